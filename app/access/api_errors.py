@@ -13,7 +13,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class ApiError(Exception):
-    """A request that gets an error response."""
+    """Becomes the error response to a request."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ def error_response(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """``status`` is the HTTP status, ``param`` the field that is wrong."""
+    """``status`` is the HTTP status, ``param`` the wrong field."""
     kind = "server_error" if status >= 500 else _KINDS.get(status, "invalid_request_error")
     error = {"message": message, "type": kind, "code": code, "param": param}
     return JSONResponse({"error": error}, status, headers=headers)
@@ -56,14 +56,14 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def read_body(request: Request, max_bytes: int, setting: str = "") -> bytes:
-    """The whole body. Raises ``ApiError`` (413) as soon as it is too large. ``setting``: where the
-    limit is set, in brackets."""
+    """The whole body. Raises ``ApiError`` (413) as soon as it is too large. ``setting``: the name
+    of the limit, in brackets."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > max_bytes:
-            message = f"The body may have {max_bytes} bytes{setting}."
+            message = f"The body may have at most {max_bytes} bytes{setting}."
             raise ApiError(413, "request_too_large", message)
         parts.append(part)
     return b"".join(parts)

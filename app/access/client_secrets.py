@@ -16,28 +16,28 @@ from app.access.api_errors import ApiError
 from app.access.policy import digest, matches
 
 MAX_SECRETS = 256
-"""At the same time. Each attempt to connect with one is compared with all of them."""
+"""Most secrets at a time. Each attempt to connect is compared with all of them."""
 
 MAX_OF_ONE = 32
-"""Of those made from one address, so that no client takes all of them."""
+"""Most secrets per address, so that no client takes all of them."""
 
 PREFIX = "ek_"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
-    """What one secret opens. ``expires_at`` is seconds since the epoch."""
+    """One secret. ``expires_at`` is seconds since the epoch."""
 
     digest: bytes
     maker: str
-    """The address that it was made from."""
+    """The address of the client that made it."""
     expires_at: int
     session: Mapping[str, Any]
     """Session fields of the GA dialect as its maker gave them; empty: none."""
 
 
 class ClientSecrets:
-    """Those that have not expired. ``now`` is the wall clock in seconds."""
+    """All unexpired secrets. ``now`` is the wall clock in seconds."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -46,10 +46,8 @@ class ClientSecrets:
     def issue(
         self, lasts_s: int, session: Mapping[str, Any], maker: str
     ) -> tuple[str, ClientSecret]:
-        """A new secret and its value, which is not kept. Raises ``ApiError``.
-
-        ``maker``: the address that asks for it.
-        """
+        """A new secret and its value, which is not stored. Raises ``ApiError``. ``maker``: the
+        address of the client that requests it."""
         self._drop_expired()
         own = [secret for secret in self._open if secret.maker == maker]
         if len(own) >= MAX_OF_ONE:
@@ -67,12 +65,12 @@ class ClientSecrets:
             429,
             "rate_limit_exceeded",
             f"{len(they)} client secrets {whose}are open. The next one expires in {wait_s} s; "
-            "shorter ones are made with expires_after.seconds.",
+            "set expires_after.seconds for shorter ones.",
             headers={"Retry-After": str(wait_s)},
         )
 
     def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
-        """The secret that is among ``keys``."""
+        """The secret that one of ``keys`` matches."""
         self._drop_expired()
         found = matches(keys, (secret.digest for secret in self._open))
         return next((s for s, same in zip(self._open, found, strict=True) if same), None)

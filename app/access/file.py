@@ -1,7 +1,7 @@
 """The owner's own list of addresses and keys: ``reachy-voice allow`` and ``key`` write it, a
 running server reads it again whenever it has changed.
 
-JSON, mode 0600. Of a key there is only the SHA-256 digest.
+JSON, mode 0600. Keys are stored as SHA-256 digests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline.errors import ConfigError, ReachyVoiceError
 
 KEY_PREFIX = "rv_"
 KEY_BYTES = 32
-"""Of randomness: a digest of it cannot be turned back."""
+"""Bytes of randomness in a key: too many to recover it from its digest."""
 
 _OTHERS_MAY_WRITE = 0o022
 
@@ -55,7 +55,7 @@ class AllowedAddress(_Entry):
 
 
 class StoredKey(_Entry):
-    """``sha256`` is the digest of the key in hex. ``admin``: it opens the console, too."""
+    """``sha256`` is the digest of the key in hex. ``admin``: it also opens the console."""
 
     name: Annotated[str, Field(min_length=1)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -74,13 +74,13 @@ class AccessList(_Entry):
         return [parse_network(entry.network) for entry in self.addresses]
 
     def digests(self, *, admin: bool = False) -> list[bytes]:
-        """Of the ordinary keys, or of those of admins."""
+        """Digests of the ordinary keys, or of the admins'."""
         return [bytes.fromhex(key.sha256) for key in self.keys if key.admin is admin]
 
     # --- changes: each returns a new list --------------------------------------------------------
 
     def with_address(self, network: Network, note: str | None) -> AccessList:
-        """Replaces an entry of the same network; ``note`` ``None`` keeps the note that it had."""
+        """Replaces an entry with the same network; ``note`` ``None`` keeps the old note."""
         if note is None:
             notes = (entry.note for entry in self.addresses if entry.network == str(network))
             note = next(notes, "")
@@ -94,7 +94,7 @@ class AccessList(_Entry):
         return self.model_copy(update={"addresses": kept})
 
     def with_key(self, name: str, key: str, *, admin: bool = False) -> AccessList:
-        """Raises ``WrongAccess`` if there is one of that name."""
+        """Raises ``WrongAccess`` if the name is taken."""
         if name in {key.name for key in self.keys}:
             fix = f"Choose another name, or remove it first: reachy-voice key rm {quote(name)}"
             raise WrongAccess(f"There is a key called {name!r} already", fix=fix)
@@ -103,7 +103,7 @@ class AccessList(_Entry):
         return self.model_copy(update={"keys": (*self.keys, entry)})
 
     def without_key(self, name: str) -> AccessList:
-        """Raises ``WrongAccess`` if there is none of that name."""
+        """Raises ``WrongAccess`` if there is no such key."""
         kept = tuple(key for key in self.keys if key.name != name)
         if len(kept) == len(self.keys):
             fix = "reachy-voice key list shows which there are"
@@ -128,7 +128,7 @@ def _today() -> str:
 
 
 class AccessFile:
-    """Reads and writes on the caller's thread: call it beside the event loop."""
+    """Reads and writes on the caller's thread: do not call it on the event loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class AccessFile:
         self._reading = threading.Lock()
 
     def read(self) -> AccessList:
-        """What the file says; an absent one says nothing. Raises ``ConfigError``."""
+        """The list in the file; empty if there is no file. Raises ``ConfigError``."""
         try:
             state = self.path.stat()
             text = self.path.read_text(encoding="utf-8")
@@ -147,19 +147,19 @@ class AccessFile:
             raise self._error("cannot be read", str(error), f"Look at {self.path}") from error
         if state.st_mode & _OTHERS_MAY_WRITE:
             fix = f"If every line of it is yours: chmod 600 {self.path}"
-            raise self._error("is not used", "other users of this machine may write it", fix)
+            raise self._error("is not used", "other users of this machine can write to it", fix)
         try:
             return AccessList.model_validate_json(text)
         except ValidationError as errors:
             first = errors.errors(include_url=False, include_input=False)[0]
             why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
-            fix = f"Mend {self.path}, or delete it and `reachy-voice allow` each robot again"
+            fix = f"Repair {self.path}, or delete it and `reachy-voice allow` each robot again"
             raise self._error("cannot be understood", why, fix) from None
 
     def current(self) -> AccessList:
-        """``read``, but only if the file has changed; a bad file admits no client, and is
-        logged."""
-        with self._reading:  # or a slow thread puts an old list under a new signature
+        """Like ``read``, but only if the file has changed; a bad file is logged and admits no
+        client."""
+        with self._reading:  # otherwise a slow thread could store an old list with a new signature
             signature = self._sign()
             if signature != self._signature:
                 try:
@@ -171,9 +171,9 @@ class AccessFile:
             return self._last
 
     def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
-        """Write what ``edit`` makes of the list, under a lock.
+        """Replace the list with what ``edit`` returns, under a lock.
 
-        Raises ``ConfigError``, and what ``edit`` raises; the file is then as it was.
+        Raises ``ConfigError``, and what ``edit`` raises; the file is then unchanged.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ class AccessFile:
             raise self._error("cannot be written", str(error), fix) from error
 
     def _write(self, new: AccessList) -> None:
-        """All or nothing, and never readable by others on the way."""
+        """Write atomically, and never readable by others meanwhile."""
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".access-")  # mode 0600
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

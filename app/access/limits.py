@@ -1,8 +1,8 @@
-"""How much one client may ask of the server: pure arithmetic on times that the caller gives.
+"""Rate limits for one client: pure arithmetic on the caller's times.
 
-Too many messages are not dropped. A dropped append is a hole in an utterance, and a dropped
-commit leaves a client waiting for ever. The server reads slower instead, so that TCP holds the
-sender back; the client is told so, and is disconnected if it goes on regardless.
+Too many messages are not dropped. A dropped append is a hole in an utterance, and a dropped commit
+leaves a client waiting for ever. Instead the server reads more slowly, so that TCP holds the sender
+back; the client gets an error event, and is disconnected if it carries on.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NOTICE_EVERY_S = 5.0
-"""At most one ``error`` event about the message rate in this time."""
+"""Minimum time between ``error`` events about the message rate."""
 
 PATIENCE_S = 120.0
-"""A client that is held back for so long is disconnected with 1008. By then a program that sends
-a recording as fast as it can has sent 20 minutes of it in messages of 20 ms."""
+"""A client that is held back this long is disconnected with 1008. By then, a program that sends a
+recording at full speed has sent 20 minutes of it in messages of 20 ms."""
 
 
 class TokenBucket:
     """``rate_per_s`` on average, and up to ``burst`` at once after a rest.
 
-    Times are seconds of any clock that never goes back.
+    Times are in seconds of any monotonic clock.
     """
 
     def __init__(self, rate_per_s: float, burst: float, now: float) -> None:
@@ -30,12 +30,12 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float, tokens: int = 1) -> float:
-        """Take tokens. Returns 0, or the seconds until they will really be there."""
+        """Take tokens. Returns 0, or the seconds until they are available."""
         self._tokens = self.left(now) - tokens
         return 0.0 if self._tokens >= 0 else -self._tokens / self._rate_per_s
 
     def left(self, now: float) -> float:
-        """Tokens that are there; negative while some are owed."""
+        """Tokens available; negative while in debt."""
         passed_s = max(0.0, now - self._at)
         self._at = max(self._at, now)
         self._tokens = min(self._burst, self._tokens + passed_s * self._rate_per_s)
@@ -62,10 +62,9 @@ AT_ONCE = Pace()
 
 
 class MessageRate:
-    """The pace of one connection's messages, and of what is said about it.
+    """Limits the rate of one connection's messages, and of error events about it.
 
-    The Reachy Mini app sends 100 messages a second, and after a stall of its network some hundred
-    at once.
+    The Reachy Mini app sends 100 messages a second, and after a network stall some hundred at once.
     """
 
     def __init__(self, messages_per_s: float | None, burst: int, now: float) -> None:
@@ -75,7 +74,7 @@ class MessageRate:
         self._told_at: float | None = None
 
     def take(self, now: float) -> Pace:
-        """One message has been read at ``now``."""
+        """A message was read at ``now``."""
         if self._bucket is None:
             return AT_ONCE
         wait_s = self._bucket.take(now)

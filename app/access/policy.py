@@ -1,8 +1,8 @@
-"""Who may come in: the policy, without sockets and files.
+"""Who may connect: the policy, without sockets and files.
 
 There are three ways in: being this machine, having an address that the owner allowed, or showing a
-key (or a client secret, for WebSockets). Web pages are held off by their Origin, and pages that
-make a browser believe that their own name is this machine (DNS rebinding) by the Host.
+key (or a client secret, for WebSockets). Web pages are checked by Origin, and pages that pass their
+own name off as this machine (DNS rebinding) by Host.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 OPEN_PATHS = frozenset({"/health"})
-"""Any client may ask whether the server is there."""
+"""Any client may check that the server is up."""
 CONSOLE, CONSOLE_API = "/console", "/console/api/"
-"""The console's pages are open, since they hold nothing; what they ask for is not."""
+"""The console's pages are open, since they hold no data; the requests that they make are not."""
 
 ORIGIN, HOST = "origin_not_allowed", "host_not_allowed"
-"""Error codes of the two refusals that a web page meets."""
+"""Error codes of the two refusals that concern web pages."""
 
 KEY_SUBPROTOCOL = b"openai-insecure-api-key."
-"""How a browser gives its key, which cannot set headers on a WebSocket."""
+"""Subprotocol with the key, for browsers, which cannot set headers on a WebSocket."""
 
 _PROXY_HEADERS = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
 )
-"""A client that sends one of these speaks for another (a proxy)."""
+"""A client that sends one of these is a proxy."""
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
@@ -45,7 +45,7 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 def parse_address(text: str) -> Address | None:
-    """An IP address as it is compared here: no zone, IPv4 where IPv6 only wraps it."""
+    """An IP address in the form used for comparison: no zone, IPv4-mapped IPv6 as IPv4."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -72,21 +72,19 @@ def parse_network(text: str) -> Network:
 
 
 def shown_network(network: Network) -> str:
-    """As people write it: without the ``/32`` of a single address."""
+    """In the usual notation: without the ``/32`` of a single address."""
     single = network.prefixlen == network.max_prefixlen
     return str(network.network_address if single else network)
 
 
 def digest(key: bytes) -> bytes:
-    """What is kept of a key: SHA-256, since keys are long and random."""
+    """The stored form of a key: SHA-256 is enough, since keys are long and random."""
     return hashlib.sha256(key).digest()
 
 
 def matches(keys: Iterable[bytes], digests: Iterable[bytes]) -> list[bool]:
-    """For each of ``digests``, whether it is that of one of ``keys``.
-
-    Everything is compared with everything, in constant time: how long it takes says nothing.
-    """
+    """For each of ``digests``, whether it is the digest of one of ``keys``. Compares all pairs in
+    constant time, so the timing reveals nothing."""
     ours = [digest(key) for key in keys]
     found = []
     for theirs in digests:
@@ -102,7 +100,7 @@ def matches(keys: Iterable[bytes], digests: Iterable[bytes]) -> list[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a request says about who asks. Only ``address`` is known to be true."""
+    """What a request says about its sender. Only ``address`` is known to be true."""
 
     address: Address | None
     keys: tuple[bytes, ...] = ()
@@ -111,27 +109,27 @@ class Caller:
     secure: bool = False
     """It came over TLS."""
     forwarded: bool = False
-    """A proxy says that it speaks for another client."""
+    """A proxy sent it for another client."""
     reached: Address | None = None
-    """That address of ours to which it came."""
+    """The server's address at which it arrived."""
 
     @property
     def place(self) -> str:
-        """The address as people write it."""
+        """The address in the usual notation."""
         return "an unknown address" if self.address is None else str(self.address)
 
     @property
     def block(self) -> str:
-        """What limits count: the address, or the /64 of an IPv6 one, all of which a machine may
-        take for itself."""
+        """The unit of limits: the address, or the /64 of an IPv6 address, since one machine may use
+        all of it."""
         if isinstance(self.address, ipaddress.IPv6Address):
             return str(ipaddress.IPv6Network((self.address, 64), strict=False))
         return self.place
 
     @property
     def from_here(self) -> bool:
-        """Whether the connection begins on this machine. No other host can pretend that: the
-        answers to such a connection never leave the machine."""
+        """Whether the connection comes from this machine. No other host can fake that: the answers
+        to such a connection never leave the machine."""
         if self.address is None:
             return False
         return self.address.is_loopback or self.address == self.reached
@@ -161,7 +159,7 @@ def _values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> tuple[str, .
 
 
 def _keys(headers: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, ...]:
-    """One key at most for each of the three ways to send it."""
+    """At most one key for each of the three ways to send it."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         name = name.lower()
@@ -190,7 +188,8 @@ def split_host(text: str) -> tuple[str, str] | None:
 
 
 def canonical_origin(text: str) -> str | None:
-    """``http://host:80`` for ``ws://HOST/``, so that two can be compared. ``None``: malformed."""
+    """``http://host:80`` for ``ws://HOST/``, so that origins can be compared. ``None``:
+    malformed."""
     match = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     place = split_host(match[2]) if match else None
     if match is None or place is None:
@@ -203,7 +202,7 @@ def canonical_origin(text: str) -> str | None:
 
 
 WAY = "reachy_voice.way"
-"""Key of the ASGI scope: the ``Way`` in which the client was let in."""
+"""Key of the ASGI scope: the ``Way`` in which the client was admitted."""
 
 
 class Way(StrEnum):
@@ -230,7 +229,7 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``keys`` and ``admins`` are digests, ``origins`` canonical, ``hosts`` lower-case names of
-    this machine. Whoever has a key of ``admins`` may use the console from anywhere."""
+    this machine. A key of ``admins`` opens the console from anywhere."""
 
     loopback: bool = True
     addresses: tuple[Network, ...] = ()
@@ -242,7 +241,7 @@ class Rules:
     def extended(
         self, addresses: Iterable[Network], keys: Iterable[bytes], admins: Iterable[bytes] = ()
     ) -> Rules:
-        """The same with more addresses and keys."""
+        """These rules with more addresses and keys."""
         return replace(
             self,
             addresses=(*self.addresses, *addresses),
@@ -251,11 +250,9 @@ class Rules:
         )
 
     def decide(self, caller: Caller, *, has_secret: bool = False) -> Way | Refusal:
-        """Let ``caller`` in or not. ``has_secret``: it shows a client secret that is good here.
-
-        A page from elsewhere needs such a secret, which a client with access made for it; a key
-        does not help it, because long-lived keys do not belong into web pages.
-        """
+        """Admit or refuse ``caller``. ``has_secret``: it sent a valid client secret. A page of
+        another origin needs such a secret, made for it by a client with access; a key is not
+        enough, because long-lived keys do not belong in web pages."""
         if caller.origins and not self._page_may_ask(caller, has_secret):
             return _foreign_page(caller)
         if has_secret:
@@ -267,13 +264,13 @@ class Rules:
         way = self._without_key(caller)
         if way is None:
             return _unknown(caller)
-        # A browser that believes a wrong name for this machine sends it, and often no Origin.
+        # After DNS rebinding, a browser sends the wrong name as Host, and often no Origin.
         if not self._own(caller.hosts):
             return _foreign_name(caller)
         return way
 
     def _without_key(self, caller: Caller) -> Way | None:
-        """What the address alone is good for; that of a proxy says nothing about its client."""
+        """What the address alone permits; a proxy's address says nothing about its client."""
         if caller.address is None or caller.forwarded:
             return None
         if self.loopback and caller.from_here:
@@ -283,14 +280,14 @@ class Rules:
         return None
 
     def _own(self, hosts: Sequence[str]) -> bool:
-        """Whether a Host header means this machine: by number, or by a name that it has."""
+        """Whether a Host header means this machine: an IP address, or one of its names."""
         place = split_host(hosts[0]) if len(hosts) == 1 else None
         if place is None:
             return False
         return place[0] in self.hosts or parse_address(place[0]) is not None
 
     def _page_may_ask(self, caller: Caller, has_secret: bool) -> bool:
-        """Whether the page that a browser shows is ours, or one that was allowed."""
+        """Whether the page in the browser is ours, or has been allowed."""
         origin = canonical_origin(caller.origins[0]) if len(caller.origins) == 1 else None
         if origin is None:  # malformed, or the "null" of files and sandboxes
             return False
@@ -306,7 +303,7 @@ def _foreign_page(caller: Caller) -> Refusal:
     return Refusal(
         403,
         ORIGIN,
-        f"Web pages of {origin!a} may not use this server. Its owner can add the origin to "
+        f"Web pages from {origin!a} may not use this server. Its owner can add the origin to "
         "access.origins, or the page can use a client secret.",
         origin,
     )

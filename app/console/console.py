@@ -1,8 +1,8 @@
 """The pages under ``/console/`` and the JSON beneath them.
 
-The pages are open, since they hold nothing. What they ask for is only for whoever sits at this
-machine (``access.loopback``) or shows the key of an admin: it is what people said, and who may
-connect. A GET has no effects; nothing is loaded from anywhere else.
+The pages are open, since they hold no data. The JSON (what people said, who may connect) is only
+for this machine (``access.loopback``) or with an admin's key. A GET has no effects; nothing is
+loaded from other hosts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.recording.reading import excerpt
 STATIC = Path(__file__).parent / "static"
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _NOT_YOURS = (
-    "The console is for a browser on the server's own machine, or with the key of an admin: "
+    "The console is for browsers on the server's own machine, or with an admin's key: "
     "reachy-voice key new NAME --admin"
 )
 _FILES = sorted(path.name for path in STATIC.iterdir() if path.suffix in _MEDIA_TYPES)
@@ -143,14 +143,14 @@ def _guarded(handler: Handler) -> Handler:
         if request.scope.get(WAY) not in (Way.LOOPBACK, Way.ADMIN):
             raise ApiError(403, "console_forbidden", _NOT_YOURS)
         if _asked_by_another_page(request):
-            raise ApiError(403, "console_forbidden", "The console answers its own pages only.")
+            raise ApiError(403, "console_forbidden", "The console only answers its own pages.")
         return await handler(request)
 
     return _with_headers(guarded)
 
 
 def _asked_by_another_page(request: Request) -> bool:
-    """Not even those of ``access.origins`` may. (https://www.w3.org/TR/fetch-metadata/)"""
+    """Even pages of ``access.origins`` may not ask. (https://www.w3.org/TR/fetch-metadata/)"""
     return request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
@@ -165,7 +165,7 @@ def _page(name: str) -> Handler:
 
 
 async def _told(turns: RecentTurns) -> AsyncGenerator[str, None]:
-    """As server-sent events. A reader that comes back is told all that are kept again."""
+    """Turns as server-sent events. A reader that reconnects gets all kept turns again."""
     yield "event: begin\ndata: {}\n\n"
     async with aclosing(turns.follow()) as followed:
         async for turn in followed:
@@ -173,7 +173,7 @@ async def _told(turns: RecentTurns) -> AsyncGenerator[str, None]:
 
 
 def as_json(turn: RecentTurn) -> dict[str, Any]:
-    """The record and, beside it, whose it is."""
+    """The turn's record, session and client."""
     return {
         "number": turn.number,
         "at": turn.at,

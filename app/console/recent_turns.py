@@ -1,4 +1,4 @@
-"""The latest turns of all sessions, in memory, for whoever looks at them in a browser."""
+"""The latest turns of all sessions, in memory, for the browser console."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
 
 WAITING = 64
-"""Turns that a reader may be behind; one that reads none of them begins anew."""
+"""Turns that a reader may lag behind; a slower reader is dropped and starts again."""
 
 
 LEVEL_MS = 20
 LISTEN_MARGIN_S = 0.5
-"""Of a recording this much is played before the turn, and after it."""
+"""Seconds of the recording played before and after the turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Where a turn is in the recording of its session, in seconds since it began."""
+    """Position of a turn in the recording of its session, in seconds from its start."""
 
     folder: Path
     start_s: float
@@ -38,10 +38,10 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class RecentTurn:
-    """``at``: seconds since 1970 of its end, or of its first audio while it is ``under_way``; then
-    its whole record follows under the same ``number``. ``session`` counts those of this server from
-    1; ``place``: address of its client. ``levels``: peaks of the committed speech, one each
-    ``LEVEL_MS``, 0 to 100. ``sound``: where it was recorded, if it was."""
+    """``at``: Unix time of its end, or of its first audio while it is ``under_way``; then its whole
+    record follows under the same ``number``. ``session`` counts this server's sessions from 1;
+    ``place``: address of its client. ``levels``: peaks of the committed speech, one per
+    ``LEVEL_MS``, 0 to 100. ``sound``: its recording, if any."""
 
     number: int
     at: float
@@ -54,16 +54,16 @@ class RecentTurn:
 
 
 class _Session:
-    """The turns of one session, made of its events."""
+    """The turns of one session, built from its events."""
 
     def __init__(self, number: int, place: str, tell: Callable[[RecentTurn], None]) -> None:
         self._number = number
         self._place = place
         self._tell = tell
         self._under_way: dict[str | None, int] = {}
-        """Numbers of turns, by the id of the answer."""
+        """Turn numbers by the id of the answer."""
         self._levels: dict[str | None, tuple[int, ...]] = {}
-        """Of speech whose turn has not ended, by its item."""
+        """Levels of speech whose turn has not ended, by item."""
         self._recorded: tuple[Path, float] | None = None
         """The folder, and when recording began."""
 
@@ -107,7 +107,7 @@ def levels(audio: Recording) -> tuple[int, ...]:
 
 
 class RecentTurns:
-    """The last ``kept`` turns. 0 keeps none, and follows none."""
+    """The last ``kept`` turns. 0 turns this off."""
 
     def __init__(self, kept: int = 200, clock: Callable[[], float] = time.time) -> None:
         self._turns: deque[RecentTurn] = deque(maxlen=kept)
@@ -124,7 +124,7 @@ class RecentTurns:
         bus.tap(lambda published: session.note(published, self._numbers, self._clock()))
 
     def sound_of(self, number: int) -> Sound | None:
-        """Where a turn that is kept was recorded."""
+        """The recording of a kept turn."""
         return next((turn.sound for turn in self._turns if turn.number == number), None)
 
     def _tell(self, turn: RecentTurn) -> None:
@@ -143,12 +143,12 @@ class RecentTurns:
         reader.put_nowait(None)
 
     def close(self) -> None:
-        """Let all readers go."""
+        """End all readers."""
         for reader in list(self._readers):
             self._dismiss(reader)
 
     async def follow(self) -> AsyncGenerator[RecentTurn, None]:
-        """Those that are kept, then each new one. Ends for a reader that fell behind, and at
+        """The kept turns, then each new one. Ends for a reader that fell behind, and at
         ``close``."""
         reader: asyncio.Queue[RecentTurn | None] = asyncio.Queue(WAITING)
         self._readers.add(reader)

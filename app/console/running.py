@@ -1,4 +1,4 @@
-"""What the console shows of a running server, and what it may do to it, as JSON."""
+"""What the console can show and change of a running server, as JSON."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from app.access.file import AccessFile, new_key
 from app.access.policy import parse_network, shown_network
 
 HEADER = "x-reachy-voice"
-"""A write must carry it: a page from elsewhere cannot send it without asking first."""
+"""Every write needs this header: a page of another origin cannot send it without a preflight."""
 MOST_BYTES = 16_384
-"""Of the body of a write."""
+"""Largest body of a write."""
 
 Tell = Callable[[str], None]
 Rows = Sequence[Mapping[str, Any]]
@@ -28,8 +28,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Secure:
-    """The port where browsers elsewhere find the console encrypted. ``fingerprint``: SHA-256 of its
-    certificate; ``authority``: the file of the certificate that they may be told to trust."""
+    """The TLS port for browsers on other machines. ``fingerprint``: SHA-256 of its certificate;
+    ``authority``: file of the certificate that they can be set to trust."""
 
     port: int
     fingerprint: str
@@ -38,14 +38,11 @@ class Secure:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One server. What is ``None`` cannot be done there.
-
-    ``readiness``: why each engine is not ready. ``voices``: asked for once all are. ``callers``:
-    who knocked (``app.server.callers``). ``use``: exchange engines, as ``reachy-voice models use``
-    does. ``pull``: fetch weights; blocks. ``doctor``, ``models``: what these commands show, and
-    ``profiles``: which fit this machine; they block. ``array``: of the robot's microphones
-    (``app.server.robot_directions.ArraySeen``).
-    """
+    """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
+    not ready. ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
+    ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
+    ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
+    they block. ``array``: the robot's microphones (``app.server.robot_directions.ArraySeen``)."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     sessions: Callable[[], int] = int
@@ -60,11 +57,11 @@ class Running:
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
     secure: Secure | None = None
     busy: list[str] = field(default_factory=list)
-    """The steps of what is under way, latest last."""
+    """Steps of the job in progress, latest last."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of exchanges and downloads: one at a time."""
+    """Engine changes and downloads run one at a time."""
 
-    # --- what it shows
+    # --- reading
 
     async def state(self) -> dict[str, Any]:
         can = [name for name in ("use", "pull", "doctor", "models") if getattr(self, name)]
@@ -79,7 +76,7 @@ class Running:
         }
 
     async def who(self) -> dict[str, Any]:
-        """Who may connect, by the owner's list, and who was refused."""
+        """The owner's list of who may connect, and the refused clients."""
         known = await asyncio.to_thread(_there(self.access_file).read)
         allowed = known.networks()
         addresses = [
@@ -101,7 +98,7 @@ class Running:
         models = await asyncio.to_thread(_there(self.models))
         return {"models": models, "profiles": await asyncio.to_thread(self.profiles)}
 
-    # --- what it does
+    # --- writing
 
     async def allow(self, request: Request) -> dict[str, Any]:
         asked = await _asked(request, AddressAsked)
@@ -150,7 +147,7 @@ class Running:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         if self.turn.locked():
-            raise ApiError(409, "busy", "Something else is under way; try again when it is done.")
+            raise ApiError(409, "busy", "Another job is running; try again when it is done.")
         async with self.turn:
             try:
                 yield
@@ -181,7 +178,7 @@ class KeyAsked(NameAsked):
 
 
 class UseAsked(_Asked):
-    """``tts=espeak-ng``, ``llm.threads=2``: as for ``reachy-voice models use``."""
+    """``tts=espeak-ng``, ``llm.threads=2``: as in ``reachy-voice models use``."""
 
     assignments: Annotated[list[Text], Field(min_length=1, max_length=20)]
 

@@ -1,5 +1,5 @@
-"""When this machine's addresses change: another Wi-Fi, a cable, a network that comes after the
-server. On Linux the kernel reports changes (rtnetlink(7)); elsewhere nothing does.
+"""Notices when this machine's addresses change: another Wi-Fi, a cable, a network that comes up
+after the server. Linux only (rtnetlink(7)).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _MESSAGE_BYTES = 65_536
 
 @asynccontextmanager
 async def address_changes() -> AsyncIterator[asyncio.Event]:
-    """An event that is set whenever an address has come or gone; the reader clears it. Never
-    set where the system does not tell."""
+    """An event that is set whenever an address appears or disappears; the reader clears it. Never
+    set if the system does not report changes."""
     changed = asyncio.Event()
     listener = _listener()
     if listener is None:
@@ -30,7 +30,7 @@ async def address_changes() -> AsyncIterator[asyncio.Event]:
         return
 
     def hear() -> None:
-        with contextlib.suppress(OSError):  # too many at once is a change, too
+        with contextlib.suppress(OSError):  # an overflow means changes, too
             listener.recv(_MESSAGE_BYTES)
         changed.set()
 
@@ -52,7 +52,7 @@ def _listener() -> socket.socket | None:
         listener.setblocking(False)
         listener.bind((0, _IPV4_ADDRESSES | _IPV6_ADDRESSES))
     except OSError as error:  # some containers forbid it
-        log.debug("changes of addresses are not told here: %s", error)
+        log.debug("this system does not report changes of addresses: %s", error)
         if listener is not None:
             listener.close()
         return None

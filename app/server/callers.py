@@ -1,5 +1,5 @@
-"""Which addresses have tried to connect, so that ``pair`` can tell a robot that is refused from
-one that never arrives.
+"""Which addresses have tried to connect, so that ``pair`` can distinguish a refused robot from one
+that never arrives.
 
 Kept in memory, bounded, and shown to this machine only.
 """
@@ -23,13 +23,13 @@ from app.server.gate import CALLER
 
 PATH = "/callers"
 MAX_REMEMBERED = 256
-"""Addresses; the one that is quiet for longest is forgotten."""
+"""Addresses; the one that has been quiet longest is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knocks:
-    """WebSockets of one address. ``status``: of the last refusal, as HTTP; ``closed``: the code
-    with which the server ended the last connection, ``None`` where the client did."""
+    """WebSockets from one address. ``status``: HTTP status of the last refusal; ``closed``: the
+    code with which the server closed the last connection, ``None`` if the client did."""
 
     open: int = 0
     opened: int = 0
@@ -39,11 +39,11 @@ class Knocks:
 
 
 def read_callers(body: Any) -> Mapping[str, Knocks]:
-    """What ``GET /callers`` answered. Raises ``ValueError`` if it is something else."""
+    """Parse the answer to ``GET /callers``. Raises ``ValueError``."""
     try:
         return {str(one.pop("address")): Knocks(**one) for one in body["callers"]}
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError("that is no list of callers") from error
+        raise ValueError("that is not a list of callers") from error
 
 
 class Callers:
@@ -67,7 +67,7 @@ class Callers:
 
 
 class CallersTap:
-    """ASGI middleware, outside of all others: sees who comes, and what becomes of it."""
+    """Outermost ASGI middleware: sees every client, and what becomes of it."""
 
     def __init__(self, app: ASGIApp, callers: Callers) -> None:
         self._app = app
@@ -93,7 +93,7 @@ class CallersTap:
                 case "websocket.close" if accepted:
                     self._callers.put(address, replace(before, closed=message.get("code", 1000)))
                 case "websocket.close":
-                    self._refused(address, before, 403)  # as uvicorn answers then
+                    self._refused(address, before, 403)  # uvicorn's answer in that case
                 case "websocket.http.response.start":
                     self._refused(address, before, message["status"])
             await send(message)
@@ -110,7 +110,8 @@ class CallersTap:
 
 
 def note_callers(app: Starlette, callers: Callers) -> None:
-    """Before ``app`` serves: count who comes, and show it at ``GET /callers`` to this machine."""
+    """Call before ``app`` serves: counts callers, and shows them to this machine at ``GET
+    /callers``."""
 
     async def show(request: Request) -> Response:
         caller: Caller = request.scope[CALLER]

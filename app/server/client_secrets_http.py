@@ -1,4 +1,4 @@
-"""``POST /v1/realtime/client_secrets``, and the two requests that the beta dialect had for it.
+"""``POST /v1/realtime/client_secrets``, and its two predecessors in the beta dialect.
 
 Shapes: ``ClientSecretCreateParams`` and ``...Response`` of ``openai.types.realtime``, and
 ``Session...`` and ``TranscriptionSessionCreateParams`` of ``openai.types.beta.realtime``.
@@ -37,7 +37,7 @@ BETA_PATHS = {
     "/v1/realtime/sessions": "session.update",
     "/v1/realtime/transcription_sessions": "transcription_session.update",
 }
-"""And the client event whose session their bodies hold."""
+"""Beta paths, and the client event whose session their bodies hold."""
 
 
 class ExpiresAfter(Shape):
@@ -53,7 +53,7 @@ class SecretRequest(Shape):
 
 
 class BetaSecret(Shape):
-    """The two beta requests name the same thing differently."""
+    """The two beta requests use different names for the same field."""
 
     expires_after: ExpiresAfter | None = None
     expires_at: ExpiresAfter | None = None
@@ -64,7 +64,7 @@ class BetaSecret(Shape):
 
 
 class BetaRequest(BaseModel):
-    """The session's fields lie beside ``client_secret``."""
+    """The session's fields are beside ``client_secret``."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 

@@ -1,8 +1,8 @@
-"""How ``reachy-voice models use`` speaks to a server that runs on this machine.
+"""How ``reachy-voice models use`` talks to a server on this machine.
 
 A UNIX socket that only the server's own user may open: one line of JSON asks, lines of JSON answer.
-Who may open it could as well change the settings and restart the server, so nothing else is asked
-of them. Requests are taken one after the other.
+That user could also change the settings and restart the server, so no other credentials are needed.
+Requests are handled one at a time.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ log = logging.getLogger("reachy_voice.control")
 
 MOST_BYTES = 65_536
 REQUEST_S = 5.0
-"""A request is one line, and comes at once."""
+"""Time-out for a request, which is one line."""
 
 Tell = Callable[[str], None]
 
 
 Use = Callable[[Sequence[str], Tell, bool | None], Awaitable[None]]
-"""``LiveSettings.use``, the only thing that can be asked for. Raises ``ReachyVoiceError``."""
+"""``LiveSettings.use``, the only supported request. Raises ``ReachyVoiceError``."""
 
 
 def socket_path(port: int, environ: Mapping[str, str]) -> Path:
-    """Of the server on that port. Raises ``ConfigError`` if its folder belongs to another user."""
+    """The socket of the server on that port. Raises ``ConfigError`` if its folder is another
+    user's."""
     base = environ.get("XDG_RUNTIME_DIR")
     if base:
         folder = Path(base) / "reachy-voice"
@@ -46,7 +47,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
             f"{folder} cannot be used",
-            why="it must be a folder of yours that no other user may open",
+            why="it must be your own folder, closed to other users",
             fix=f"Remove it, or run: chmod 700 {folder}",
         )
     return folder / f"{port}.sock"
@@ -56,7 +57,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 
 
 async def answer_requests(path: Path, use: Use, on_listening: Callable[[], None]) -> None:
-    """Until cancelled. Raises ``OSError`` if the address cannot be bound."""
+    """Runs until cancelled. Raises ``OSError`` if the address cannot be bound."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         await asyncio.to_thread(_listen, listener, path)
@@ -76,7 +77,7 @@ async def answer_requests(path: Path, use: Use, on_listening: Callable[[], None]
 
 
 def _remove(path: Path) -> None:
-    """Unless another server has put its own there meanwhile."""
+    """Unless another server has created its own there in the meantime."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(path))
         return
@@ -84,7 +85,7 @@ def _remove(path: Path) -> None:
 
 
 def _listen(listener: socket.socket, path: Path) -> None:
-    path.unlink(missing_ok=True)  # of a server that was killed: the port is ours
+    path.unlink(missing_ok=True)  # left by a killed server: the port is ours
     listener.setblocking(False)
     listener.bind(str(path))
     path.chmod(0o600)
@@ -97,7 +98,7 @@ async def _answer(connection: socket.socket, use: Use) -> None:
     assignments = [str(text) for text in asked["assignments"]]
 
     def send(answer: Mapping[str, Any]) -> None:
-        # The client may be gone; its request goes on. A few lines always fit.
+        # The client may be gone; its request continues. A few lines always fit.
         with suppress(OSError):
             connection.send(json.dumps(answer).encode() + b"\n")
 
@@ -118,7 +119,7 @@ async def _read_line(connection: socket.socket) -> bytes:
         piece = await asyncio.get_running_loop().sock_recv(connection, MOST_BYTES)
         line += piece
         if not piece or len(line) > MOST_BYTES:
-            raise ValueError("no line of JSON came")
+            raise ValueError("no line of JSON arrived")
     return line
 
 
@@ -132,7 +133,7 @@ class NotRunning(ReachyVoiceError):
 
 
 def _another(path: Path) -> str:
-    """How to reach a server that does run, if there is one."""
+    """How to reach a server on another port, if one is running."""
     ports = sorted(other.stem for other in path.parent.glob("*.sock") if other != path)
     return f"One runs at port {ports[0]}: add --set server.port={ports[0]}" if ports else ""
 
@@ -141,7 +142,7 @@ def ask(
     path: Path, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
 ) -> None:
     """``LiveSettings.use`` of the server at ``path``; returns when it is done. Raises
-    ``NotRunning``, and the server's reason with its exit code as ``ReachyVoiceError``."""
+    ``NotRunning``, or a ``ReachyVoiceError`` with the server's reason and exit code."""
     asked = {"assignments": list(assignments), "unload_first": unload_first}
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -166,4 +167,4 @@ def ask(
             fix=_another(path)
             or "Start it with `reachy-voice serve`, or name its settings with --config",
         ) from error
-    raise NotRunning("The server ended before it was done", fix="See its log")
+    raise NotRunning("The server ended before the request was done", fix="See its log")

@@ -1,7 +1,6 @@
 """Finding and being found by mDNS (RFC 6762) and DNS-SD (RFC 6763): robots, and this server.
 
-``zeroconf`` is imported where it is needed: a server that only this machine can reach never opens a
-socket of it.
+``zeroconf`` is imported only when needed: a server on loopback opens no mDNS socket.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("reachy_voice.discovery")
 
 ROBOTS = "_reachy-mini._tcp"
-"""What the daemon of a Reachy Mini announces (reachy-mini 1.13.0, ``utils/discovery.py``)."""
+"""Service announced by a Reachy Mini's daemon (reachy-mini 1.13.0, ``utils/discovery.py``)."""
 
 VOICES = "_reachy-voice._tcp"
-"""What this server announces."""
+"""Service announced by this server."""
 
 PATH = "/v1/realtime"
 USUAL_PORT = 8765
 MAX_FOUND = 256
-"""Services of one kind; no honest network has more."""
+"""Most services of one kind; no honest network has more."""
 
 RESOLVE_S = 1.5
-"""For one service's port, address and texts; in a local network the answer takes milliseconds."""
+"""Time-out for one service's port, address and texts; a local network answers in milliseconds."""
 
 LONGEST_LABEL_BYTES = 63
 """RFC 1035, 2.3.4."""
 
 Interfaces = Sequence[str]
-"""Addresses of interfaces; empty: all of them."""
+"""Addresses of interfaces; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,9 @@ async def find(
     service: str, timeout_s: float, interfaces: Interfaces = (), *, enough: int | None = None
 ) -> list[Found]:
     """The machines that announce ``service`` (as ``_reachy-mini._tcp``) within ``timeout_s``, by
-    name. With ``enough``, as soon as so many are found.
+    name. With ``enough``, returns as soon as that many are found.
 
-    Empty where the network allows no multicast. Never raises for the network's sake.
+    Returns an empty list if the network allows no multicast; network errors are not raised.
     """
     try:
         zeroconf = await _open(interfaces)
@@ -97,7 +96,7 @@ async def _browse(
         async def ask(name: str) -> None:
             one = await _resolve(zeroconf, kind, name)
             if one is None:
-                asked.discard(name)  # it may speak again
+                asked.discard(name)  # it may announce itself again
                 return
             found[name] = one
             if enough is not None and len(found) >= enough:
@@ -116,7 +115,7 @@ async def _browse(
         browser = AsyncServiceBrowser(zeroconf.zeroconf, [kind], handlers=[changed])
         try:
             async with asyncio.timeout(timeout_s):
-                await complete.wait()  # mDNS has no last answer
+                await complete.wait()  # mDNS never says that an answer is the last
         except TimeoutError:
             pass
         finally:
@@ -128,12 +127,12 @@ async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | Non
     from zeroconf import Error
     from zeroconf.asyncio import AsyncServiceInfo
 
-    # The robot's daemon gives no address record, only one of the texts (seen: 1.13.0): the request
-    # then ends without success, although port and texts came.
+    # The robot's daemon sends no address record, only texts (seen: 1.13.0): the request
+    # then fails, although port and texts arrived.
     try:
         info = AsyncServiceInfo(kind, name)
         await info.async_request(zeroconf.zeroconf, RESOLVE_S * 1000)
-    except Error as error:  # a service may have any name
+    except Error as error:  # a service can have any name
         log.debug("%r cannot be resolved: %s", name, type(error).__name__)
         return None
     if info.port is None:
@@ -162,19 +161,20 @@ def _is_address(text: str) -> bool:
 
 
 def _is_elsewhere(text: str) -> bool:
-    """An address that means the same here as where it was written. A robot without a network yet
-    writes 127.0.0.1; its interface name means nothing here."""
+    """Whether an address is valid on this machine. A robot that has no network yet announces
+    127.0.0.1; its interface names mean nothing here."""
     return _is_address(text) and "%" not in text and not ipaddress.ip_address(text).is_loopback
 
 
 def _likelihood(address: str) -> tuple[bool, bool]:
-    """IPv4 first, because servers listen on 0.0.0.0; link-local last, which needs a zone."""
+    """Sort key: IPv4 first, because servers listen on 0.0.0.0; link-local, which needs a zone,
+    last."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return parsed.version == 6, parsed.is_link_local
 
 
 async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ()) -> list[str]:
-    """What mDNS itself says of a ``.local`` name, for machines whose resolver knows no mDNS."""
+    """Resolve a ``.local`` name by mDNS, for machines whose resolver does not."""
     try:
         zeroconf = await _open(interfaces)
     except OSError:
@@ -185,7 +185,7 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
         resolver = AddressResolver(f"{host.rstrip('.')}.")
         await resolver.async_request(zeroconf.zeroconf, timeout_s * 1000)
         return sorted(resolver.parsed_scoped_addresses(), key=_likelihood)
-    except Error as error:  # a user may type any name
+    except Error as error:  # a user can type any name
         log.debug("%r cannot be looked up: %s", host, type(error).__name__)
         return []
     finally:
@@ -199,10 +199,10 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
 async def announce(
     port: int, host: str, tls: bool = False, *, interfaces: Interfaces = ()
 ) -> AsyncIterator[ServiceInfo]:
-    """``_reachy-voice._tcp`` for as long as the context lasts.
+    """Announce ``_reachy-voice._tcp`` while the context is open.
 
-    ``host`` is the address that the server listens on. A name that another machine has already gets
-    a number. The goodbye is sent in the end. Raises ``ReachyVoiceError``.
+    ``host`` is the address that the server listens on. A name already taken by another machine gets
+    a number. Says goodbye at the end. Raises ``ReachyVoiceError``.
     """
     try:
         addresses = await asyncio.to_thread(_listening, host)
@@ -223,8 +223,8 @@ async def announce(
 
 
 async def stay_announced(port: int, host: str, tls: bool) -> None:
-    """Until cancelled, wherever this machine goes. A server that listens on this machine only is
-    never announced; one that cannot be announced logs why, and works."""
+    """Announce until cancelled, following changes of network. A server on loopback is never
+    announced; if announcing fails, the reason is logged and the server works on."""
     if is_loopback(host):
         return
     async with address_changes() as changed:
@@ -239,12 +239,12 @@ async def stay_announced(port: int, host: str, tls: bool) -> None:
                         changed.clear()
             except (ReachyVoiceError, OSError) as error:
                 log.warning("%s", error)
-                await changed.wait()  # with another address it may go
+                await changed.wait()  # with another address it may work
                 changed.clear()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on ``host``."""
+    """Whether a server that listens on ``host`` can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -275,12 +275,11 @@ def _info(port: int, addresses: Sequence[str], tls: bool) -> ServiceInfo:
 
 
 def own_host() -> str:
-    """The name in ``.local`` that this server announces for its addresses, the same as long as this
-    process lives.
+    """The ``.local`` name that this server announces for its addresses, fixed for this process.
 
-    The machine's own name is the business of its system, which says of each network's address only
-    there: among ours, others would find that of a container's bridge, and none after our goodbye.
-    Two machines may have one name (``raspberrypi``), but no network card is there twice.
+    Not the machine's own name: its system announces that, with the right address on each network.
+    If we did too, clients could get a container bridge's address, and none after our goodbye. Two
+    machines may share a name (``raspberrypi``), but not a network card.
     """
     card = hashlib.sha256(uuid.getnode().to_bytes(6, "big")).hexdigest()[:6]
     before = "reachy-voice-"
@@ -289,21 +288,21 @@ def own_host() -> str:
 
 
 def machine_name(hostname: str) -> str:
-    """The first label of a host name, made fit for ``.local``."""
+    """The first label of a host name, made valid for ``.local``."""
     label = re.sub(r"[^A-Za-z0-9-]+", "-", hostname.partition(".")[0]).strip("-")
     return label[:LONGEST_LABEL_BYTES] or "reachy-voice"
 
 
 def _instance(machine: str, port: int) -> str:
-    """Two servers of one machine do not hear each other's objections (what is sent to the shared
-    port 5353 goes to one of them), so their names differ from the beginning."""
+    """Two servers on one machine do not see each other's conflicts (a packet to the shared port
+    5353 reaches one of them), so their names differ from the start."""
     before, after = "reachy-voice on ", "" if port == USUAL_PORT else f", port {port}"
     room = LONGEST_LABEL_BYTES - len(before + after + "-99")  # the number that a conflict adds
     return before + machine[:room] + after
 
 
 def _listening(host: str) -> list[str]:
-    """This machine's addresses at which a server of ``host`` is reached; raises ``OSError``."""
+    """This machine's addresses at which a server on ``host`` can be reached; raises ``OSError``."""
     import ifaddr
 
     if _is_address(host):
@@ -313,16 +312,16 @@ def _listening(host: str) -> list[str]:
     if host != "0.0.0.0":
         found += [str(ip.ip[0]) for ip in every if not ip.is_IPv4]
     parsed = map(ipaddress.ip_address, found)
-    # A link-local IPv6 address is of no use without the name of the other side's interface.
+    # A link-local IPv6 address is useless without the name of the other side's interface.
     usable = [ip for ip in parsed if not (ip.is_loopback or (ip.version == 6 and ip.is_link_local))]
     return sorted(map(str, dict.fromkeys(usable)), key=_likelihood)
 
 
 async def _open(interfaces: Interfaces) -> AsyncZeroconf:
-    """With its sockets open: who is cancelled before that would leave them behind. Raises
+    """Returns only once its sockets are open: cancelling earlier would leak them. Raises
     ``OSError``."""
     await asyncio.to_thread(importlib.import_module, "zeroconf.asyncio")  # reads many files
-    # Its warnings are tracebacks about interfaces that come and go; what matters is said here.
+    # Its warnings are tracebacks about interfaces that come and go; we log what matters.
     logging.getLogger("zeroconf").setLevel(logging.CRITICAL)
     import ifaddr
     from zeroconf import InterfaceChoice, NotRunningException

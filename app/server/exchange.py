@@ -1,10 +1,10 @@
-"""Exchanges one engine for another while clients talk: none is disconnected, no turn is lost.
+"""Replaces an engine while clients talk: no client is disconnected, no turn is lost.
 
-Beside the old one where memory allows: answers and utterances that have begun end with the old
-engine, those that begin then have the new one. Else one after the other: sessions are told in a
-spoken sentence, and between two answers the old one is closed and the new one
-loaded; what is said meanwhile is heard, and answered then. If the new one cannot be loaded, the old
-one stays, or comes back.
+If memory allows, the new engine is loaded beside the old one: answers and utterances already begun
+finish with the old engine, later ones use the new one. Otherwise a spoken sentence warns the
+sessions, and between two answers the old engine is closed and the new one loaded; speech in the
+meantime is heard, and answered afterwards. If the new engine cannot be loaded, the old one stays,
+or is loaded again.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker
 
 OLD_ENDS_S = 120.0
-"""So long an answer or an utterance that has begun may go on before its engine is unloaded."""
+"""How long an answer or utterance already begun may continue before its engine is unloaded."""
 MOMENT_S = 60.0
-"""How long a moment without an answer is waited for; after that new turns wait for it, too."""
+"""How long to wait for a gap between answers; after that, new turns are held back as well."""
 NOTICE_S = 10.0
 
 Tell = Callable[[str], None]
 
 
 class Exchange:
-    """Of one running assistant. Callers wait for one another."""
+    """Replaces engines of one running assistant, one at a time."""
 
     def __init__(
         self, assistant: Assistant, has_room: Callable[[Kind, EngineOptions], bool]
     ) -> None:
-        """``has_room``: whether memory allows an engine beside those that run; may block."""
+        """``has_room``: whether memory has room for one more engine; may block."""
         self._assistant = assistant
         self._engines = assistant.engines
         self._has_room = has_room
@@ -42,10 +42,10 @@ class Exchange:
     async def exchange(
         self, kind: Kind, options: EngineOptions, tell: Tell, unload_first: bool | None = None
     ) -> None:
-        """``tell`` hears each step. ``unload_first``: ``None`` where memory asks for it; never for
-        voice activity and turn detectors. Raises
-        ``ReachyVoiceError`` if the new engine cannot be had; then the old one is in its place, or,
-        if that could not be loaded again either, none."""
+        """``tell`` gets each step. ``unload_first``: ``None`` decides by memory; ignored for voice
+        activity and turn detectors, which are never unloaded first. Raises ``ReachyVoiceError`` if
+        the new engine cannot be loaded; the old one is then back in place, unless it could not be
+        reloaded either."""
         async with self._one:
             if kind in (Kind.VAD, Kind.TURN):
                 unload_first = False  # small, and sessions listen through them all the time
@@ -69,7 +69,7 @@ class Exchange:
             raise
         before = self._seat(kind, started, options)
         self._engines.retire(before, self._engines.stages.leases.ended)
-        tell(f"{described(options)} is in place; what has begun ends with the old one")
+        tell(f"{described(options)} is in place; turns already begun finish with the old one")
 
     # -- after the old one
 
@@ -77,7 +77,7 @@ class Exchange:
         before = self._assistant.settings.engine(kind)
         leases = self._engines.stages.leases
         await self._notify()
-        tell("waiting for a moment between two answers")
+        tell("waiting for a gap between two answers")
         await _at_most(MOMENT_S, leases.none)
         leases.close()
         try:
@@ -99,12 +99,12 @@ class Exchange:
             leases.open()
 
     async def _back(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
-        """Raises ``EngineError`` if the old one cannot be had either."""
+        """Raises ``EngineError`` if the old engine cannot be loaded either."""
         try:
             engine = await asyncio.to_thread(self._engines.build, options, kind)
             self._seat(kind, await self._engines.start(engine, kind), options)
         except ReachyVoiceError as second:
-            self._engines[kind].problem = f"was exchanged, and nothing could be loaded: {second}"
+            self._engines[kind].problem = f"was replaced, and no engine could be loaded: {second}"
             raise EngineError(
                 f"There is no {kind} engine now",
                 why=f"{error}; and the old one: {second}",
@@ -112,12 +112,12 @@ class Exchange:
             ) from second
 
     async def _notify(self) -> None:
-        """Say to all who can hear it now that there will be a pause."""
+        """Announce the pause in every session that can speak now."""
         sentence = self._assistant.settings.conversation.exchange_notice
-        told = [session for session in list(self._assistant.sessions) if session.notify(sentence)]
+        notified = [s for s in list(self._assistant.sessions) if s.notify(sentence)]
 
         async def all_heard() -> None:
-            for session in told:
+            for session in notified:
                 await session.quiet()
 
         await _at_most(NOTICE_S, all_heard)
@@ -133,15 +133,15 @@ class Exchange:
 
 
 def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
-    """Sessions cut their audio for the voice activity and turn detectors that they began with.
+    """Sessions cut their audio to fit the voice activity and turn detectors that they began with.
     Raises ``ConfigError``."""
     if not (isinstance(old, Worker) and isinstance(new, Worker) and old.info and new.info):
         return
     same_windows = old.info.window_samples == new.info.window_samples
     if not (same_windows and old.info.history_seconds >= new.info.history_seconds):
         raise ConfigError(
-            f"{new.name} cannot take the place of {old.name} in a running server",
-            why="it listens to audio in other pieces",
+            f"{new.name} cannot replace {old.name} in a running server",
+            why="it takes audio windows of another size, or more of them",
             fix="Restart the server with it",
         )
 

@@ -42,28 +42,28 @@ CALLER = "reachy_voice.caller"
 """Key of the ASGI scope: the ``Caller`` that was let in."""
 
 SECRET = "reachy_voice.secret"
-"""Key of the ASGI scope: the ``ClientSecret`` that opened it, or ``None``."""
+"""Key of the ASGI scope: the ``ClientSecret`` that was used, or ``None``."""
 
 PROGRAM = "reachy-voice"
 
 ADDRESS = "address"
-"""The refusals that are about who calls, beside ``ORIGIN`` and ``HOST``."""
+"""Refusals because of the caller's address, beside ``ORIGIN`` and ``HOST``."""
 
 LINES_AT_ONCE = {ADDRESS: 100, ORIGIN: 10, HOST: 10}
 LINE_EVERY_S = 10.0
-"""Between lines about refusals of one kind, once so many were shown: strangers can neither flood
-the console nor silence it for good."""
+"""Minimum time between lines about one kind of refusal after the first few: strangers can neither
+flood the console nor silence it for good."""
 
 MAX_REMEMBERED = 1000
-"""Addresses, origins and hosts that are not told again; the oldest is forgotten."""
+"""Addresses, origins and hosts that are not reported again; the oldest is forgotten."""
 
 Tell = Callable[[str], None]
 
 
 class Notices:
-    """One line for a person at the console for each address, origin or host that stays out.
+    """Prints one line at the console for each address, origin or host that is refused.
 
-    ``command`` is what that person types for ``allow 192.168.1.7``. ``now`` is in seconds.
+    ``command`` returns the command line to type for ``allow 192.168.1.7``. ``now`` is in seconds.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Notices:
         self._tell = tell
         self._command = command
         self._now = now
-        self._told: dict[tuple[str, str], None] = {}
+        self._reported: dict[tuple[str, str], None] = {}
         self._lines = {
             kind: TokenBucket(1 / LINE_EVERY_S, at_once, now())
             for kind, at_once in LINES_AT_ONCE.items()
@@ -86,8 +86,8 @@ class Notices:
         kind = refusal.code if refusal.status == 403 else ADDRESS
         proxied = kind == ADDRESS and caller.forwarded  # others come in by the same proxy
         about = ("proxy" if proxied else kind, refusal.subject[:200])
-        if about in self._told:
-            self._told[about] = self._told.pop(about)  # the newest is forgotten last
+        if about in self._reported:
+            self._reported[about] = self._reported.pop(about)  # the newest is forgotten last
             return
         lines, now = self._lines[kind], self._now()
         if lines.left(now) == LINES_AT_ONCE[kind]:
@@ -95,25 +95,25 @@ class Notices:
         if lines.left(now) < 1:
             return
         lines.take(now)
-        self._told[about] = None
-        if len(self._told) > MAX_REMEMBERED:
-            del self._told[next(iter(self._told))]
+        self._reported[about] = None
+        if len(self._reported) > MAX_REMEMBERED:
+            del self._reported[next(iter(self._reported))]
         self._tell(_notice(refusal, caller, self._command))
         if lines.left(now) < 1 and kind not in self._slow:
             self._slow.add(kind)
-            self._tell(f"Many are refused; from now on one every {LINE_EVERY_S:g} s is shown.")
+            self._tell(f"Many are refused; from now on, one line per {LINE_EVERY_S:g} s is shown.")
 
     def admitted(self, caller: Caller) -> None:
-        """If it is refused again one day, that is news again."""
-        self._told.pop((ADDRESS, caller.place), None)
+        """Report the client again if it is refused later."""
+        self._reported.pop((ADDRESS, caller.place), None)
 
 
 def _notice(refusal: Refusal, caller: Caller, command: Callable[[str], str]) -> str:
     subject = ascii(refusal.subject[:200])[1:-1]
     if refusal.code == ORIGIN:
-        return f"Refused a web page of {subject}. If it is yours, add it to access.origins."
+        return f"Refused a web page from {subject}. If it is yours, add it to access.origins."
     if refusal.code == HOST:
-        return f"Refused a request to {subject}. If that is this machine: access.hosts."
+        return f"Refused a request to {subject}. If that is this machine, add it to access.hosts."
     if caller.address is None or caller.from_here or caller.forwarded:
         what = "a request that came through a proxy" if caller.forwarded else "a program here"
         return f"Refused {what}: it has no valid key. To make one: {command('key new NAME')}"
@@ -121,8 +121,8 @@ def _notice(refusal: Refusal, caller: Caller, command: Callable[[str], str]) -> 
 
 
 class Access:
-    """Who may use one server. ``tell`` gets lines for a person at the console, who types what
-    ``command`` says."""
+    """Who may use one server. ``tell`` gets lines for the console; ``command`` as for
+    ``Notices``."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Access:
         self.file = file
 
     async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
-        """The file is asked for those who show a key, or would stay out without it."""
+        """Reads the file only for callers that send a key or would otherwise be refused."""
         verdict = self.rules.decide(caller, has_secret=has_secret)
         refused = isinstance(verdict, Refusal) and verdict.code != ORIGIN
         if self.file is not None and (refused or caller.keys):
@@ -153,7 +153,7 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
     """Who may use a server with these settings. Raises ``ConfigError``."""
     given = settings.access
     file = AccessFile(settings.paths.access(environ))
-    file.read()  # a bad one is better known now than when the robot stays out
+    file.read()  # report a bad file now, not when the robot is refused
     rules = Rules(
         loopback=given.loopback,
         addresses=tuple(map(parse_network, given.addresses)),
@@ -172,7 +172,7 @@ def typed_command(settings: Settings, words: str) -> str:
 
 
 def _program() -> str:
-    """The running program as it can be called from here: by name if the shell would find it."""
+    """How to call the running program from here: by name if it is on the PATH."""
     running = Path(sys.argv[0])
     if running.name != PROGRAM or not running.is_file():
         return PROGRAM
@@ -188,7 +188,7 @@ def _program() -> str:
 
 
 def host_names() -> list[str]:
-    """What this machine calls itself, and what it is called by mDNS. Asks no name server."""
+    """This machine's host names, including the mDNS one. Asks no name server."""
     name = socket.gethostname().lower()
     return [name, name.partition(".")[0] + ".local"] if name else []
 
@@ -196,7 +196,7 @@ def host_names() -> list[str]:
 class AccessGate:
     """ASGI middleware: lets a request through, or answers it with 401 or 403.
 
-    ``on_refused`` gets the status for each WebSocket that stays out.
+    ``on_refused`` gets the status for each WebSocket that is refused.
     """
 
     def __init__(

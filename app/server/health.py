@@ -1,4 +1,4 @@
-"""Plain HTTP on the server's port: is it alive, is it ready, how it does, what it serves."""
+"""Plain HTTP on the server's port: liveness, readiness, metrics and models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unready(assistant: Assistant) -> Mapping[str, str]:
 
 
 def turned_away(assistant: Assistant) -> Mapping[str, str]:
-    """Why no client can connect now."""
+    """Reasons why no client can connect now."""
     return {name: why for name, why in unready(assistant).items() if not why.startswith(EXCHANGED)}
 
 
@@ -36,7 +36,7 @@ def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
 
 
 async def health(request: Request) -> JSONResponse:
-    """200 as long as the event loop turns."""
+    """200 while the event loop runs."""
     return JSONResponse({"status": "ok"})
 
 
@@ -47,7 +47,7 @@ async def ready(request: Request) -> JSONResponse:
 
 
 async def metrics(request: Request) -> Response:
-    """Everything that is counted, for Prometheus."""
+    """All metrics, for Prometheus."""
     state = request.app.state
     usage = await asyncio.to_thread(process_usage.usage, os.getpid())
     sockets = state.sockets
@@ -56,13 +56,13 @@ async def metrics(request: Request) -> Response:
 
 
 async def models(request: Request) -> JSONResponse:
-    """The list that model pickers ask for, engines ready or not. One cascade is one model."""
+    """The list for model pickers, engines ready or not. The whole cascade is one model."""
     model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "reachy-voice"}
     return JSONResponse({"object": "list", "data": [model]})
 
 
 async def upgrade_required(request: Request) -> JSONResponse:
-    """For a person who opens the WebSocket's address in a browser."""
+    """For a browser that opens the WebSocket's address."""
     text = "This is a WebSocket endpoint. Connect with an OpenAI Realtime client: ws://..."
     return JSONResponse({"error": {"message": text}}, 426, headers={"Upgrade": "websocket"})
 

@@ -1,5 +1,5 @@
-"""uvicorn's HTTP, for a port that strangers reach: a request must arrive in time, and one address
-cannot hold all the connections that wait to say something.
+"""uvicorn's HTTP, hardened for a port that strangers can reach: a request must arrive in time, and
+one address cannot use up all idle connections.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from app.server.websocket_link import WebSocketLink
 
 MAX_WAITING = 512
-"""Connections that have no session (yet). Half of the file descriptors that Linux gives."""
+"""Most connections without a session. Half of Linux's default limit of file descriptors."""
 
 MAX_WAITING_EACH = 64
-"""Of one address, or one IPv6 network of 64 bits, which is what one machine is given. Browsers open
-six."""
+"""Most per address, or per IPv6 /64, which is what one machine gets. Browsers open six."""
 
 _LOOPBACK = "loopback"
 
 Peer = tuple[Any, ...]
-"""The other end's address and port, as the socket says it."""
+"""The other end's address and port, as the socket reports it."""
 
 
 def _last_words(status: bytes, code: str, message: str) -> bytes:
@@ -47,15 +46,15 @@ _TOO_SLOW = _last_words(
     "The request took too long to arrive (limits.handshake_s).",
 )
 _NO_UPGRADE = _last_words(
-    b"400 Bad Request", "invalid_request", "This is no request for a WebSocket."
+    b"400 Bad Request", "invalid_request", "This is not a request for a WebSocket."
 )
 
 
 class WaitingRoom:
-    """The connections of one server that have no session (yet), from the moment that they are
-    accepted. Loopback has no bound of its own: all clients of a proxy come from there.
+    """The accepted connections of one server that have no session yet. Loopback has no limit of its
+    own: all clients of a proxy come from there.
 
-    When all places are taken, the group with most of them loses its oldest to a newcomer.
+    When all places are taken, the group with the most loses its oldest to a newcomer.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class WaitingRoom:
         return len(self._group_of)
 
     def enter(self, peer: Peer, cut: Callable[[], None]) -> bool:
-        """Take a place; ``False`` if there is none. ``cut`` ends the connection."""
+        """Take a place; ``False`` if all are taken. ``cut`` ends the connection."""
         group = _group(address_of(peer))
         held = len(self._groups.get(group, ()))
         if group != _LOOPBACK and held >= MAX_WAITING_EACH:
@@ -83,7 +82,7 @@ class WaitingRoom:
         return True
 
     def leave(self, peer: Peer) -> None:
-        """Once or more often."""
+        """May be called more than once."""
         group = self._group_of.pop(peer, None)
         if group is not None:
             del self._groups[group][peer]
@@ -96,7 +95,7 @@ def address_of(peer: Peer) -> str:
 
 
 def _group(address: str) -> str:
-    """Those that share a bound."""
+    """Addresses of one group share a limit."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -108,8 +107,8 @@ def _group(address: str) -> str:
 
 
 class GuardedListener(socket.socket):
-    """A listening socket that lets in whom the waiting room has a place for: before the handshake
-    of TLS, which the protocols above do not see."""
+    """A listening socket that admits clients while the waiting room has places: before the TLS
+    handshake, which the protocols above do not see."""
 
     def __init__(self, listener: socket.socket, room: WaitingRoom) -> None:
         """A second handle of ``listener``: the port is free when both are closed."""
@@ -128,7 +127,7 @@ class GuardedListener(socket.socket):
 
 
 class _Connection(socket.socket):
-    """An accepted one, which tells when it is closed."""
+    """An accepted connection that reports when it is closed."""
 
     def __init__(self, accepted: socket.socket, on_close: Callable[[], None]) -> None:
         family, kind, number = accepted.family, accepted.type, accepted.proto
@@ -136,7 +135,7 @@ class _Connection(socket.socket):
         self._on_close = on_close
 
     def cut(self) -> None:
-        with contextlib.suppress(OSError):  # the client was faster
+        with contextlib.suppress(OSError):  # the client closed it first
             self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -145,8 +144,8 @@ class _Connection(socket.socket):
 
 
 class GuardedHttp(H11Protocol):
-    """One connection, until it becomes a WebSocket. ``handshake_s`` bounds how long a whole
-    request may take to arrive, and how long the client may take nothing of its answers."""
+    """One connection, until it becomes a WebSocket. ``handshake_s`` limits how long a whole request
+    may take to arrive, and how long the client may stop reading the answer."""
 
     def __init__(
         self,
@@ -171,13 +170,13 @@ class GuardedHttp(H11Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             super().data_received(data)
-        except h11.LocalProtocolError:  # nonsense behind a request that has its answer
+        except h11.LocalProtocolError:  # garbage after a request that is already answered
             self.transport.abort()
             return
         self._watch()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._upgraded = True  # nothing more is heard here: the connection has a new protocol
+        self._upgraded = True  # nothing more arrives here: the connection has a new protocol
         self._stop_watching()
         super().handle_websocket_upgrade(event)
         link = self.transport.get_protocol()
@@ -186,7 +185,7 @@ class GuardedHttp(H11Protocol):
         if self.flow.write_paused:
             link.pause_writing()
         if not link.handshake_initiated:
-            # websockets' own bounds are narrower (8 KiB for a header, no body).
+            # websockets' own limits are tighter (8 KiB for a header, no body).
             self.transport.write(b"".join(link.conn.data_to_send()) or _NO_UPGRADE)
             self.transport.close()
         if not link.handshake_initiated or link.response.status_code != 101:
@@ -209,7 +208,7 @@ class GuardedHttp(H11Protocol):
 
     def shutdown(self) -> None:
         half = self.cycle and self.cycle.more_body and not self.cycle.response_complete
-        if half or self.flow.write_paused:  # the server would wait for the client, in vain
+        if half or self.flow.write_paused:  # the server would wait for the client forever
             self.transport.abort()
         else:
             super().shutdown()
@@ -227,8 +226,8 @@ class GuardedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Give the client ``handshake_s`` for what it owes: the rest of its request, or to take our
-        answer. Bytes that trickle in win no time."""
+        """Give the client ``handshake_s`` to send the rest of its request or to read our answer. A
+        trickle of bytes does not extend this."""
         if self._upgraded:
             return
         takes_nothing = self.flow.write_paused or self.transport.is_closing()

@@ -38,7 +38,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)  # a port that another process took since is found here
+        listener.listen(BACKLOG)  # fails here if another process has just taken the port
     except OSError as error:
         listener.close()
         raise _cannot_listen(host, port, error) from error
@@ -63,14 +63,14 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A port that is bound; with ``tls`` it speaks nothing else."""
+    """A bound port; with ``tls`` it accepts nothing else."""
 
     socket: socket.socket
     tls: ssl.SSLContext | None = None
 
 
 class GuardedServer(uvicorn.Server):
-    """uvicorn's, without its signal handlers, and with an eye on who only holds connections."""
+    """uvicorn's server without its signal handlers, and with a guard against idle connections."""
 
     def __init__(
         self,
@@ -126,10 +126,10 @@ def uvicorn_config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvi
         app,
         http=GuardedHttp,
         ws=WebSocketLink,
-        proxy_headers=False,  # whoever sends one could choose its address
+        proxy_headers=False,  # any client could fake its address
         lifespan="off",
         log_config=None,
-        log_level="error",  # below that, whoever sends nonsense writes our log
+        log_level="error",  # at lower levels, clients could fill our log with garbage
         access_log=False,
         server_header=False,
         ws_max_size=max_message_bytes,

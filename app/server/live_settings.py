@@ -1,4 +1,4 @@
-"""The settings of a running server: of its engines, others can be chosen without a restart."""
+"""The settings of a running server, whose engines can be replaced without a restart."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipeline.errors import ConfigError, ReachyVoiceError
 log = logging.getLogger("reachy_voice.settings")
 
 STEP_MS, MOST_MS = 1000, 10_000
-"""A file is read when nothing has been written for so long, or after so long: an editor may write
-it in pieces."""
+"""A file is read after this long without a write, or at the latest after this long: an editor may
+write it in pieces."""
 
 Load = Callable[[Sequence[str]], Loaded]
 """Reads the same files and options again, with more ``section.key=value`` on top."""
 
 
 class LiveSettings:
-    """``use`` is what a person asks for; ``watch`` follows the files until it is cancelled."""
+    """``use`` carries out a request; ``watch`` follows the files until it is cancelled."""
 
     def __init__(
         self, loaded: Loaded, load: Load, assistant: Assistant, exchange: Exchange
@@ -36,16 +36,16 @@ class LiveSettings:
         self._exchange = exchange
         self._files = _resolved(loaded)
         self._owed: set[Kind] = set()
-        """Changed in the files, and not exchanged yet: what failed is tried again at their next
+        """Changed in the files but not replaced yet: a failed engine is tried again at the next
         change."""
         self._used: dict[Kind, list[str]] = {}
-        """What was asked for since; a file that is changed later has the last word."""
+        """Requests since then; a later change of a file overrides them."""
 
     async def use(
         self, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
     ) -> None:
-        """Exchange what ``tts=piper`` or ``llm.threads=2`` change. Raises ``ReachyVoiceError``;
-        what was exchanged before that stays."""
+        """Replace the engines that ``tts=piper`` or ``llm.threads=2`` change. Raises
+        ``ReachyVoiceError``; engines replaced before the error stay."""
 
         def say(step: str) -> None:
             _log_step(step)
@@ -60,7 +60,7 @@ class LiveSettings:
         loaded = await asyncio.to_thread(self._load, [line for of in asked.values() for line in of])
         changed = [kind for kind in asked if self._differs(kind, loaded.settings)]
         if not changed:
-            say("nothing to do: that is what runs")
+            say("nothing to do: that is already running")
         for kind in changed:
             await self._exchange.exchange(kind, loaded.settings.engine(kind), say, unload_first)
             self._used[kind] = asked[kind]
@@ -69,16 +69,16 @@ class LiveSettings:
         return wanted.engine(kind) != self._assistant.settings.engine(kind)
 
     async def watch(self) -> None:
-        """Exchange an engine when its section of a YAML file is changed. What is wrong with a file
-        is logged, and the engines stay as they are."""
+        """Replace an engine when its section of a YAML file changes. Errors in a file are logged,
+        and the engines stay."""
         while True:
             await self._follow(self._files)
 
     async def _follow(self, files: AbstractSet[Path]) -> None:
-        """Until there are others, because one extends another one now."""
+        """Follow these files until the set changes, because one now extends another."""
         from watchfiles import awatch
 
-        # The folders, for an editor writes another file and renames it.
+        # Watch the folders, because editors write a new file and rename it.
         folders = {file.parent for file in files}
         changes = awatch(
             *folders,
@@ -107,16 +107,14 @@ class LiveSettings:
                 self._owed.add(Kind(section))
                 self._used.pop(Kind(section), None)
             else:
-                log.warning(
-                    "%s was changed; that takes effect when the server starts again", section
-                )
+                log.warning("%s was changed; this takes effect when the server restarts", section)
         for kind in [kind for kind in Kind if kind in self._owed]:
             try:
                 if self._differs(kind, now):
                     await self._exchange.exchange(kind, now.engine(kind), _log_step)
                 self._owed.discard(kind)
             except ReachyVoiceError as error:
-                log.error("%s as the file has it cannot be used: %s", kind, error)
+                log.error("%s cannot be changed to what the file says: %s", kind, error)
 
 
 _ENGINES = frozenset(map(str, Kind))
@@ -137,7 +135,7 @@ def _changed_sections(before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _in_full(assignment: str) -> tuple[Kind, str, str]:
-    """Of which engine it is, its key, and what it says to ``--set``: ``tts=piper`` is short for
+    """The engine, its key, and the assignment for ``--set``: ``tts=piper`` is short for
     ``tts.engine=piper``. Raises ``ConfigError``."""
     key, equals, value = assignment.partition("=")
     section = key.partition(".")[0]

@@ -1,7 +1,7 @@
-"""What the server tells Prometheus: an observer of every session's bus, and nothing else knows it.
+"""Metrics for Prometheus, collected by observing every session's bus.
 
-No label carries what people say, an id, a name that a client chose, or an address: every label has
-a fixed set of values.
+No label carries speech, an id, a client's name or an address: every label has a fixed set of
+values.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pipeline.turn_record import Ignored, Pause, TurnRecord
 from pipeline.turn_taking.ending_words import Clue
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of the Prometheus text format."""
+"""Media type of the Prometheus text format."""
 
 PREFIX = "reachy_voice_"
 
 STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
-"""Moments of a turn record; the last one, of a spoken turn, is the voice-to-voice latency."""
+"""Moments of a turn record; the last, in a spoken turn, is the voice-to-voice latency."""
 STAGE_BUCKETS_S = (
     *(0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8),
     *(1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0),
@@ -33,20 +33,20 @@ STAGE_BUCKETS_S = (
 LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 Ending = Literal["client", "lost", "too_slow", "failed", "server"]
-"""Who ended a session: the client, its network, its slowness, an error of ours, or the server."""
+"""Why a session ended: the client, its network, its slowness, an internal error, or the server."""
 
 Refusal = Literal["full", "not_ready", "closing", "unauthorized", "forbidden", "other"]
 """Why a client did not get a session."""
 
 CLUES = frozenset({"sound", *get_args(Clue)})
-"""Reasons of decisions that are counted by name; all others count as ``other``."""
+"""Reasons that are counted by name; all others count as ``other``."""
 
 LAG_PERIOD_S = 0.05
-"""Shorter stalls than this may fall between two timers."""
+"""Stalls shorter than this may fall between two timers."""
 
 
 class Metrics:
-    """Everything that one server counts. Use it on the event loop."""
+    """All metrics of one server. Use it on the event loop."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -56,23 +56,23 @@ class Metrics:
     def _of_server(self) -> None:
         counter, gauge = self._counter, self._gauge
         self._open = gauge("sessions_open", "Clients that are connected.")
-        self._parked = gauge("sessions_parked", "Conversations whose client may come back.")
-        self._sessions = counter("sessions", "Clients that were let in.")
-        self._resumed = counter("sessions_resumed", "Clients that came back.")
-        self._ended = counter("sessions_ended", "Sessions that are over.", by=get_args(Ending))
+        self._parked = gauge("sessions_parked", "Disconnected conversations that can be resumed.")
+        self._sessions = counter("sessions", "Clients that were admitted.")
+        self._resumed = counter("sessions_resumed", "Clients that resumed their conversation.")
+        self._ended = counter("sessions_ended", "Sessions that have ended.", by=get_args(Ending))
         refusals = get_args(Refusal)
         self._refused = counter("sessions_refused", "Clients turned away.", reason=refusals)
         self._errors = counter("client_errors", "Error events sent to clients.", code=())
         self._ready = gauge("engine_ready", "1 when the engine is ready.", "engine")
         processes = "of the server and its engines' processes"
         self._rss = gauge("resident_bytes", f"Memory {processes}.")
-        self._cpu = gauge("cpu_seconds", f"CPU time {processes} that now live.")
-        self.lag = self._histogram("event_loop_lag_seconds", "How late timers come.", LAG_BUCKETS_S)
+        self._cpu = gauge("cpu_seconds", f"CPU time {processes} running now.")
+        self.lag = self._histogram("event_loop_lag_seconds", "How late timers fire.", LAG_BUCKETS_S)
 
     def _of_turns(self) -> None:
         counter = self._counter
         self.turns = counter("turns", "What became of each turn.", origin=(), outcome=())
-        what = "Pauses in speech, by what spoke for or against an end."
+        what = "Pauses in speech, by the evidence for or against a turn end."
         self.pauses = counter("pauses", what, clue=(), ended=())
         what = "From the end of speech, or a request, to each stage of the answer."
         labels = ("stage", "origin")
@@ -80,26 +80,26 @@ class Metrics:
         for stage in STAGES:
             self.stages.labels(stage, "voice")
         self.responses = counter("responses", "Answers that ended.", status=(), reason=())
-        what = "Speech over answers that went on."
+        what = "Speech over answers that did not interrupt them."
         self.ignored = counter("speech_ignored", what, reason=get_args(Ignored))
-        self.speculations = counter("speculations", "Work ahead of the end of a turn.")
-        what = "Work ahead that was thrown away unheard."
+        self.speculations = counter("speculations", "Speculative work before the end of a turn.")
+        what = "Speculative work that was discarded unheard."
         self.discarded = counter("speculations_discarded", what)
-        what = "Time that engines spent on answers, given or discarded."
+        what = "Engine time spent on answers, used or discarded."
         self.engine_seconds = counter("engine_seconds", what, outcome=("given", "discarded"))
         self.tokens = counter("tokens", "Tokens of the language model.", kind=())
         self.tool_calls = counter("tool_calls", "Tool calls in answers.")
-        what = "Clauses that were no speech, and were cut."
+        what = "Clauses that were not speech, and were cut."
         self.clause_faults = counter("clause_faults", what, fault=(), left_out=())
         what = "Answers that could not be heard at first."
         self.silent_answers = counter("silent_answers", what, outcome=get_args(SilenceOutcome))
-        self.transcripts_failed = counter("transcripts_failed", "Speech that was not read.")
+        self.transcripts_failed = counter("transcripts_failed", "Speech without a transcript.")
 
     # -- what the server reports
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """A client is connected for as long as the context lasts."""
+        """A client is connected while the context is open."""
         self._sessions.inc()
         with self._open.track_inprogress():
             yield
@@ -108,7 +108,7 @@ class Metrics:
         """Count what happens in the session whose events ``bus`` carries."""
 
         def count(published: Published) -> None:
-            # Audio and words are most of the events: they leave at the first comparison.
+            # Most events are audio and words: they return at the first comparison.
             event = published.event
             if type(event) in _COUNTED:
                 _COUNTED[type(event)](self, event)
@@ -125,12 +125,12 @@ class Metrics:
         self._refused.labels(reason).inc()
 
     def client_error(self, code: str) -> None:
-        """``code``: one of ours; no client can make one up."""
+        """``code``: one of our own; clients cannot invent one."""
         self._errors.labels(code).inc()
 
     def render(self, readiness: Mapping[str, str | None], parked: int, usage: Usage) -> bytes:
-        """All of it, in Prometheus' text format. ``usage`` takes long to find out, so it is the
-        caller's to measure elsewhere."""
+        """All metrics, in Prometheus' text format. ``usage`` is slow to measure, so the caller does
+        it elsewhere."""
         for engine, problem in readiness.items():
             self._ready.labels(engine).set(problem is None)
         self._parked.set(parked)
@@ -141,7 +141,7 @@ class Metrics:
     # -- making them
 
     def _counter(self, name: str, help: str, **labels: Sequence[str]) -> Counter:
-        """``labels``: for each name the values that are shown before they happen."""
+        """``labels``: for each name, the values that are shown from the start, as 0."""
         made = Counter(PREFIX + name, help, tuple(labels), registry=self.registry)
         for values in labels.values():
             for value in values:
@@ -158,13 +158,12 @@ class Metrics:
 
 
 async def watch_lag(observe: Callable[[float], None]) -> NoReturn:
-    """Give ``observe`` the lateness of a timer, in seconds, again and again: how late the event
-    loop is."""
+    """Pass the event loop's lag to ``observe`` again and again, in seconds."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_PERIOD_S
         await asyncio.sleep(LAG_PERIOD_S)
-        observe(max(0.0, loop.time() - due))  # the clock's own grain lets it come a hair early
+        observe(max(0.0, loop.time() - due))  # the clock's resolution can make it slightly early
 
 
 def _turn(metrics: Metrics, record: TurnRecord) -> None:
@@ -182,7 +181,7 @@ def _turn(metrics: Metrics, record: TurnRecord) -> None:
 
 
 def _clue(pause: Pause) -> str:
-    """The last thing that became known before the pause was over."""
+    """The last evidence before the pause ended."""
     reasons = pause.judgements[-1].reasons if pause.judgements else ()
     if not reasons:
         return "none"

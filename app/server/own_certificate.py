@@ -1,9 +1,8 @@
-"""Certificates that this machine makes: an authority, which a phone or a browser is told to trust
-once, and the server's own, which the authority signs and which is renewed every year.
+"""Makes certificates: an authority, which a phone or browser is set to trust once, and the server's
+own, which the authority signs and which is renewed every year.
 
 The authority may sign for this machine's names and for private addresses only (name constraints,
-RFC 5280, 4.2.1.10): whoever trusts it trusts no other site by it. Its key stays in
-``authority.pem``.
+RFC 5280, 4.2.1.10): trusting it means trusting no other site. Its key stays in ``authority.pem``.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ if TYPE_CHECKING:
     Pair = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
 
 VALID_DAYS = 397
-"""Longer ones are refused by browsers (CA/Browser Forum, Apple: 398 days)."""
+"""Browsers refuse longer lifetimes (CA/Browser Forum, Apple: 398 days)."""
 RENEW_DAYS = 30
-"""Before the end; a server that runs looks once a day."""
+"""How long before expiry to renew; a running server checks once a day."""
 AUTHORITY_DAYS = 3650
 DAY_S = 86_400
 
 SERVER, AUTHORITY, TRUSTED = "server.pem", "authority.pem", "certificate.pem"
-"""Files: the server's key and certificates, and the authority's (both 0600); what clients trust."""
+"""Files: the server's key and certificates, the authority's (both 0600), and the one clients
+trust."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _ALWAYS = ("local", "localhost")
@@ -42,8 +42,8 @@ _PRIVATE = (
 
 
 def is_good(directory: Path, names: Sequence[str], now: float) -> bool:
-    """Whether the server's certificate has these names and a month to go, and is signed by the
-    authority that is there."""
+    """Whether the server's certificate has these names and a month left, and is signed by the
+    present authority."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
@@ -62,7 +62,7 @@ def is_good(directory: Path, names: Sequence[str], now: float) -> bool:
 
 
 def make(directory: Path, names: Sequence[str], now: float) -> None:
-    """A new certificate for the server, and an authority if the one that is there cannot sign it.
+    """Make a certificate for the server, and a new authority if the present one cannot sign it.
     Raises ``OSError``."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -190,7 +190,7 @@ def _sign_server(
 
 
 def _alternative_names(names: Sequence[str]) -> list[x509.DNSName | x509.IPAddress]:
-    """Those that can stand in a certificate, each once."""
+    """Names that a certificate can contain, without duplicates."""
     from cryptography import x509
 
     found: dict[x509.DNSName | x509.IPAddress, None] = {}

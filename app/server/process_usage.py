@@ -1,4 +1,4 @@
-"""What a server costs: CPU time and resident memory of a process and its children."""
+"""CPU time and resident memory of a process and its children."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class Usage:
     """``cpu_seconds`` since the processes began; ``rss_mib`` is the sum over the processes, so that
-    a page shared by several (libraries, say) counts once for each of them."""
+    a page shared by several (libraries, say) counts once for each."""
 
     cpu_seconds: float
     rss_mib: float
 
 
 def usage(pid: int) -> Usage:
-    """Of ``pid`` and everything it started. A process that ends meanwhile counts as nothing."""
+    """Usage of ``pid`` and everything it started. Processes that end meanwhile do not count."""
     cpu = rss = 0.0
     root = psutil.Process(pid)
     for process in [root, *root.children(recursive=True)]:

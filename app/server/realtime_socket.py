@@ -1,9 +1,9 @@
 """One WebSocket, one protocol, one session: the only file that knows both ends.
 
-The session begins with the client's first message, because only then is it known whether a client
-comes back to a conversation (``app.server.reconnect``), or with its first that is no
-``session.update`` while one waits for it. Everything runs in one TaskGroup: when one task ends, all
-do; a client that vanishes stops its reply at once.
+The session begins with the client's first message, because only then is it known whether it resumes
+a conversation (``app.server.reconnect``); if one is parked for it, with its first message that is
+not a ``session.update``. Everything runs in one TaskGroup: when one task ends, all do; a client
+that vanishes stops its reply at once.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import WireError
 
 SEND_STALL_S = 10.0
-"""A client that takes nothing for this long is too slow. Robots were seen to pause for 4 s."""
+"""A client that reads nothing for this long is too slow. Robots have been seen to pause for 4 s."""
 
 HANG_UP_S = 1.0
-"""How long a full socket gets to take the close frame before it is cut."""
+"""How long a full socket may take to send the close frame before it is cut."""
 
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
 """Close codes of RFC 6455. 1008 is a full server, or a client too slow or too fast for it."""
 
 _TOO_FAST = (
-    "Messages come faster than the server reads them (limits.messages_per_s). They are read more "
-    "slowly; send fewer or larger ones."
+    "Messages arrive faster than the server reads them (limits.messages_per_s). It now reads them "
+    "more slowly; send fewer or larger ones."
 )
 
 LARGE_MESSAGE_CHARS = 256 * 1024
-"""Longer messages (images, whole recordings) are decoded in a thread."""
+"""Messages longer than this (images, whole recordings) are decoded in a thread."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class SessionLike(Protocol):
         ...
 
     def release(self) -> Memory:
-        """Make the conversation the caller's, who closes it once ``run`` has ended."""
+        """Hand the conversation to the caller, who closes it once ``run`` has ended."""
         ...
 
 
@@ -76,21 +76,21 @@ class Assistant(Protocol):
     """What the server needs of the assembled assistant."""
 
     def defaults(self) -> SessionDefaults:
-        """What a session is at first; only asked for while every engine is ready."""
+        """A new session's settings; call it only while every engine is ready."""
         ...
 
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> SessionLike:
-        """``memory``: that of a conversation that goes on. ``place``: where the client is."""
+        """``memory``: of a resumed conversation. ``place``: the client's address."""
         ...
 
     def readiness(self) -> Mapping[str, str | None]:
-        """Each engine's name, and why it is not ready; ``None`` when it is."""
+        """Each engine's name, and why it is not ready; ``None``: it is."""
         ...
 
     async def idle(self) -> None:
-        """Return when no reply is under way."""
+        """Return when no reply is in progress."""
         ...
 
 
@@ -116,7 +116,7 @@ class RealtimeSocket:
         limits: LimitSettings,
         turns: RecentTurns,
     ) -> None:
-        """``who``: as whom the client may come back; ``None``: it may not."""
+        """``who``: the identity with which the client may resume; ``None``: it cannot."""
         self.who = who
         self.address: str = websocket.scope[CALLER].place
         self.ended = asyncio.Event()
@@ -147,7 +147,7 @@ class RealtimeSocket:
         self._rate = MessageRate(limits.messages_per_s, limits.message_burst, now)
         self._idle_s = limits.idle_s
         self._heard_at = now
-        """When a message last went through, either way."""
+        """When a message last passed, either way."""
         self._closed = _Closed(GOING_AWAY, "")
 
     def close(self, code: int, reason: str) -> None:
@@ -156,7 +156,7 @@ class RealtimeSocket:
         self._events.close()
 
     async def cut_if_dead(self) -> None:
-        """End it, if nothing is heard of the client any more."""
+        """End the connection if the client does not respond any more."""
         if not await self._link.answers():
             self._link.abort()
             await self.ended.wait()
@@ -191,7 +191,7 @@ class RealtimeSocket:
             await hang_up(self._websocket, closed.code, closed.reason)
 
     def _begin(self) -> SessionLike:
-        """The session, with the conversation that the client comes back to, if there is one."""
+        """Create the session, with the conversation that the client resumes, if any."""
         config = self._protocol.config
         memory = self._parked.take(self.who, config.tools)
         if memory is not None:
@@ -206,7 +206,7 @@ class RealtimeSocket:
         self._metrics.ended(ended)
         if self._memory is None:
             return
-        # What made a session fail may be in its memory: it is not tried for ever.
+        # The cause of the failure may be in the memory, so it is not resumed.
         again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
         if again:
             self._parked.keep(self.who, self._memory, self._protocol.config.tools)
@@ -230,13 +230,13 @@ class RealtimeSocket:
         for command in commands:
             if self._session is None:
                 if isinstance(command, Configure) and self._parked.waits_for(self.who):
-                    continue  # which conversation it is, is only known with all the tools
+                    continue  # the conversation is only known once all the tools are
                 self._session = self._begin()
             await self._session.submit(command)
         await self._flush()
 
     async def _hold_back(self) -> None:
-        """Read the next message no sooner than the limits allow; TCP holds the client back."""
+        """Wait as long as the limits demand before reading on; TCP slows the client down."""
         now = self._loop.time()
         self._heard_at = now
         pace = self._rate.take(now)
@@ -256,7 +256,7 @@ class RealtimeSocket:
             await asyncio.sleep(left_s)
 
     async def _notice_loss(self) -> None:
-        """End even in the middle of a message: the rest of what was sent is of no use."""
+        """End even in the middle of a message: the rest is useless."""
         await self._link.lost.wait()
         raise WebSocketDisconnect(1006)
 
@@ -274,9 +274,9 @@ class RealtimeSocket:
                     async with asyncio.timeout(SEND_STALL_S):
                         await self._websocket.send_text(text)
                 except TimeoutError:
-                    raise TooSlow(f"nothing taken for {SEND_STALL_S} s") from None
+                    raise TooSlow(f"nothing read for {SEND_STALL_S} s") from None
                 self._heard_at = self._loop.time()
-                await asyncio.sleep(0)  # a long burst lets other clients in between
+                await asyncio.sleep(0)  # let other clients run during a long burst
 
 
 def protocol_for(
@@ -290,8 +290,8 @@ def protocol_for(
     """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
     and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
 
-    ``given``: the session fields of a client secret, in the GA dialect. Its maker decides the kind
-    of session, and the model unless the address names one.
+    ``given``: the session fields of a client secret, in the GA dialect. They decide the kind of
+    session, and the model unless the address names one.
     """
     model = query.get("model") or given.get("model")
     kind = given.get("type") or query.get("intent")
@@ -312,7 +312,7 @@ def protocol_for(
 
 
 async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
-    """``protocol.receive``, which reads a long frame in a thread."""
+    """``protocol.receive``; long frames are read in a thread."""
     if len(frame) <= LARGE_MESSAGE_CHARS:
         return protocol.receive(frame)
     try:
@@ -324,32 +324,33 @@ async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Comm
 
 
 def id_source() -> Callable[[str], str]:
-    """Ids that are unique among all connections, and cheap."""
+    """Cheap ids that are unique among all connections."""
     base = secrets.token_hex(8)
     numbers = itertools.count()
     return lambda prefix: f"{prefix}_{base}{next(numbers):x}"
 
 
 async def hang_up(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close politely, or cut the connection if the client does not even take that."""
+    """Close with a close frame, or cut the connection if the client does not take it."""
     try:
         async with asyncio.timeout(HANG_UP_S):
             await websocket.close(code, reason)
     except (WebSocketDisconnect, RuntimeError):
-        pass  # it went first
+        pass  # the client closed it first
     except TimeoutError:
         link: WebSocketLink = websocket.scope["extensions"][LINK]
         link.abort()
 
 
 async def accept(websocket: WebSocket) -> None:
-    """Complete the upgrade; of the subprotocols a browser offers, ``realtime`` is selected."""
+    """Complete the upgrade; of a browser's subprotocols, ``realtime`` is selected."""
     offered = websocket.scope.get("subprotocols", ())
     await websocket.accept("realtime" if "realtime" in offered else None)
 
 
 async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
-    """Accept, say why not in an ``error`` event, close with 1008. It may not stay for long."""
+    """Accept, give the reason in an ``error`` event, and close with 1008, all within a time
+    limit."""
     link: WebSocketLink = websocket.scope["extensions"][LINK]
     link.close_timeout = HANG_UP_S
     error = {"type": "invalid_request_error", "code": code, "message": message}

@@ -1,9 +1,8 @@
-"""Conversations whose client lost its connection, kept for a while in case it comes back.
+"""Keeps the conversations of disconnected clients for a while, so that they can resume.
 
-A client goes on in its conversation when it shows the same key, comes from the same address and
-brings the same tools. No other client ever gets it: two clients that were connected under one
-identity at the same time cannot be told apart (robots behind one router send the same fixed key),
-so from then on nothing is kept for that identity.
+A client resumes its conversation if it has the same key, address and tools. No other client ever
+gets it: two clients connected under one identity at the same time cannot be distinguished (robots
+behind one router send the same fixed key), so from then on nothing is kept for that identity.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ MAX_PARKED = 16
 """Conversations that may wait for their client; each may hold minutes of audio."""
 
 MAX_PARKED_EACH = 4
-"""Of one address, whatever keys its clients show."""
+"""Parked conversations per address, whatever keys its clients use."""
 
 MAX_SHARED = 4096
-"""Identities that are remembered as shared by several clients; older ones are forgotten."""
+"""Identities remembered as shared by several clients; the oldest are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,8 @@ class Identity:
 
 
 def identity_of(caller: Caller) -> Identity | None:
-    """Who a client seems to be; ``None`` for one that cannot be known again: it shows no key, or
-    a proxy speaks for it, so that its address is everybody's."""
+    """Who a client seems to be; ``None`` if it cannot be recognised again: it has no key, or it
+    comes through a proxy, whose address many clients share."""
     if not caller.keys or caller.address is None or caller.forwarded:
         return None
     # No key contains a zero byte, so the keys cannot run into each other.
@@ -53,9 +52,9 @@ class _Parked:
 
 
 class ParkedConversations:
-    """What clients that lost their connection may come back to, for ``keep_s`` (0: never).
+    """Conversations that disconnected clients can resume for ``keep_s`` (0: never).
 
-    Connected clients are ``present``, so that an identity which several clients share is known.
+    Connected clients are ``present``, so that shared identities are noticed.
     """
 
     def __init__(self, keep_s: float) -> None:
@@ -70,7 +69,7 @@ class ParkedConversations:
 
     @contextmanager
     def present(self, who: Identity | None) -> Iterator[None]:
-        """``who`` is connected for as long as the context lasts."""
+        """``who`` is connected while the context is open."""
         if who is None:
             yield
             return
@@ -96,13 +95,13 @@ class ParkedConversations:
         self._parked[who] = _Parked(memory, tools, expiry)
 
     def waits_for(self, who: Identity | None) -> bool:
-        """Whether there is something for ``who`` to ``take``, with the right tools."""
+        """Whether ``who`` can ``take`` a conversation, given the right tools."""
         return who in self._parked
 
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
-        """What ``who`` left behind, now the caller's to close; ``None`` if there is nothing.
+        """The conversation of ``who``, now the caller's to close, or ``None``.
 
-        Other tools are another conversation: then what was left behind is closed.
+        Other tools mean another conversation: the parked one is then closed.
         """
         if who is None or who not in self._parked:
             return None
@@ -114,13 +113,13 @@ class ParkedConversations:
         return parked.memory
 
     def close(self) -> None:
-        """Close all that is parked, and from now on whatever is to be."""
+        """Close everything parked, and anything that is handed in later."""
         self._closed = True
         for who in list(self._parked):
             self._drop(who)
 
     def _make_room(self, address: str) -> None:
-        """Drop the oldest of ``address``, or of the one that has most."""
+        """Drop the oldest conversation of ``address``, or of the address with the most."""
         held = Counter(who.address for who in self._parked)
         if held[address] >= MAX_PARKED_EACH:
             fullest = address

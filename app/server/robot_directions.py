@@ -1,5 +1,5 @@
-"""The direction of speech at the robot whose app is served: its array measures it, its daemon
-passes it on (``robot.url``), and the sessions of that robot's clients hear of it."""
+"""The direction of speech at the served robot: its array measures it, its daemon passes it on
+(``robot.url``), and the sessions of that robot's clients get it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log = logging.getLogger("reachy_voice.server")
 
 @dataclass(slots=True)
 class ArraySeen:
-    """What is known of the array now. ``problem``: why it is not heard. ``azimuth_deg``: see
-    ``Direction``; of the last speech."""
+    """The array's present state. ``problem``: why it does not report. ``azimuth_deg``: of the last
+    speech (see ``Direction``)."""
 
     url: str
     problem: str | None = "not found yet"
@@ -33,10 +33,10 @@ class ArraySeen:
 async def robot_directions(
     assistant: Assistant, seen: ArraySeen, open_control: Callable[[], ArrayControl] | None = None
 ) -> None:
-    """Until cancelled. A robot that is not there costs a look now and then.
+    """Runs until cancelled. While the robot is away, it is looked for now and then.
 
-    ``seen``: kept up to date. ``open_control``: opens the array; ``None``: as ``array`` and
-    ``robot.url`` say."""
+    ``seen``: kept up to date. ``open_control``: opens the array; ``None``: by ``array`` and
+    ``robot.url``."""
     array, url = assistant.settings.array, seen.url
     await assistant.ready.wait()
     host = urlsplit(url).hostname or ""
@@ -45,7 +45,7 @@ async def robot_directions(
     def opened() -> ArrayControl:
         nonlocal places
         control = open_control() if open_control else open_array(array, url)
-        # Anew each time: a robot that was off has no address yet, and may come back with another.
+        # Resolve each time: a robot that was off has no address yet, and may return with another.
         places = places_of(host)
         return control
 
@@ -69,7 +69,7 @@ async def robot_directions(
 
 
 def places_of(host: str) -> frozenset[str]:
-    """The addresses from which a robot of that name connects. Blocking."""
+    """The addresses from which the robot of that name connects. Blocking."""
     try:
         known = {parse_address(str(entry[4][0])) for entry in socket.getaddrinfo(host, None)}
     except OSError:

@@ -1,7 +1,7 @@
-"""The server on its one port: who may come in, and how it listens, drains and ends.
+"""The server on its one port: who may connect, and how it listens, drains and ends.
 
 uvicorn speaks HTTP and WebSocket; sockets and signals are ours, so that a taken port is an error
-with a next step and SIGTERM lets running replies finish.
+with a fix and SIGTERM lets running replies finish.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""Above this a message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
+"""A longer message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
 
 PING_S = 20.0
-"""Between pings, and how long an answer may take; the usual value of clients and servers."""
+"""Time between pings, and for an answer to one; the usual value of clients and servers."""
 
 SESSION_LIMIT = "session_limit_reached"
-"""What a client is told that comes when all places are taken."""
+"""Error code for a client that connects when all places are taken."""
 
 HANDSHAKE_S = 10.0
-"""For a request, or the handshake of TLS, to arrive."""
+"""Time for a request, or a TLS handshake, to arrive."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -62,8 +62,8 @@ log = logging.getLogger("reachy_voice.server")
 
 
 class OpenSockets:
-    """The clients of one server: at most ``most``, and ``each`` of one address (``None``: no
-    bound of its own)."""
+    """The clients of one server: at most ``most``, and ``each`` per address (``None``: no limit per
+    address)."""
 
     def __init__(self, most: int, each: int | None, reconnect_s: float, turns: RecentTurns) -> None:
         self.closing = False
@@ -86,9 +86,8 @@ class OpenSockets:
         return len(self._open)
 
     async def cut_dead(self, who: Identity | None, address: str) -> None:
-        """End the connections of ``who`` from which nothing is heard any more, so that a client
-        that comes back finds its place and its conversation. When there is no place, end all such
-        connections of its address."""
+        """End dead connections of ``who``, so that a client that reconnects finds its place and its
+        conversation. If there is no place, end all dead connections from its address."""
         if who is not None:
             await self._cut_dead(link for link in self._open if link.who == who)
         if self.full(address):
@@ -103,7 +102,7 @@ class OpenSockets:
         """Accept a WebSocket and serve it to its end.
 
         Its place is taken before anything is awaited, so that no other client takes it and
-        ``close_all`` reaches it; it is free at once after the end.
+        ``close_all`` reaches it; it is freed at once at the end.
         """
         limits = websocket.app.state.limits
         link = RealtimeSocket(
@@ -114,16 +113,16 @@ class OpenSockets:
         websocket.scope["extensions"][LINK].on_settled()
         try:
             await accept(websocket)
-            log.info("%s is connected; conversations: %d", address, len(self._open))
+            log.info("%s connected; conversations: %d", address, len(self._open))
             await link.serve()
         finally:
-            log.info("%s is gone", address)
+            log.info("%s disconnected", address)
             self._open.remove(link)
             link.ended.set()
             self._changed.set()
 
     def close_all(self) -> None:
-        """Tell every client that the server goes away; no conversation is resumed."""
+        """Notify every client that the server is going away; no conversation is resumed."""
         self.closing = True
         self.parked.close()
         self.turns.close()
@@ -147,10 +146,10 @@ def build_app(
     console: Running | None = None,
     turns_kept: int = 0,
 ) -> Starlette:
-    """The ASGI application. Clients over ``max_sessions`` are turned away; one that lost its
-    connection has ``reconnect_s`` to come back to its conversation. Without ``access`` only this
-    machine may connect. ``console``: what a browser is shown, with the last ``turns_kept`` turns;
-    ``None``: there is no console."""
+    """The ASGI application. Clients over ``max_sessions`` are turned away; a disconnected client
+    has ``reconnect_s`` to resume its conversation. Without ``access`` only this machine may
+    connect. ``console``: data for the browser console, with the last ``turns_kept`` turns;
+    ``None``: no console."""
     access = access or Access()
     limits = limits or LimitSettings()
     routes = [
@@ -178,7 +177,7 @@ def build_app(
         middleware=[Middleware(AccessGate, access, on_refused)],
         exception_handlers={HTTPException: on_http_exception},
     )
-    app.router.redirect_slashes = False  # it would be to whatever host the request names
+    app.router.redirect_slashes = False  # the redirect would go to whatever host the request names
     app.router.default = _nowhere
     app.state.assistant = assistant
     app.state.limits = limits
@@ -202,8 +201,8 @@ async def _realtime(websocket: WebSocket) -> None:
     elif sockets.full(caller.place):
         sockets.metrics.refused("full")
         sockets.metrics.client_error(SESSION_LIMIT)
-        log.info("%s is turned away: server.max_sessions is reached", caller.place)
-        await turn_away(websocket, SESSION_LIMIT, "All conversations are taken. Try again later.")
+        log.info("%s was turned away: server.max_sessions is reached", caller.place)
+        await turn_away(websocket, SESSION_LIMIT, "All places are taken. Try again later.")
     else:
         await sockets.serve(websocket, assistant, who)
 
@@ -234,11 +233,11 @@ async def serve(
     listener: socket.socket | None = None,
     beside: Sequence[Listener] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: replies under way get ``drain_s`` to end, then
-    every client is told 1001. A second signal ends it at once.
+    """Serve until SIGTERM or SIGINT, then drain: replies in progress get ``drain_s`` to end, then
+    every client is closed with 1001. A second signal ends the server at once.
 
-    ``listener`` is a socket from ``bind``, for a caller that wants to know of a taken port (or
-    which port it got) before engines are started. ``beside``: more ports. Raises ``ServerError``.
+    ``listener`` is a socket from ``bind``, for a caller that must know that the port is free (or
+    which port it got) before starting engines. ``beside``: more ports. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
     listeners = [Listener(listener, tls), *beside]
@@ -254,7 +253,7 @@ async def serve(
         try:
             await server.serve(sockets=[each.socket for each in listeners])
         finally:
-            server.stop_accepting()  # it does not if a signal came at once
+            server.stop_accepting()  # uvicorn does not if a signal came at once
             app.state.sockets.parked.close()
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)

@@ -49,11 +49,11 @@ async def run_server(
     console: Running | None = None,
     browser_tls: ServerTls | None = None,
 ) -> None:
-    """Serve until a signal. ``on_ready`` gets the port once a client would be answered. ``live``:
-    lets engines be exchanged meanwhile. ``console``: what only the program around it can show.
+    """Serve until a signal. ``on_ready`` gets the port once clients can be answered. ``live``: lets
+    engines be replaced meanwhile. ``console``: data that only the surrounding program has.
     ``browser_tls``: with a second port, for browsers.
 
-    The port is taken before any engine is built, so that a taken one is known at once. Without
+    The port is bound before any engine is built, so that a taken port fails at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
     """
     settings, limits = assistant.settings.server, assistant.settings.limits
@@ -90,7 +90,7 @@ async def run_server(
     own_address, real_port = listener.getsockname()[:2]
 
     commands = asyncio.Event()
-    """Set when they can be given, or never can."""
+    """Set when commands can be given, or never can."""
 
     async def announce() -> None:
         await assistant.ready.wait()
@@ -129,7 +129,7 @@ async def run_server(
 
 
 def _array(settings: Settings) -> ArraySeen | None:
-    """Of the robot whose app is served, where its directions are wanted."""
+    """The state of the served robot's array, if its directions are wanted."""
     url = settings.robot.url
     return ArraySeen(url) if url is not None and settings.array.control != "never" else None
 
@@ -141,7 +141,7 @@ def _beside(
     port: int,
     tls: ServerTls | None,
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """What goes on for as long as the server serves."""
+    """Tasks that run while the server serves."""
     settings = assistant.settings
     if array is not None:
         yield robot_directions(assistant, array)
@@ -158,7 +158,7 @@ async def _be_found(assistant: Assistant, address: str, port: int, *, encrypted:
     await assistant.ready.wait()
     try:
         await stay_announced(port, address, encrypted)
-    except Exception as error:  # of a network that we know nothing about; the server goes on
+    except Exception as error:  # networks fail in many ways; the server goes on
         log.warning("this server is not announced by mDNS: %s", error)
 
 
@@ -166,14 +166,14 @@ async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:
     await assistant.ready.wait()
     try:
         await live.watch()
-    except (OSError, RuntimeError) as error:  # watchfiles' own are of these
-        log.warning("changes of the settings' files are not noticed: %s", error)
+    except (OSError, RuntimeError) as error:  # includes watchfiles' own errors
+        log.warning("changes to the settings files are not noticed: %s", error)
 
 
 async def _answer_commands(
     assistant: Assistant, live: LiveSettings, port: int, begun: asyncio.Event
 ) -> None:
-    """``begun`` is set when they can be given, or never can."""
+    """``begun`` is set when commands can be given, or never can."""
     await assistant.ready.wait()
     try:
         path = await asyncio.to_thread(socket_path, port, os.environ)
@@ -187,10 +187,8 @@ async def _answer_commands(
 async def local_server(
     assistant: Assistant, on_engine_ready: Callable[[Kind], None] = lambda kind: None
 ) -> AsyncIterator[str]:
-    """A server of one's own on a free loopback port, for as long as the context lasts.
-
-    Raises what building the engines raises, and ``Interrupted``.
-    """
+    """A private server on a free loopback port, while the context is open. Raises what building the
+    engines raises, and ``Interrupted``."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[int] = loop.create_future()
     running = asyncio.create_task(
@@ -223,7 +221,8 @@ def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
 def browser_tls_for(
     settings: Settings, environ: Mapping[str, str], tls: ServerTls | None
 ) -> ServerTls | None:
-    """For ``server.browser_port``: ``tls`` if there is one, else ours. Raises ``ConfigError``."""
+    """TLS for ``server.browser_port``: ``tls`` if given, else our own certificate. Raises
+    ``ConfigError``."""
     if settings.server.browser_port is None:
         return None
     return tls or _own_tls(settings, environ)
@@ -237,7 +236,7 @@ def _own_tls(settings: Settings, environ: Mapping[str, str]) -> ServerTls:
 
 
 def lan_addresses() -> list[str]:
-    """Addresses under which other machines may reach this one, likeliest first."""
+    """Addresses at which other machines may reach this one, likeliest first."""
     found: list[str] = []
     # Connecting a datagram socket sends nothing; it only picks the interface with the route out.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

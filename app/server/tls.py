@@ -1,4 +1,4 @@
-"""Encryption: a certificate of the owner's, or one that is made here and renewed in time."""
+"""Encryption: the owner's certificate, or one that is generated here and renewed in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
 
 RETRY_S = 60
-"""After a renewal that failed: who renews writes two files, and the next look finds both."""
+"""Wait after a failed reload: a renewal writes two files, and the next try finds both."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,29 +28,31 @@ class ServerTls:
 
     context: ssl.SSLContext
     files: Callable[[], tuple[Path, Path]]
-    """The files of certificate and key; makes new ones first if it must."""
+    """Return the files of certificate and key, after making new ones if needed."""
     fingerprint: str
     """SHA-256 of the certificate, as openssl and browsers show it."""
     certificate: Path
-    """What a client may be told to trust."""
+    """The certificate that a client can be set to trust."""
 
     async def keep_fresh(self, every_s: float = DAY_S) -> None:
-        """Take up a renewed certificate; connections that are open keep theirs. Never returns."""
-        wait_s, told = every_s, ""
+        """Load a renewed certificate; open connections keep theirs. Never returns."""
+        wait_s, reported = every_s, ""
         while True:
             await asyncio.sleep(wait_s)
             wait_s = every_s
             try:
                 files = await asyncio.to_thread(self.files)
-                # A pair that does not match would leave the live context without any key.
+                # A mismatched pair would leave the live context without any key.
                 await asyncio.to_thread(_load, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files)
                 _load(self.context, files)
-                told = ""
+                reported = ""
             except (ConfigError, OSError, ValueError) as error:
                 wait_s = min(every_s, RETRY_S)
-                if str(error) != told:
-                    told = str(error)
-                    logger.error("The certificate was not renewed, the old one goes on: %s", told)
+                if str(error) != reported:
+                    reported = str(error)
+                    logger.error(
+                        "The certificate was not renewed; the old one stays in use: %s", reported
+                    )
 
 
 def tls_from_files(files: TlsFiles) -> ServerTls:
@@ -64,7 +66,7 @@ def tls_generated(
 ) -> ServerTls:
     """A certificate for ``names`` (host names and addresses), kept in ``directory``.
 
-    What is there is used if it has these names and a month to go. Raises ``ConfigError``.
+    An existing certificate is used if it has these names and a month left. Raises ``ConfigError``.
     """
     both = directory / own_certificate.SERVER
 
@@ -103,7 +105,7 @@ def _load(context: ssl.SSLContext, pair: tuple[Path, Path]) -> None:
 
 
 def _no_password() -> str:
-    """Instead of asking at the terminal."""
+    """Fail instead of asking at the terminal."""
     raise ValueError("the key is protected by a password")
 
 

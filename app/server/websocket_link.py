@@ -1,6 +1,5 @@
-"""uvicorn's WebSocket, and what our sockets ask of the connection under it.
-
-The application finds it as the ASGI extension ``LINK``.
+"""uvicorn's WebSocket, with what our sockets need from the connection below. The application finds
+it as the ASGI extension ``LINK``.
 """
 
 from __future__ import annotations
@@ -19,40 +18,41 @@ from app.access.limits import TokenBucket
 LINK = "reachy_voice.link"
 
 SILENCE_S = 3.0
-"""A client that is not heard for so long, and answers no ping, is gone. A robot that listens sends
+"""A client that has been silent this long, and answers no ping, is gone. A listening robot sends
 100 messages a second."""
 
 ANSWER_S = 1.0
-"""The least time that a client gets to answer a ping."""
+"""Minimum time for a client to answer a ping."""
 
 SLICE_BYTES = 4096
-"""What is parsed before others have their turn: 700 frames at most, which take 5 ms."""
+"""Bytes parsed before other clients get their turn: 700 frames at most, which take 5 ms."""
 
 FRAMES_PER_S, FRAMES_BURST = 500, 3000
-"""Of frames that are no message (pings, pongs, small fragments); beyond that the client is read
-more slowly. Usual are three a minute, and as many as ``limits.messages_per_s`` are no trouble."""
+"""Limit for frames that are not messages (pings, pongs, small fragments); beyond it the client is
+read more slowly. Three a minute are usual, and as many as ``limits.messages_per_s`` are
+harmless."""
 
 SMALL_BYTES = 1024
-"""A fragment below this counts; the bytes of larger ones are their own brake."""
+"""Fragments smaller than this count; larger ones are limited by their bytes."""
 
 MAX_FRAGMENTS = 32_768
-"""Of one message: the largest one (32 MiB) in fragments that are not small."""
+"""Most fragments per message: the largest message (32 MiB) in fragments that are not small."""
 
 
 class WebSocketLink(WebSocketsSansIOProtocol):
-    """One connection. A client that cannot be reached is cut: closing would wait for its
-    acknowledgement, and hold its session, until TCP gives up."""
+    """One connection. An unreachable client is cut: closing would wait for its acknowledgement, and
+    hold its session, until TCP gives up."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.lost = asyncio.Event()
-        """Set once the connection is gone, however that came."""
+        """Set once the connection is gone, whatever the cause."""
         self._heard = asyncio.Event()
         self._heard_at = self.loop.time()
         self.on_settled: Callable[[], None] = lambda: None
-        """Called when the connection no longer only waits to be served."""
+        """Called when the connection leaves the waiting room."""
         self._unread = bytearray()
-        """What has arrived and is not parsed yet; while there is some, nothing more is read."""
+        """Data that has arrived but is not parsed; while there is some, nothing more is read."""
         self._feeding: asyncio.TimerHandle | None = None
         self._frames = TokenBucket(FRAMES_PER_S, FRAMES_BURST, self._heard_at)
         self._no_messages = 0
@@ -61,8 +61,8 @@ class WebSocketLink(WebSocketsSansIOProtocol):
 
     @property
     def broken(self) -> bool:
-        """Whether neither side has chosen to close it. 1011 is what a side says that got no
-        answer to its pings."""
+        """Whether neither side chose to close the connection. 1011 means that a ping was not
+        answered."""
         frames = (self.conn.close_rcvd, self.conn.close_sent)
         return all(frame is None or frame.code == CloseCode.INTERNAL_ERROR for frame in frames)
 
@@ -71,12 +71,12 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     async def answers(self) -> bool:
-        """Whether the client is still there. A live one tells in the time of a ping."""
+        """Whether the client is still there. A live client answers within the time of a ping."""
         if self.lost.is_set():
             return False
         if not self.handshake_complete or self.read_paused or self._unread:
-            return True  # it has said what we did not read yet
-        if self.ping_timer is not None:  # or else one is on its way
+            return True  # it has sent data that we have not read yet
+        if self.ping_timer is not None:  # otherwise a ping is on its way
             self.ping_timer.cancel()
             self.send_keepalive_ping()
         self._heard.clear()
@@ -120,7 +120,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._read_on(wait_s)
 
     def _read_on(self, wait_s: float = 0.0) -> None:
-        """Go on after ``wait_s`` with what is there, or let more come. Harmless at any time."""
+        """After ``wait_s``, go on parsing, or resume reading. Harmless at any time."""
         if self.transport.is_closing():
             self._unread.clear()
         elif self._feeding is not None:
@@ -184,14 +184,14 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        if self.conn.close_sent is None:  # it came before our answer to the upgrade
+        if self.conn.close_sent is None:  # it arrived before our answer to the upgrade
             self.abort()
         else:
             super().handle_parser_exception()
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        if not self.lost.is_set():  # a client that takes nothing would keep its connection
+        if not self.lost.is_set():  # a client that reads nothing would keep its connection
             self._cut = self.loop.call_later(self.close_timeout, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -205,13 +205,13 @@ class WebSocketLink(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         if not self.handshake_complete and self.transport.is_closing():
-            raise ClientDisconnected  # what uvicorn would find out a moment later
+            raise ClientDisconnected  # as uvicorn would find out a moment later
         try:
             await super().send(message)
         except RuntimeError:
             if not self.transport.is_closing():
                 raise  # the application has closed it itself
-            # It was cut meanwhile, for an unanswered ping, and uvicorn has not been told yet.
+            # It was cut meanwhile, for an unanswered ping, and uvicorn does not know yet.
             raise ClientDisconnected from None
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             # uvicorn forgets to, and logs an error for each client that is turned away.
@@ -221,7 +221,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         if self.read_paused or self._unread:
-            # Its answer may be among what we have not read yet.
+            # Its answer may be in the data we have not read yet.
             self.pong_timer = self.loop.call_later(self.ping_timeout or 0.0, self.keepalive_timeout)
             return
         super().keepalive_timeout()

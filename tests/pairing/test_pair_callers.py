@@ -197,7 +197,7 @@ def test_an_invalid_list_of_callers_is_an_error(body: object) -> None:
     if body == {"callers": [{"address": 1}]}:
         assert read_callers(body) == {"1": Knocks()}
         return
-    with pytest.raises(ValueError, match="no list of callers"):
+    with pytest.raises(ValueError, match="not a list of callers"):
         read_callers(body)
 
 
