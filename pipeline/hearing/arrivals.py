@@ -1,4 +1,4 @@
-"""How a client's audio arrives: how unevenly, and what of it waits to be committed. Pure."""
+"""Measures how unevenly a client's audio arrives, and buffers it for push to talk. Pure."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 
 _EPOCH_S = 5.0
-"""Jitter is that of the newest one to two epochs; clocks that drift apart do not add up."""
+"""Jitter is measured over the last one to two epochs, so that clock drift does not add up."""
 _MUTED_S = 1.0
-"""Audio that is so late or early comes from a client that was muted, or that sends a recording."""
+"""Audio this late or early comes from a client that was muted, or that sends a recording."""
 
 
 class Arrivals:
-    """What the network, or the client, holds back. Times are seconds of one clock."""
+    """Measures the jitter of arriving audio. Times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._due = -math.inf
-        """When the newest audio would have come, had it been as quick as the quickest."""
+        """When the newest audio would have come without any delay."""
         self._epoch_at = -math.inf
         self._least_s, self._most_s, self._most_before_s = math.inf, 0.0, 0.0
 
     @property
     def jitter_s(self) -> float:
-        """How much later than the quickest audio the slowest came, to 10 ms."""
+        """How much later the slowest audio came than the quickest, rounded to 10 ms."""
         return round(max(self._most_s, self._most_before_s), 2)
 
     def note(self, seconds: float, now: float) -> None:
-        """So much audio has arrived."""
+        """``seconds`` of audio have arrived."""
         self._due += seconds
         if abs(now - self._due) > _MUTED_S:
             self._due = now
@@ -45,17 +45,17 @@ class Arrivals:
 
 
 class PushToTalkBuffer:
-    """What a client without turn detection has appended and not yet committed."""
+    """Audio that a client without turn detection has appended and not yet committed."""
 
     def __init__(self, capacity_s: float) -> None:
         self.samples = 0
         self.overflowed = False
-        """Whether a piece of what was appended last did not fit; then the rest is left out."""
+        """Whether a piece of the last append did not fit; the rest of that append is dropped."""
         self._capacity_samples = int(capacity_s * LISTEN_RATE)
         self._pieces: list[Pcm] = []
 
     def append(self, pcm: Pcm) -> bool:
-        """False when it is full; nothing is taken then."""
+        """False, and nothing is taken, if it does not fit."""
         self.overflowed = self.samples + len(pcm) > self._capacity_samples
         if not self.overflowed:
             self._pieces.append(pcm)
@@ -63,7 +63,7 @@ class PushToTalkBuffer:
         return not self.overflowed
 
     def take(self) -> Pcm:
-        """All of it; the buffer is empty then."""
+        """Return everything and empty the buffer."""
         pcm = np.concatenate((EMPTY, *self._pieces))
         self._pieces.clear()
         self.samples = 0

@@ -1,7 +1,7 @@
-"""What a session hears through the sound card of this machine, without what that plays; where an
-echo path takes it off, see ``echo.given.CardEcho``.
+"""How a session hears through this machine's sound card, without the sound that the card plays.
+For software echo cancellation see ``echo.given.CardEcho``.
 
-All of them get what the loudspeaker was given (``AppendAudio.given``), sample for sample.
+All modes get the loudspeaker's samples (``AppendAudio.given``), aligned with the microphone's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ EchoMode = Literal["chip", "software", "half-duplex"]
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 _TAIL_SAMPLES = 6 * LISTEN_RATE // 10
-"""The echo comes up to 300 ms after it was given, and then the room sounds on."""
+"""The echo comes up to 300 ms after the sound was given, and then the room reverberates."""
 
 
 class ChipHearing:
-    """The array's chip has taken off the echo already."""
+    """The array's chip has already removed the echo."""
 
     itself = False
     delay_ms: int | None = None
@@ -49,17 +49,16 @@ class ChipHearing:
 
 
 class HalfDuplex:
-    """Nothing is heard while the loudspeaker sounds, and 600 ms longer."""
+    """Mutes the microphone while the loudspeaker plays, and for 600 ms after."""
 
     def __init__(self) -> None:
         self._heard = 0
         self._deaf_until = 0
 
     def heard(self, pcm: Pcm, given: Pcm | None) -> Pcm:
-        """The next samples at 16 kHz, and what the loudspeaker was given then; what is left of
-        them."""
+        """Mute the next samples at 16 kHz as needed; ``given``: the loudspeaker's samples then."""
         begin, self._heard = self._heard, self._heard + len(pcm)
-        # What was given in this very piece silences all of it.
+        # Sound given in this very piece mutes all of it.
         if given is not None and (given.max() > _SILENT_PEAK or given.min() < -_SILENT_PEAK):
             self._deaf_until = self._heard + _TAIL_SAMPLES
         deaf = min(max(0, self._deaf_until - begin), len(pcm))
@@ -67,7 +66,7 @@ class HalfDuplex:
 
 
 class HalfDuplexHearing(ChipHearing):
-    """Half-duplex, for a session here."""
+    """``HalfDuplex`` for a session on this machine."""
 
     def __init__(self, window_samples: int) -> None:
         super().__init__(window_samples)

@@ -1,4 +1,4 @@
-"""What a session hears of its client, without what it plays."""
+"""How a session hears its client, without the echo of its own answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.settings import Echo
 class Hearing(Protocol):
     @property
     def itself(self) -> bool:
-        """Whether an echo of answers is being taken off."""
+        """Whether an echo of answers is being removed."""
         ...
 
     def explains(self, noticed: int) -> bool | None:
@@ -25,16 +25,16 @@ class Hearing(Protocol):
 
     @property
     def delay_ms(self) -> int | None:
-        """How long after it is sent an answer comes back; ``None`` as long as none is known to."""
+        """How long after being sent an answer comes back; ``None``: no echo is known."""
         ...
 
     def note(self, published: Published) -> None:
-        """Follow what the client is given to play."""
+        """Follow the audio that the client is given to play."""
         ...
 
     def given(self, pcm: Pcm, moved: int | None) -> None:
-        """What the loudspeaker was given at the microphone's next samples, int16, 16 kHz, where the
-        client tells; ``moved``: see ``EchoPath.reference_moved``."""
+        """The loudspeaker's samples during the microphone's next ones, int16, 16 kHz, if the client
+        reports them; ``moved``: see ``EchoPath.reference_moved``."""
         ...
 
     def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
@@ -42,18 +42,18 @@ class Hearing(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more is heard."""
+        """Nothing more will be heard."""
         ...
 
 
 class EchoHearing:
-    """A client far away, through an echo path, if the settings want that."""
+    """Hears a remote client through an echo path, if the settings ask for it."""
 
     def __init__(self, path: ClientEcho, settings: Echo) -> None:
         self._path = path
         self._cancels = settings.cancel == "auto"
         self._reply_id = self._item_id = ""
-        """Of the answer that owns the speaker; what is out of band is for the client to use."""
+        """The answer that owns the speaker. Out-of-band replies are not assumed to be played."""
         self.windows = path.windows
         self.explains = path.explains
         self.close = path.close
@@ -79,7 +79,7 @@ class EchoHearing:
             case ReplyAudio() if event.reply_id == self._reply_id:
                 self._item_id = event.item_id
                 self._path.sent(event.pcm, event.rate, at)
-            # The client throws away what it has not played.
+            # In the cases below, the client drops what it has not played.
             case ItemTruncated() if event.item_id == self._item_id:
                 self._path.flushed(at)
             case ReplyFinished(status="cancelled") if event.reply_id == self._reply_id:

@@ -1,4 +1,4 @@
-"""The direction of speech, as a microphone array hears it. Pure: times are given."""
+"""The direction of speech, as reported by a microphone array. Pure: the caller passes times."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pipeline.commands import Direction
 from pipeline.settings import Sector
 
 _FRESH_S = 0.35
-"""An array is asked ten times a second; one answer may be missed."""
+"""The array is polled ten times a second; a few answers may be missed."""
 _LOST_S = 1.0
-"""An array that has reported nothing for this long is taken as absent: all speech counts."""
+"""An array silent for this long counts as absent, so that speech from everywhere counts."""
 _PAUSE_S = 1.5
-"""The longest that an utterance goes on after its last word."""
+"""Longest time from the last word of an utterance to its end."""
 
 
 class Directions:
     """The latest reports of the array. Times are seconds of one clock."""
 
     def __init__(self, accepted: Sector | None = None) -> None:
-        """``accepted``: where speech counts from; ``None``: from everywhere."""
+        """``accepted``: directions from which speech counts; ``None``: all."""
         self._accepted = accepted
         self._reports: deque[tuple[float, Direction]] = deque(maxlen=32)
 
@@ -28,7 +28,7 @@ class Directions:
         self._reports.append((now, direction))
 
     def now_deg(self, now: float) -> float | None:
-        """The direction of speech now; ``None``: unknown, or not known yet."""
+        """The direction of speech now; ``None``: unknown, perhaps only for a moment."""
         return self._azimuth_deg(now - _FRESH_S)
 
     def lately_deg(self, now: float) -> float | None:
@@ -42,15 +42,14 @@ class Directions:
         return next(heard, None)
 
     def elsewhere(self, now: float) -> bool:
-        """Whether what is heard now is not for the robot: the array works, and hears no speech
-        from the accepted sector."""
+        """Whether the sound now is not for the robot: the array works, and hears no speech from the
+        accepted sector."""
         if self._accepted is None or not self._reports or now - self._reports[-1][0] > _LOST_S:
             return False
         return not any(azimuth_deg in self._accepted for azimuth_deg in self._spoken_from(now))
 
     def others(self, now: float) -> bool:
-        """Whether somebody speaks, as far as the array has noticed: it notices later than a voice
-        activity detector."""
+        """Whether the array hears speech from anywhere; it notices later than a VAD."""
         return next(self._spoken_from(now), None) is not None
 
     def _spoken_from(self, now: float) -> Iterator[float]:

@@ -1,8 +1,8 @@
-"""When a voice fades into its room: earlier than a VAD knows that speech has ended. Pure.
+"""Detects that a voice has faded into the room, before the VAD knows that speech has ended. Pure.
 
-A VAD's scores fall some 100 ms after the voice does. Where the room is much quieter than the
-speaker, the level shows it at once, but not surely: a closed mouth within a word ("sto-p")
-sounds the same. So it is a reason to prepare an answer, and none to give it.
+A VAD's scores fall about 100 ms after the voice does. If the room is much quieter than the speaker,
+the level shows it at once, but not reliably: a mouth closed within a word ("sto-p") sounds the
+same. So it is a reason to prepare an answer, but not to give it.
 
 The constants are fitted on the tuning part of the corpus of ``benchmarks.turns``: pauses are known
 43 ms earlier on average, for a false alarm every 8 s of speech.
@@ -43,17 +43,17 @@ class Fading:
                 self._quiet_from = frame.index + number * self._block
 
     def forget_speaker(self) -> None:
-        """Another person may speak now, or the same one more softly."""
+        """Forget the speaker's level: the next speaker may be another person, or speak softly."""
         self._speech_db = self._quiet_from = None
 
     @property
     def quiet(self) -> bool:
-        """Whether the newest sound is the room's."""
+        """Whether the newest sound is only the room."""
         return self._quiet_from is not None
 
     def faded_from(self, end: int, least_samples: int) -> int | None:
-        """The sample from which on only the room is heard, if that is ``least_samples`` before
-        ``end`` or earlier, and the VAD does not swear that it is speech."""
+        """The sample since which only the room is heard, if at least ``least_samples`` before
+        ``end`` and the VAD is not certain of speech."""
         start = self._quiet_from
         if start is None or end - start < least_samples or self._score >= tuning.FADING_SCORE:
             return None
@@ -72,7 +72,7 @@ class Fading:
             self._speech_db += tuning.FOLLOW_SPEECH * (level_db - self._speech_db)
 
     def _limit_db(self) -> float:
-        """Below it is the room; minus infinity where room and speaker are too much alike."""
+        """Lower levels are the room's; minus infinity if room and speaker are too similar."""
         if self._speech_db is None or self._room_db is None:
             return float("-inf")
         limit_db = max(
@@ -81,7 +81,7 @@ class Fading:
         return limit_db if limit_db <= self._speech_db - tuning.CONTRAST_DB else float("-inf")
 
     def _levels(self, frame: AudioFrame) -> NDArray[np.float64]:
-        """Of each block in dB of one step of a sample; a rest shorter than a block is one."""
+        """Level of each block in dB relative to one sample step; a short remainder is a block."""
         starts = np.arange(0, len(frame.pcm), self._block)
         energy = np.add.reduceat(np.square(frame.pcm, dtype=np.float64), starts)
         counts = np.diff(starts, append=len(frame.pcm))

@@ -1,11 +1,11 @@
-"""From a client's audio to turn signals: resample, take off the echo, score, follow the turn.
+"""Turns a client's audio into turn signals: resample, remove the echo, score, follow the turn.
 
 A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
 (``pipeline.hearing.onset``). It is *paused* when the voice has faded into the room
 (``pipeline.hearing.fading``) or the scores have fallen, whichever comes first: it may be over, and
-the session starts a reply behind a shut gate. How long the pause must last before the turn has
-*ended* is decided elsewhere (``pipeline.turn_taking.endpointing``) and set by ``judge``. No
-turn ends before the scores have fallen.
+the session starts a reply behind a shut gate. ``pipeline.turn_taking.endpointing`` decides how long
+the pause must last before the turn has *ended*; ``judge`` sets it. No turn ends before the scores
+have fallen.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from pipeline.hearing.speech_scores import SpeechScores
 from pipeline.settings import Endpointing
 
 HISTORY_SPARE_SECONDS = 2.0
-"""More history than an onset and the turn detector ask for: a pause is judged a little late, and
-a late onset may last up to a second before it counts."""
+"""Extra history beyond what an onset and the turn detector need: a pause is judged a little late,
+and a late onset may last up to a second before it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class TurnTaker:
         self._fading = Fading()
         self._onset: int | None = None
         self.noticed = 0
-        """First sample that scored as speech, of the newest turn; it may have begun earlier."""
+        """First sample of the newest turn that scored as speech; the turn may start earlier."""
         self._start = 0
         self._speech_end = 0
         self._heard_end = 0
@@ -123,14 +123,14 @@ class TurnTaker:
         return self._state is _State.QUIET and self._onset is not None
 
     def judge(self, wait_ms: int) -> list[Signal]:
-        """Say how long the reported pause must last. Ignored when the pause is over."""
+        """Set how long the reported pause must last. Ignored if the pause is over."""
         if self._state not in (_State.FADED, _State.PAUSED):
             return []
         self._wait_ms = wait_ms
         return self._end_if_due()
 
     def configure(self, settings: Endpointing) -> None:
-        """Go on by other settings; an open turn stays open."""
+        """Use other settings from now on; an open turn stays open."""
         self._settings = settings
 
     def reset(self) -> None:
@@ -149,7 +149,7 @@ class TurnTaker:
         self._state = _State.SPEAKING
         self._fading.forget_speaker()
         begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
-        # What was said before belongs to the turn before.
+        # Earlier speech belongs to the previous turn.
         self._start = max(begin, self._speech_end)
         self.noticed, self._onset = self._onset, None
         self._speech_end = frame.end
@@ -233,27 +233,27 @@ class Listener:
 
     @property
     def heard_ms(self) -> int:
-        """How much was heard since the stream began."""
+        """Length of the stream so far."""
         return ms_of(self._history.end)
 
     @property
     def hears_itself(self) -> bool:
-        """Whether an echo of answers is being taken off."""
+        """Whether an echo of answers is being removed."""
         return self._hearing.itself
 
     def configure(self, endpointing: Endpointing) -> None:
-        """Take turns by other settings from now on."""
+        """Use other settings from now on."""
         self._taker.configure(endpointing)
         self._threshold = endpointing.speech_threshold
 
     def resample(self, pcm: Pcm, rate: int) -> Pcm:
-        """Bring a client's audio to ``LISTEN_RATE``, with state kept between calls."""
+        """Convert a client's audio to ``LISTEN_RATE``; keeps state between calls."""
         if rate != self._resampler.from_rate:
             self._resampler = Resampler(rate, LISTEN_RATE)
         return self._resampler.feed(pcm)
 
     def end_of_input(self) -> Pcm:
-        """What the conversion still holds, at ``LISTEN_RATE``; audio that comes next is new."""
+        """The resampler's remaining audio, at ``LISTEN_RATE``; the next audio starts afresh."""
         rest = self._resampler.flush()
         self._resampler = Resampler(self._resampler.from_rate, LISTEN_RATE)
         return rest
@@ -262,15 +262,15 @@ class Listener:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
         for window in self._hearing.windows(pcm, now):
-            # The VAD may run on the loop; audio that comes in a burst must not keep it.
+            # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
             score = await self._scores.score(window, self._taker.open, self._threshold)
             yield self._explained(self._taker.feed(score, window.frame))
 
     def _explained(self, signals: list[Signal]) -> list[Signal]:
-        """Hold a turn's signals back until it is known whether an echo began it, at most until its
-        first pause; forget the turn if one did."""
+        """Hold a turn's signals back until it is known whether it is an echo, at most until its
+        first pause; forget the turn if it is."""
         if not self._unexplained and not any(isinstance(each, Started) for each in signals):
             return signals
         self._unexplained += signals
@@ -283,7 +283,7 @@ class Listener:
         return self.admit()
 
     def admit(self) -> list[Signal]:
-        """The signals held back: what may be an echo counts as a turn."""
+        """Release the signals held back: a possible echo counts as a turn."""
         signals, self._unexplained = self._unexplained, []
         return signals
 
@@ -294,7 +294,7 @@ class Listener:
 
     @property
     def suspects(self) -> bool:
-        """Whether what is heard may begin a turn whose signals have not been given out."""
+        """Whether the newest sound may begin a turn that has not been reported yet."""
         return self._taker.suspects or self.undecided
 
     def judge(self, wait_ms: int) -> list[Signal]:

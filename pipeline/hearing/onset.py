@@ -1,11 +1,11 @@
-"""Where speech began that the VAD noticed late. Pure; time is the sample index.
+"""Finds where speech began that the VAD noticed late. Pure; time is the sample index.
 
-A VAD is sure of itself some time after a word has begun: after its soft consonant, in noise after
-most of it. A short first word ("No, ...") may be over before it counts as speech at all. But its
-scores rise above those of the room, and the way back from the moment of certainty leads over them.
+A VAD becomes certain only some time into a word: after a soft consonant, or in noise after most of
+the word. A short first word ("No, ...") may be over before it counts as speech at all. But its
+scores rise above the room's, so the onset is found by going back from the first certain window.
 
-The constants are fitted on the scenes of ``benchmarks.onsets``, seeds 2 to 4; figures on others
-are in ``benchmarks/results``.
+The constants were fitted on the scenes of ``benchmarks.onsets``, seeds 2 to 4; results on other
+seeds are in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class _Noted:
     power: float
     """Mean square of the samples."""
     room_score: float
-    """What the room had scored so far."""
+    """The room's score so far."""
 
 
 class RecentScores:
-    """The newest scores of one stream, of all frames without a gap."""
+    """The newest scores of one stream, without gaps."""
 
     def __init__(self) -> None:
         self._frames: deque[_Noted] = deque()
         self._room_score = tuning.FIRST_ROOM_SCORE
 
     def note(self, score: float, frame: AudioFrame, threshold: float) -> None:
-        """Take the next frame; from ``threshold`` on its score is speech's, not the room's."""
+        """Take the next frame; scores from ``threshold`` on are speech, not the room."""
         power = float(np.mean(np.square(frame.pcm, dtype=np.float32))) if len(frame.pcm) else 0.0
         self._frames.append(_Noted(frame.index, frame.end, score, power, self._room_score))
         oldest = frame.end - samples_of(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
@@ -49,9 +49,9 @@ class RecentScores:
             self._room_score += min(1.0, frame.seconds / tau_s) * (score - self._room_score)
 
     def beginning(self, noticed: int, threshold: float) -> int:
-        """First sample of the speech whose scores reach ``threshold`` from sample ``noticed`` on.
+        """First sample of the speech whose scores reach ``threshold`` at sample ``noticed``.
 
-        At most ``tuning.MAX_BACK_MS`` before it, and never behind it.
+        At most ``tuning.MAX_BACK_MS`` before ``noticed``, and never after it.
         """
         first_index = noticed - samples_of(tuning.MAX_BACK_MS)
         before = [frame for frame in self._frames if first_index <= frame.index < noticed]

@@ -1,4 +1,4 @@
-"""Feeding speech to the recogniser while it is heard, and asking for its text in each pause."""
+"""Feeds speech to the recogniser as it is heard, and asks for its text in each pause."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pipeline.work import Cancelled, Work
 
 
 class StableWords:
-    """Partial transcripts in, append-only text out: the words that two passes in a row agree on."""
+    """Turns partial transcripts into append-only text: words that two passes in a row agree on."""
 
     def __init__(self) -> None:
         self.text = ""
-        """All the words that were given out."""
+        """All stable words so far."""
         self.newest = ""
         """The newest partial transcript, with the words that may still change."""
         self.settled = False
-        """Whether the newest pass found nothing new: the whole text may be all there is."""
+        """Whether the newest pass found nothing new, so that the text may be complete."""
         self._given = 0
         self._before: list[str] = []
 
     def feed(self, partial: Partial) -> str:
-        """The words that are now certain, too; begins with a space when it goes on."""
+        """The newly stable words; begins with a space if words came before."""
         words = partial.text.split()
         if not words:
             return ""
@@ -68,8 +68,8 @@ class Recognition:
     transcripts are not asked for.
 
     ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
-    attempt that is thrown away loses no audio and doubles none. When the engine ends under it, the
-    next one gets all of it again, once, without partial transcripts: their words were published.
+    discarded attempt neither loses nor repeats audio. If the engine dies, the next one gets all the
+    audio again, once, without partial transcripts, because their words were published.
     """
 
     def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
@@ -78,7 +78,7 @@ class Recognition:
         self._on_words = on_words
         self._stable = StableWords()
         self.work = Work()
-        """What feeding costs, partial transcripts included."""
+        """The work of feeding, partial transcripts included."""
         self._unfed: list[Pcm] = []
         self._fed: list[Pcm] = []
         self._begun_again = self._ended = False
@@ -99,7 +99,7 @@ class Recognition:
         return self
 
     def stop(self) -> None:
-        """Feed no more, and let the engine go."""
+        """Stop feeding and release the engine."""
         if self._task:
             self._task.cancel()
 
@@ -160,7 +160,7 @@ class Recognition:
                 raise
 
     def _begin_again(self, lost: UtteranceStage | None) -> bool:
-        """The engine has ended under ``lost``; whether the next one is tried, or is already."""
+        """The engine of ``lost`` has died. Returns whether the next engine is (being) tried."""
         if self._utterance is not lost:
             return True
         if self._begun_again or self._ended:
@@ -174,7 +174,7 @@ class Recognition:
         return True
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
-        """What there is now; then wait for more."""
+        """Feed what has been appended, then wait for more."""
         self._feeding = True
         while self._unfed:
             pcm = np.concatenate(self._unfed)
@@ -193,7 +193,7 @@ class Recognition:
         await self._change()
 
     def _tell(self) -> None:
-        """Wake everybody who waits now."""
+        """Wake all waiting tasks."""
         self._changed.set()
         self._changed = asyncio.Event()
 

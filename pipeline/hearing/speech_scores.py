@@ -1,9 +1,9 @@
-"""How likely what is heard is speech, by a VAD that keeps its memory of each stream apart.
+"""Scores how likely the sound is speech, with a separate VAD memory for each stream.
 
-A network like Silero has a memory that nothing clears. What it has heard of a room is worth
-keeping: it tells music and motors from speech. But what a canceller leaves of a voice is no speech
-either, and after some answers the network takes clear words for the same (``docs/echo.md``). So
-each stretch of echo has memories of its own.
+A network like Silero has a memory that nothing clears. Its memory of the room is worth keeping,
+because it tells music and motors from speech. But a canceller's residual of a voice is not speech
+either, and after some answers the network takes clear words for residual, too (``docs/echo.md``).
+So each stretch of echo gets its own memories.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("reachy_voice.session")
 
 
 class VadMemory:
-    """One stream of windows, opened at the first, and whether there is speech in it."""
+    """One VAD stream, opened at its first window, and whether there is speech in it."""
 
     def __init__(self, stage: VadStage) -> None:
         self._stage = stage
@@ -34,11 +34,11 @@ class VadMemory:
 
     @property
     def silent(self) -> bool:
-        """Whether there was no speech for 256 ms."""
+        """Whether there has been no speech for 256 ms."""
         return self._silent_samples >= tuning.SILENT_SAMPLES
 
     async def score(self, pcm: Pcm) -> float:
-        """0 to 1. Raises what the engine does."""
+        """0 to 1. Raises what the engine raises."""
         if self._stream is None:
             self._stream = await self._stage.open()
         score = await self._stream.score(pcm)
@@ -52,9 +52,9 @@ class VadMemory:
 
 
 class SpeechScores:
-    """How likely each window is speech, and not the echo of an answer.
+    """Scores how likely each window is speech and not the echo of an answer.
 
-    Where the engine fails all is silence, so that a turn that is open ends and is answered."""
+    If the engine fails, everything counts as silence, so that an open turn ends and is answered."""
 
     def __init__(self, stages: Stages, directions: Directions | None = None) -> None:
         """``directions``: of an array; speech from elsewhere opens no turn."""
@@ -62,14 +62,13 @@ class SpeechScores:
         self._stage = stages.vad
         self._vad = VadMemory(stages.vad)
         self._left: tuple[VadMemory, VadMemory] | None = None
-        """Hear what is left of one stretch of echo, and that with even more taken off."""
+        """In a stretch of echo: the memories for the residual and the post-filtered residual."""
         self._since_echo_samples = 0
         self._directions = directions
         self._deaf = False
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        """0 to 1; from ``threshold`` on it counts as speech. In an open turn, doubt favours
-        the speaker."""
+        """0 to 1; from ``threshold`` on it is speech. In an open turn, doubt favours the speaker."""
         if self._stage is not self._stages.vad:
             self._exchange()
         try:
@@ -87,7 +86,7 @@ class SpeechScores:
         now = asyncio.get_running_loop().time()
         if not self._directions.elsewhere(now):
             return score
-        # What others have said is no beginning of what is heard next.
+        # Other people's speech is not the beginning of the next turn.
         return 0.0 if self._directions.others(now) else min(score, tuning.NO_SPEECH, threshold / 2)
 
     async def _without_echo(
@@ -112,15 +111,15 @@ class SpeechScores:
         )
 
     def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
-        """Whoever speaks then is heard out by the VAD that has heard the beginning."""
+        """If someone is speaking, the VAD that heard the beginning stays in charge."""
         first, more = VadMemory(self._stage), VadMemory(self._stage)
         if not self._vad.silent:
             first, self._vad = self._vad, first
         return first, more
 
     async def _after_echo(self, pcm: Pcm) -> float:
-        """Whoever speaks when an echo ends is heard out, too. After 3 s of that, the VAD that does
-        so has heard enough of the room to stay."""
+        """If someone is speaking when an echo ends, the same VAD stays in charge, too. After 3 s it
+        has heard enough of the room to be kept."""
         if self._left and self._left[0].silent:
             self._forget_echo()
         if self._left and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
@@ -132,7 +131,7 @@ class SpeechScores:
             return await self._heard(self._vad, pcm)
         self._since_echo_samples += len(pcm)
         first, more = self._left
-        # Its score counts again when the echo goes on.
+        # Its score counts again if the echo continues.
         await self._heard(more, pcm)
         return await self._heard(first, pcm)
 

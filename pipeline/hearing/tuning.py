@@ -1,4 +1,4 @@
-"""The numbers of hearing that were tuned, each with its unit, its reason and what set it.
+"""Tuned constants of hearing, each with its unit and reason. Tuned with:
 
 python -m benchmarks.onsets -n 1000       where speech began (seeds 2 to 4; checked on others)
 python -m benchmarks.turns.score DIR      when a voice fades (tuning part of the corpus)
@@ -14,18 +14,18 @@ from pipeline.audio import LISTEN_RATE
 MAX_BACK_MS = 1280
 """The furthest that an onset is dated back: a long first word, a pause, and a hesitant VAD."""
 GAP_MS = 512
-"""A longer silence before speech separates it from what was heard before."""
+"""A longer silence before speech separates it from earlier speech."""
 CERTAIN_MS = 1000
 """Longest ``endpointing.onset_ms``: scores remembered between noticing speech and being sure."""
 ROOM_FACTOR, ROOM_MARGIN = 2.0, 0.03
-"""Speech scores this many times what the room scores, and this much more."""
+"""Speech scores at least this many times the room's score, plus this."""
 SURELY_SPEECH = 0.3
 """A window with this score is speech in any room."""
 SOFTER = 16.0
-"""Factor in power (12 dB) by which speech may be weaker than what the VAD is sure of. Echoes and
-people further away are weaker."""
+"""Factor in power (12 dB) by which an onset may be weaker than the speech that the VAD is sure of.
+Echoes and people further away are weaker still."""
 ROOM_RISE_S, ROOM_FALL_S = 3.2, 0.32
-"""Time constants with which the room's own score is followed."""
+"""Time constants of the room's score when it rises and falls."""
 FIRST_ROOM_SCORE = 0.02
 """Silero's score for a quiet room."""
 
@@ -35,32 +35,33 @@ FIRST_ROOM_SCORE = 0.02
 BLOCK_S = 0.008
 """Length of the blocks whose level is measured."""
 BELOW_SPEECH_DB = 24.0
-"""A level this far below the speaker's is no voice."""
+"""A level this far below the speaker's is not a voice."""
 ABOVE_ROOM_DB = 5.0
 """The room's own level varies by this much."""
 CONTRAST_DB = 12.0
-"""With less between the speaker and the room, the level says nothing."""
+"""With less difference between speaker and room, the level says nothing."""
 FADING_SCORE = 0.98
 """A VAD that is surer of speech than this is believed, whatever the level."""
 SPEECH_SCORE, ROOM_SCORE = 0.5, 0.3
-"""From this score on a window counts for the speaker's level, up to that one for the room's."""
+"""A window counts for the speaker's level from the first score on, for the room's below the second.
+"""
 FOLLOW_SPEECH, FOLLOW_ROOM = 0.05, 0.1
-"""How far the levels move towards each window."""
+"""Share by which the levels move towards each window's."""
 HARDLY_SPEECH_DB = 15.0
 """A window this far below the speaker's level does not count for it."""
 CLOSURE_MS = 192
-"""A voice that has faded for this long and still scores as speech has only become softer."""
+"""A voice that faded this long ago but still scores as speech has only become softer."""
 
 # --- speech under the robot's own voice (``speech_scores``; benchmarks.echo.sessions) ------------
 
 NO_SPEECH = 0.25
-"""The highest score of a window that the echo explains; and at most half of the threshold."""
+"""Highest score of a window that echo explains in part; at most half of the threshold."""
 EXPLAINED_LLR = 2.0
 """Up to this log likelihood ratio the echo explains all of a window: no turn begins in it."""
 SPEECH = 0.6
-"""The least score of a window for which both rules together are sure."""
+"""Least score of a window in which the echo detector finds near-end speech."""
 HEARD_OUT_SAMPLES = 3 * LISTEN_RATE
-"""After this much without echo, the VAD that heard it knows enough of the room to stay."""
+"""After this much sound without echo, the VAD used during it knows the room well enough to stay."""
 SILENT_SAMPLES = 256 * LISTEN_RATE // 1000
 """Longer than a closure within a word: the speaker is done."""
 SILENT_SCORE = 0.2

@@ -1,10 +1,9 @@
-"""What is done before it is known that a turn is over: transcript, speculative reply, decision.
+"""Work done before a turn is known to be over: transcript, speculative reply, decision.
 
-In a pause an ``Attempt`` runs the final transcript, then a reply behind its gate and beside it the
-turn detector. What is known by then says how long the pause must last
-(``pipeline.turn_taking.endpointing``). Where partial transcripts are cheap, a speculative reply
-begins even before the pause. What turns out to be in vain is discarded unseen, and its engine time
-is booked as waste.
+In a pause an ``Attempt`` runs the final transcript, then a gated reply and the turn detector side
+by side. The evidence decides how long the pause must last (``pipeline.turn_taking.endpointing``).
+If partial transcripts are cheap, a speculative reply begins even before the pause. Useless work is
+discarded unseen, and its engine time counted as wasted.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Said = Transcript | ReachyVoiceError
 
 
 class Attempts:
-    """Those of one session, one at a time."""
+    """The attempts of one session, one at a time."""
 
     def __init__(
         self, context: SessionContext, listener: Listener, replies: Replies, warm_up: WarmUp
@@ -51,14 +50,14 @@ class Attempts:
 
     @property
     def wants_partials(self) -> bool:
-        """Whether partial transcripts would be of use."""
+        """Whether partial transcripts would be used."""
         streams = self._stages.stt.streams
         return self._context.config.answers_turns and self._budget.wants_partials(streams)
 
     # -- before the pause
 
     def hear_words(self, turn: UserTurn, words: str, known: StableWords) -> None:
-        """Partial transcripts of an open turn have come; ``words`` are new and will not change."""
+        """A partial transcript of an open turn; ``words`` are new and will not change."""
         if turn.attempt:
             return
         if turn.speculative and not turn.speculative.answers(known.newest):
@@ -96,7 +95,7 @@ class Attempts:
     # -- in the pause
 
     def begin(self, turn: UserTurn, pause: Paused) -> Attempt:
-        """The first silent frames are there, and all of the turn up to then is fed."""
+        """Start an attempt at the first silent frames; the turn's audio so far has been fed."""
         since = (self._listener.heard_end - pause.speech_end) / LISTEN_RATE
         paused_at = asyncio.get_running_loop().time() - since
         work = Work(Priority.SPECULATIVE)
@@ -111,7 +110,7 @@ class Attempts:
         return turn.attempt
 
     async def transcribe(self, turn: UserTurn, attempt: Attempt) -> Said:
-        """The final text of what was fed."""
+        """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -122,10 +121,10 @@ class Attempts:
         return said
 
     async def decisions(self, turn: UserTurn, attempt: Attempt) -> AsyncGenerator[Decision, None]:
-        """How long the pause must last, again with each new piece of evidence, until the turn has
-        ended. The reply and the turn detector run meanwhile."""
+        """How long the pause must last, decided again with each new piece of evidence until the
+        turn has ended. The reply and the turn detector run meanwhile."""
         if not attempt.said or attempt.false_interruption:
-            yield self._decide(turn, attempt)  # nothing more will be known, or is needed
+            yield self._decide(turn, attempt)  # no more evidence will come, or is needed
         self._keep_speculative(turn, attempt)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._detect(turn, attempt))]
@@ -162,15 +161,15 @@ class Attempts:
         seconds = self._stages.turn.history_seconds
         start = max(turn.start, attempt.end - int(seconds * LISTEN_RATE))
         pcm = self._listener.read(start, attempt.end)
-        with suppress(ReachyVoiceError, Cancelled):  # without it the words alone decide
+        with suppress(ReachyVoiceError, Cancelled):  # then the words alone decide
             attempt.audio_probability = await self._stages.turn.score(
                 pcm, attempt.said, attempt.work
             )
         attempt.news.set()
 
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
-        """The language model judges the words as it reads them for the reply. One that is busy or
-        slow is not waited for longer than a likely end."""
+        """Wait until the language model has judged the words, which it does as it reads the prompt.
+        A busy or slow model is not waited for longer than the wait of a likely end."""
         until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
         try:
             async with asyncio.timeout_at(until):
@@ -182,7 +181,7 @@ class Attempts:
         attempt.news.set()
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
-        """How long the pause must last, by what is known now."""
+        """How long the pause must last, on the evidence so far."""
         complete = attempt.reply.answering.end_probability if attempt.reply else None
         endpointing, lexicon = self._context.endpointing, self._context.lexicon
         scale = scale_of(self._stages.word_scales, lexicon.language)
@@ -204,7 +203,7 @@ class Attempts:
         return decision
 
     def _keep_speculative(self, turn: UserTurn, attempt: Attempt) -> None:
-        """A reply that was begun before the pause is kept if it answers all the words."""
+        """Keep a reply that was begun before the pause if it answers all the words."""
         speculative = turn.speculative
         if speculative and attempt.wants_reply and speculative.answers(attempt.said):
             attempt.speculative, turn.speculative = speculative, None
@@ -212,7 +211,7 @@ class Attempts:
         self._discard_speculative(turn)
 
     def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
-        """Begin the reply, unless there is one."""
+        """Begin the reply, unless one has begun."""
         wanted = attempt.wants_reply and not (attempt.superseded or attempt.false_interruption)
         if attempt.said and wanted and not turn.weighing and attempt.speculative is None:
             attempt.speculative = self._speculate(attempt.said, attempt.work, attempt.paused_at)
@@ -229,14 +228,14 @@ class Attempts:
                 self._warm_up.read_ahead(attempt.said, now=self._replies.quiet.is_set())
 
     def discard(self, turn: UserTurn) -> None:
-        """Throw away all that was begun for a turn."""
+        """Discard everything begun for a turn."""
         self._discard_speculative(turn)
         attempt, turn.attempt = turn.attempt, None
         if attempt:
             self.stop(attempt)
 
     def discard_answer(self, attempt: Attempt) -> None:
-        """The words stand, but what was begun to answer them is in vain."""
+        """Keep the words, but discard the reply that was begun to them."""
         speculative, attempt.speculative = attempt.speculative, None
         if speculative:
             attempt.discarded = True
@@ -255,8 +254,8 @@ class Attempts:
         self._book_waste(attempt.item_id, attempt.work)
 
     def book_use(self, attempt: Attempt) -> None:
-        """The turn is over. What was done for noise, or for an answer that is not given, was in
-        vain; the latter is booked where it is thrown away."""
+        """The turn is over: count its engine time as used, or as wasted if it was noise. A
+        discarded answer was counted when it was discarded."""
         seen = self._budget.used if attempt.said else self._budget.wasted
         busy = attempt.works
 
@@ -270,7 +269,7 @@ class Attempts:
                 work.when_idle(partial(ended, work))
 
     def _book_waste(self, item_id: str, work: Work) -> None:
-        """As soon as all of it is known."""
+        """Count ``work`` as wasted once all of its engine time is known."""
 
         def book() -> None:
             self._budget.wasted(work.engine_seconds)

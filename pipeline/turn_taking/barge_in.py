@@ -1,11 +1,11 @@
 """Is speech over an answer meant to interrupt it? Pure: the caller holds the answer, reads the
 words and carries the verdict out.
 
-A user who speaks while an answer is heard may want it to stop, or agree ("mm-hm"), cough, or be
-the answer's own echo. Nothing more is sent meanwhile; what the listener still holds drains within
-the lead. A policy looks at what is known so far, again and again, until it is sure. If the speech
-interrupts, it is published from its beginning; if not, the answer goes on where it was held, and
-the client never knew.
+A user who speaks over an answer may want it to stop, agree ("mm-hm") or cough; the sound may also
+be the answer's own echo. Meanwhile nothing more is sent, and the listener's buffer drains within
+the lead. A policy looks at the evidence again and again until it is sure. If the speech interrupts,
+it is published from its beginning; otherwise the answer resumes where it was held, and the client
+never notices.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _INTERRUPTIONS: frozenset[str] = frozenset(get_args(Interruption))
 
 
 def interrupts(verdict: Verdict) -> TypeGuard[Interruption]:
-    """Whether the verdict is that the answer ends."""
+    """Whether the verdict ends the answer."""
     return verdict in _INTERRUPTIONS
 
 
 def ignored(verdict: Verdict) -> TypeGuard[Ignored]:
-    """Whether the verdict is that the answer goes on."""
+    """Whether the verdict lets the answer go on."""
     return verdict != "unsure" and verdict not in _INTERRUPTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What is known of speech over an answer.
+    """The evidence about speech over an answer.
 
-    ``speech_ms``: how long it has lasted, pauses included. ``ended``: there is a pause now.
-    ``text``: its words so far; ``None``: not known. ``spoken``: what the listener has heard of the
-    answer lately. ``hears_itself``: an echo of the answer is being taken off.
+    ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
+    ``text``: its words so far; ``None``: unknown. ``spoken``: the words of the answer that the
+    listener heard last. ``hears_itself``: whether an echo of the answer is being removed.
     """
 
     speech_ms: int
@@ -59,14 +59,14 @@ def judge(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
 
 
 def any_speech(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """All that the VAD takes for speech."""
+    """Everything that the VAD takes for speech interrupts."""
     return "any speech"
 
 
 def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """Words other than those of a listener. A short command counts at once, and how questions
-    begin; others at their end, or from ``surely_meant_ms`` on, because a recogniser that has heard
-    half a word makes up a whole one."""
+    """Words other than backchannels interrupt. A short command or the beginning of a question
+    interrupts at once; other words at their end, or from ``surely_meant_ms`` on, because a
+    recogniser that has heard half a word makes up a whole one."""
     if overlap.text is None:
         return _unread(overlap, settings)
     said = _words(overlap.text)
@@ -94,7 +94,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
 
 
 def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """Short commands alone: for a robot that is to be heard out."""
+    """Only short commands interrupt: for a robot that should be heard out."""
     verdict = words(overlap, settings, lexicon)
     if not interrupts(verdict):
         return verdict
@@ -111,8 +111,8 @@ POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn, Lexicon], Verdict]] = 
 
 
 def is_echo(said: list[str], spoken: list[str]) -> bool:
-    """Whether it is mostly words that the answer has just said, by their sound as spelled. Longer
-    words count for more: short ones ("in the") are in everything."""
+    """Whether most of ``said`` repeats words that the answer has just spoken, by their spelling.
+    Longer words count for more: short ones ("in the") occur everywhere."""
     if len(said) < tuning.FEWEST_ECHOED:
         return False
     again = sum(len(word) for word in said if _is_among(word, spoken, tuning.ALIKE))
@@ -141,12 +141,12 @@ def _words(text: str) -> list[str]:
 
 @dataclass(slots=True, eq=False)
 class Weighing:
-    """When the words of speech over an answer are read, from its ``onset`` on. While it is weighed
-    nothing of it is published, and no more of the answer is sent; its words are read again and
-    again, and in each pause.
+    """Speech over an answer, from sample ``onset`` on, that is not judged yet. Meanwhile none of it
+    is published, and no more of the answer is sent; its words are transcribed again and again, and
+    in each pause.
 
-    ``look_at``: sample index at which the words are read next; ``looked_at``: of the last look.
-    ``looking``: whether they are being read."""
+    ``look_at``: sample index of the next look at the words; ``looked_at``: of the last look.
+    ``looking``: whether the words are being transcribed now."""
 
     settings: BargeIn
     onset: int
@@ -160,7 +160,7 @@ class Weighing:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
 
     def heard(self, end: int) -> Step:
-        """More of the speech has been heard, up to sample ``end``: what to do now."""
+        """What to do now that the speech has been heard up to sample ``end``."""
         if end < self.look_at:
             return "wait"
         self.looks += 1
@@ -174,5 +174,5 @@ class Weighing:
         return "judge by length" if overdue else "wait"
 
     def resumed(self, end: int) -> None:
-        """Speech goes on after a pause: look soon."""
+        """Look soon: speech goes on after a pause."""
         self.look_at = min(self.look_at, end + samples_of(self.settings.look_every_ms))

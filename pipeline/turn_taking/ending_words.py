@@ -1,6 +1,6 @@
-"""What the words before a pause say about whether the speaker is done. Pure.
+"""Judges from the words before a pause whether the speaker is done. Pure.
 
-``ending`` names the one clue that the words give; ``LAST_WORDS`` says how much it counts.
+``ending`` names the one clue that the words contain; ``LAST_WORDS`` says how much it counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LAST_WORDS: dict[Clue, float] = {
     "unfinished": 0.0,
 }
 """Log odds that each clue adds for the turn being over. Fitted together with ``tuning.READ``. The
-recogniser writes a comma where the voice stays up, which people do at the end of a request, too."""
+recogniser writes a comma where the voice stays up, and voices do so after requests, too."""
 
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
@@ -49,7 +49,7 @@ _FEW_WORDS = 2
 
 
 def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
-    """What the end of ``text`` is; ``asked`` is what the assistant said last."""
+    """The clue at the end of ``text``; ``asked``: what the assistant said last."""
     words = [word.lower() for word in _WORD.findall(text)]
     mark = text.rstrip("\"'”’) ")[-1:] if text.strip() else ""
     if not words:
@@ -75,7 +75,7 @@ def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
 
 
 def _leans(word: str, mark: str, lexicon: Lexicon) -> bool:
-    """Whether more must follow. The recogniser puts a full stop at the end of nearly everything,
-    but words that also end sentences ("What is it?") count only without one. After two words
-    ("Could you.") it says nothing."""
+    """Whether more must follow. Words that also end sentences ("What is it?") count only without a
+    full stop, although the recogniser puts one after nearly everything. After two words ("Could
+    you.") the full stop means nothing."""
     return word in lexicon.leaning or (word in lexicon.leaning_ends and mark not in _FULL)

@@ -1,15 +1,14 @@
-"""When is a turn over? From what is known about a pause to how long it must last.
+"""When is a turn over? Decides from the evidence how long a pause must last.
 
-Odds that the speaker is done come from what the turn detector hears, from the words so far, from
-how long the turn has lasted, and from how this speaker pauses. A pause inside a turn ends sooner or
-later: if such pauses last ``mean_pause_ms`` on average (exponentially distributed), every further
-``mean_pause_ms`` of silence makes the odds e times better. So the silence after which we are
-confident enough is
+The odds that the speaker is done depend on the turn detector, the words so far, the length of the
+turn and the speaker's earlier pauses. If pauses inside a turn last ``mean_pause_ms`` on average
+(exponentially distributed), every further ``mean_pause_ms`` of silence makes the odds e times
+better. So the silence after which we are confident enough is
 
     wait = mean_pause_ms * (log_odds(confidence) - log_odds(probability))
 
-between the least and the longest wait: short for an end that is plain, long for a hesitation, and
-never a fixed hold.
+between the shortest and the longest wait: short for a clear end, long for a hesitation, and never a
+fixed time.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from pipeline.turn_taking import tuning
 from pipeline.turn_taking.ending_words import LAST_WORDS, Clue, ending
 
 _SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "one word"})
-"""These never wait longer than a likely end, whatever the models make of so little."""
+"""These never wait longer than a likely end: the models cannot judge so few words."""
 _WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about a pause. It grows while the pause lasts; ``None``: not known yet.
+    """The evidence about a pause. It grows while the pause lasts; ``None``: not known yet.
 
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
     language model's log odds that they are complete. ``asked``: what the assistant said last.
@@ -46,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How likely the turn is over, the silence that ends it, and what spoke for that."""
+    """How likely the turn is over, the silence that ends it, and the evidence that counted."""
 
     probability: float
     wait_ms: int
@@ -92,7 +91,7 @@ def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: E
 
 
 def _mean_pause_ms(own_ms: tuple[int, ...], usual_ms: float) -> float:
-    """Speakers who pause long get more time; with few pauses, the usual one counts more."""
+    """Give more time to speakers with long pauses; the fewer are known, the less they count."""
     return (tuning.PRIOR_PAUSES * usual_ms + sum(own_ms)) / (tuning.PRIOR_PAUSES + len(own_ms))
 
 

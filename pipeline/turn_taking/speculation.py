@@ -1,9 +1,8 @@
-"""How eagerly replies are begun that may never be given. Pure.
+"""Limits the engine time spent on replies that may never be given. Pure.
 
-A reply that is begun in a pause is wasted when the user goes on. ``Budget`` follows how much
-engine time was wasted lately and how slow the engines have become, and says what may be begun.
-Confirmed work pre-empts speculation in any case (``pipeline.workers.host``); the budget spares the
-machine.
+A reply begun in a pause is wasted if the user goes on. ``Budget`` tracks how much engine time was
+wasted lately and how slow the engines have become, and says what may begin. Confirmed work
+pre-empts speculation in any case (``pipeline.workers.host``); the budget spares the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pipeline.turn_taking import tuning
 
 
 class Budget:
-    """One session's. Feed it what happened; ask it what may be done."""
+    """The budget of one session. Report outcomes to it, and ask it what may begin."""
 
     def __init__(self, settings: Speculation) -> None:
         self._settings = settings
@@ -25,7 +24,7 @@ class Budget:
 
     @property
     def wasted_share(self) -> float:
-        """Of the engine seconds of the latest pauses."""
+        """Wasted share of the engine time in the latest pauses."""
         if len(self._outcomes) < tuning.FEWEST_OUTCOMES:
             return 0.0
         wasted = sum(wasted for _, wasted in self._outcomes)
@@ -34,32 +33,32 @@ class Budget:
 
     @property
     def slowness(self) -> float:
-        """How many times longer recognition took lately than at its best."""
+        """How many times longer recognition has taken lately than at its best."""
         return self._slowness
 
     @property
     def may_answer(self) -> bool:
-        """Whether a reply may be begun at the first silent frames."""
+        """Whether a reply may begin at the first silent frames."""
         return self.wasted_share <= self._settings.budget and self._slowness < tuning.VERY_SLOW
 
     @property
     def may_guess(self) -> bool:
-        """Whether anything may be begun while the user still speaks."""
+        """Whether a reply may begin while the user still speaks."""
         if self._settings.on_partials == "never":
             return False
         return self.may_answer and self._slowness < tuning.SLOW
 
     def wants_partials(self, cheap: bool) -> bool:
-        """Whether partial transcripts are worth their price. ``cheap``: they come with feeding."""
+        """Whether to ask for partial transcripts. ``cheap``: feeding produces them anyway."""
         wanted = self._settings.on_partials
         return wanted == "always" or (wanted == "auto" and cheap)
 
     def used(self, engine_seconds: float) -> None:
-        """So much was spent in a pause that was the end."""
+        """Count engine time spent in a pause that ended the turn."""
         self._outcomes.append((engine_seconds, 0.0))
 
     def wasted(self, engine_seconds: float) -> None:
-        """So much was spent in vain."""
+        """Count engine time spent in vain."""
         self._outcomes.append((0.0, engine_seconds))
 
     def recognised(self, audio_seconds: float, took_seconds: float) -> None:

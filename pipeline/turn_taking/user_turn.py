@@ -1,4 +1,4 @@
-"""One turn of the user by voice: what was heard of it, and what was begun in case it is over."""
+"""One spoken turn of the user: what was heard, and what was begun in case it is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SpeculativeReply:
     text: str
     reply: Reply
     committed: bool = False
-    """Whether the words stand in the conversation."""
+    """Whether the words are part of the conversation."""
     late: bool = False
     """Whether the language model takes too long to read the words."""
 
@@ -29,7 +29,7 @@ class SpeculativeReply:
 
     @property
     def judged(self) -> bool:
-        """Whether the language model has judged the words, or is not waited for."""
+        """Whether the language model has judged the words, or took too long."""
         return self.late or self.reply.answering.prompt_read.is_set()
 
     def answers(self, text: str) -> bool:
@@ -39,7 +39,7 @@ class SpeculativeReply:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """What is done in one pause in case the turn is over: transcript, judgement, gated reply."""
+    """Work done in one pause in case the turn is over: transcript, judgement, gated reply."""
 
     item_id: str
     work: Work
@@ -50,14 +50,14 @@ class Attempt:
     """When the last speech sample arrived, in the loop's time."""
     wants_reply: bool
     false_interruption: bool = False
-    """Whether its words are only a listener's, although they have cut an answer off."""
+    """Whether its words should not have cut the answer off, as a backchannel's."""
     superseded: bool = False
     """Whether the user speaks again before it is answered."""
     said: str = ""
     error: ReachyVoiceError | None = None
-    """Why nothing was recognised."""
+    """Why recognition failed."""
     audio_probability: float | None = None
-    """That the turn is over, by the turn detector."""
+    """The turn detector's probability that the turn is over."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is new evidence, and when the turn has ended."""
     ended: bool = False
@@ -76,7 +76,7 @@ class Attempt:
 
     @property
     def reply(self) -> Reply | None:
-        """What was begun to answer it, if anything was."""
+        """The reply that was begun, if any."""
         return self.speculative.reply if self.speculative else None
 
     @property
@@ -85,7 +85,7 @@ class Attempt:
 
     @property
     def engine_seconds(self) -> float:
-        """Spent on all of it."""
+        """Engine time spent on the attempt, its reply included."""
         return sum(work.engine_seconds for work in self.works)
 
 
@@ -103,11 +103,11 @@ class UserTurn:
     speculative: SpeculativeReply | None = None
     """Begun on a partial transcript, while the user speaks."""
     weighing: Weighing | None = None
-    """Set while it is not known whether the speech interrupts the answer that it began over;
-    nothing of it is published before. See ``pipeline.turn_taking.barge_in``."""
+    """Set until it is known whether the speech interrupts the answer; meanwhile none of it is
+    published. See ``pipeline.turn_taking.barge_in``."""
     unpublished_words: str = ""
     """Words recognised meanwhile."""
     ignored: bool = False
-    """Whether the speech was not meant for us."""
+    """Whether the speech was not meant for the robot."""
     cut: Reply | None = None
-    """The answer that it cut off in the middle."""
+    """The answer that the turn cut off in the middle."""

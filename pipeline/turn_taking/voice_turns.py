@@ -1,5 +1,4 @@
-"""The user's turns by voice: from turn signals to committed speech, and to the end of the answer
-that speech interrupts.
+"""The user's spoken turns: turns signals into committed speech, and interrupts answers.
 
 One turn, from top to bottom: ``_open`` when speech begins, ``_weigh`` while it overlaps an answer
 (``_interrupt`` or ``_ignore``), ``_pause`` at the first silent frames, ``_resume`` or ``_end``,
@@ -39,8 +38,7 @@ from pipeline.turn_taking.user_turn import Attempt, UserTurn
 
 
 class VoiceTurns:
-    """Follows one listener and carries out what its signals mean. Lives in the session's
-    TaskGroup."""
+    """Acts on the signals of one listener. Lives in the session's TaskGroup."""
 
     def __init__(
         self,
@@ -63,9 +61,9 @@ class VoiceTurns:
         self._attempts = Attempts(context, listener, replies, warm_up)
         self._turn: UserTurn | None = None
         self._ending: dict[Attempt, UserTurn] = {}
-        """Turns that have ended and are not committed yet, in their order."""
+        """Turns that have ended but are not committed yet, oldest first."""
         self._closed_to = 0
-        """Sample index before which no turn begins."""
+        """Sample index before which no turn may begin."""
         self._suspecting = False
 
     @property
@@ -80,11 +78,11 @@ class VoiceTurns:
 
     @property
     def suspecting(self) -> bool:
-        """Whether the next sound decides if there is speech: an answer or a turn waits for it."""
+        """Whether the next sound decides if there is speech, while an answer or a turn waits."""
         return self._suspecting or self._listener.undecided
 
     def configured(self) -> None:
-        """The client has configured the session: turns that were not to be answered stay so."""
+        """After the client has configured the session: no turn newly gets an answer."""
         last = [self._turn.attempt] if self._turn and self._turn.attempt else []
         for attempt in (*self._ending, *last):
             attempt.wants_reply = attempt.wants_reply and self._context.config.answers_turns
@@ -114,7 +112,7 @@ class VoiceTurns:
     # -- speech begins
 
     def _suspect(self) -> None:
-        """No turn is open. If the newest sound may be speech, the answer is held already, without
+        """With no turn open, hold the answer as soon as the newest sound may be speech, without
         waiting for the next window."""
         suspects = self._listener.suspects and self._barge_in.policy != "any-speech"
         if suspects == self._suspecting:
@@ -159,8 +157,8 @@ class VoiceTurns:
 
     @property
     def _over_an_answer(self) -> bool:
-        """Whether an answer is audible that not all speech interrupts. One that has hardly begun
-        is interrupted by all, unless an echo is cancelled."""
+        """Whether an answer is audible over which speech must be weighed. Any speech interrupts an
+        answer that has hardly begun, unless an echo is being removed."""
         return self._context.config.interruptible and self._replies.audible(
             just_begun=self._listener.hears_itself
         )
@@ -168,7 +166,7 @@ class VoiceTurns:
     # -- speech over an answer
 
     def _look(self, turn: UserTurn) -> None:
-        """More has been heard of speech that is weighed."""
+        """More audio has come; weigh speech over an answer if a look is due."""
         if turn.weighing is None:
             return
         match turn.weighing.heard(self._listener.heard_end):
@@ -186,9 +184,9 @@ class VoiceTurns:
             self._weigh(turn, text, ended=False)
 
     def _weigh(self, turn: UserTurn, text: str | None, *, ended: bool, over: bool = False) -> None:
-        """Judge speech over an answer and carry the verdict out. ``text``: its words so far;
-        ``None``: unknown. ``ended``: there is a pause. ``over``: the turn is over: what is still
-        unclear interrupts."""
+        """Judge speech over an answer and act on the verdict. ``text``: its words so far;
+        ``None``: unknown. ``ended``: there is a pause. ``over``: the turn is over, so an unsure
+        verdict counts as an interruption."""
         if turn.weighing is None:
             return
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
@@ -204,7 +202,7 @@ class VoiceTurns:
             self._interrupt(turn, "words")
 
     def _interrupt(self, turn: UserTurn, why: Interruption) -> None:
-        """Speech over an answer is meant for us: publish it from its start and end the answer."""
+        """The speech is meant for the robot: publish it from its start and end the answer."""
         if turn.weighing:
             turn.weighing.work.cancel()
             turn.weighing = None
@@ -214,7 +212,7 @@ class VoiceTurns:
         """The user speaks. End replies to the conversation, if the client wants that."""
         before = list(itertools.takewhile(lambda a: a is not turn.attempt, self._ending))
         for attempt in before:
-            # Speech that was weighed when the user spoke on belongs to the same thought.
+            # Speech still being weighed when the user spoke on belongs to the same thought.
             self._interrupt(self._ending[attempt], "words")
             self._publish_stop(attempt, "spoke again")
         now = asyncio.get_running_loop().time()
@@ -232,8 +230,8 @@ class VoiceTurns:
             attempt.superseded = True
 
     def _is_false_interruption(self, turn: UserTurn, attempt: Attempt) -> bool:
-        """Whether all its words, now that they are known, would not have interrupted the answer
-        that the first of them have cut off."""
+        """Whether the full transcript would not have justified the interruption that its first
+        words caused."""
         if turn.cut is None or attempt.error:
             return False
         speech_ms = ms_of(attempt.speech_end - turn.onset)
@@ -244,14 +242,14 @@ class VoiceTurns:
         return judge(overlap, self._barge_in, self._context.lexicon)
 
     def _say_the_rest(self, turn: UserTurn, attempt: Attempt) -> bool:
-        """After a false interruption the answer goes on where it was."""
+        """After a false interruption, resume the answer where it was cut off."""
         wanted = attempt.wants_reply and not attempt.superseded and attempt.false_interruption
         if not wanted or turn.cut is None or self._turn or self._ending:
             return False
         return self._replies.resume(turn.cut, attempt.paused_at)
 
     def _ignore(self, turn: UserTurn, text: str | None, why: Ignored) -> None:
-        """Speech over an answer was not meant for us: nothing of it was published."""
+        """Speech over an answer was not meant for the robot; none of it was published."""
         if turn.weighing:
             turn.weighing.work.cancel()
             turn.weighing = None
@@ -304,13 +302,13 @@ class VoiceTurns:
             self._bus.publish(SpeechResumed(turn.item_id, ms_of(signal.start)))
         self._attempts.resumed(turn, signal)
         if turn.weighing:
-            self._hold()  # it may have gone on in the pause
+            self._hold()  # the answer may have resumed in the pause
             turn.weighing.resumed(self._listener.heard_end)
 
     # -- the turn is over
 
     def _end(self) -> None:
-        """The turn is over; it is committed as soon as the transcript is there."""
+        """The turn is over; commit it as soon as its transcript is ready."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
@@ -350,20 +348,20 @@ class VoiceTurns:
             self._replies.answer_later(attempt.paused_at)
 
     def _not_a_turn(self) -> None:
-        """What was heard was noise, or not meant for us: give an answer that is pending."""
+        """The speech was noise, or not meant for the robot: give a pending answer."""
         if self._turn is None and not self._ending:
             self._warm_up.said = ""
             self._replies.answer_pending()
 
-    # -- what the client asks
+    # -- requests of the client
 
     def take_overlap_as_turn(self) -> None:
-        """What is said now is to be answered, whatever it is said over."""
+        """Answer the speech under way, even if it overlaps an answer."""
         if self._turn:
             self._interrupt(self._turn, "client")
 
     def take(self) -> UserTurn | None:
-        """The client ends the turn itself: hand the open utterance over, all its audio fed."""
+        """The client ends the turn itself: hand over the open utterance with all its audio fed."""
         self._follow(self._listener.admit())
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
@@ -377,7 +375,7 @@ class VoiceTurns:
         return turn
 
     def take_ended(self) -> list[UserTurn]:
-        """Hand turns over that have ended and are not committed yet, oldest first."""
+        """Hand over turns that have ended but are not committed yet, oldest first."""
         turns = list(self._ending.values())
         for attempt, turn in self._ending.items():
             self._interrupt(turn, "client")
@@ -387,7 +385,7 @@ class VoiceTurns:
         return turns
 
     def drop(self) -> None:
-        """Forget an open utterance; nothing of it is committed, nor comes back as padding."""
+        """Forget the open utterance; none of it is committed or becomes a later turn's padding."""
         turn, self._turn = self._turn, None
         self._listener.forget_turn()
         self._suspect()
@@ -400,7 +398,7 @@ class VoiceTurns:
             self._publish_stopped(turn.item_id, self._listener.heard_end, "client")
 
     def drop_ended(self) -> None:
-        """Forget turns that have ended and are not committed yet, too."""
+        """Forget turns that have ended but are not committed yet."""
         for attempt, turn in list(self._ending.items()):
             if self._drop_weighed(turn):
                 del self._ending[attempt]
@@ -410,7 +408,7 @@ class VoiceTurns:
             turn.recognition.stop()
 
     def _drop_weighed(self, turn: UserTurn) -> bool:
-        """Forget speech that is weighed, of which nothing was published. False if it is not."""
+        """Forget speech that is still being weighed; none of it was published. Else False."""
         if turn.weighing is None:
             return False
         turn.weighing.work.cancel()
@@ -432,7 +430,7 @@ class VoiceTurns:
         return self._context.config.partials or self._context.settings.partials
 
     def _publish_words(self, turn: UserTurn, words: str) -> None:
-        """``words``, and those that were recognised while the speech was weighed."""
+        """Publish ``words``, and those recognised while the speech was weighed."""
         words, turn.unpublished_words = turn.unpublished_words + words, ""
         if words and self._partials:
             self._bus.publish(TranscriptPartial(turn.item_id, words))
@@ -442,7 +440,7 @@ class VoiceTurns:
         self._bus.publish(SpeechPaused(item_id, ms_of(speech_end), silence_ms))
 
     def _publish_stop(self, attempt: Attempt, why: StopReason) -> None:
-        """Once, with the commit; before it only if the user speaks again in the meantime."""
+        """Publish the stop once: at the commit, or earlier if the user speaks again."""
         if not attempt.stop_published:
             attempt.stop_published = True
             self._publish_stopped(attempt.item_id, attempt.end, why)
