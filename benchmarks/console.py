@@ -1,12 +1,12 @@
-"""What the console costs, and what a browser adds to the latency.
+"""The cost of the console, and the latency that a browser adds.
 
     python -m benchmarks.console [-n N] [--seconds S] [--out FILE]
 
-A server of its own with the default engines, and Debian's Chromium, headless:
+Runs its own server with the default engines, and Debian's headless Chromium:
 
-- **page**: bytes of all its files, and first contentful paint of ``N`` fresh browsers.
-- **cost**: CPU of the server with each page open for ``S`` seconds, less that without one.
-- **visible**: from the first audio of an answer at a client to its turn on the page Turns.
+- **page**: bytes of all files, and first contentful paint in ``N`` fresh browsers.
+- **cost**: the server's CPU time with each page open for ``S`` seconds, less that without a page.
+- **visible**: from the first audio of an answer at a client until its turn appears on Turns.
 - **browser**, **websocket**: the same recording, from the last sample of speech to the first sample
   of the answer: in the browser by its own audio clock, from the microphone's input to the player's
   output; over a WebSocket as ``reachy-voice bench`` measures. They take turns, each in a session of
@@ -113,7 +113,7 @@ async def _by_websocket(url: str, pcm: Pcm) -> float:
 
 
 async def _by_browser(address: str, pcm: Pcm) -> tuple[float, float]:
-    """Latency, and how long after the first audio the turn was on the page Turns."""
+    """Latency, and how long after the first audio the turn appeared on the page Turns."""
     quiet = np.zeros(LISTEN_RATE, dtype=np.int16)
     with tempfile.TemporaryDirectory() as scratch:
         async with browsing(Path(scratch), np.concatenate((quiet, pcm, quiet))) as visit:
@@ -136,7 +136,7 @@ async def _by_browser(address: str, pcm: Pcm) -> tuple[float, float]:
 
 async def _latency_ms(visit: Visit) -> float:
     spoken, played = await visit.tape("spoken"), await visit.tape("played")
-    first = int(np.flatnonzero(played)[0])  # the player's silence is zeros; a voice's is not
+    first = int(np.flatnonzero(played)[0])  # the player's silence is exact zeros; a voice's is not
     return (first - speech_end(spoken[:first], LISTEN_RATE)) / LISTEN_RATE * 1000
 
 

@@ -1,11 +1,11 @@
-"""Engines exchanged under a client that talks: is a turn lost, is audio dropped, how long it takes.
+"""Engines replaced while a client talks: lost turns, dropped audio, and how long it takes.
 
     python -m benchmarks.exchanges [--exchanges N] [--config F] [--set K=V] [--seed S] [--out FILE]
 
-The real server with its configured engines; a client like the robot's app says recordings in real
-time, one after the other. During each of them, at a random moment from its beginning to its answer,
-one engine is exchanged: each kind in turn, beside the old one or after it. A turn is lost if
-nothing was recognised of it, or it was not answered. Audio is dropped if the session has heard
+The real server with its configured engines; a client like the robot's app plays recordings in real
+time, one after the other. During each, at a random moment from its beginning to its answer, one
+engine is replaced: each kind in turn, loaded beside the old engine or after unloading it. A turn is
+lost if it was not recognised or not answered. Audio is dropped if the session has heard
 fewer samples than the client has sent. Exit code 1: a turn was lost, audio was dropped, or a
 response or a transcript failed.
 """
@@ -49,9 +49,9 @@ EXCHANGES = (
     ("turn=smart-turn", False),
     ("vad=silero", False),
 )
-"""What is asked for, and whether the old engine is unloaded first."""
+"""The requested engine, and whether the old engine is unloaded first."""
 MAX_SECONDS = 4.0
-"""Longer recordings are no questions."""
+"""Longer recordings are not questions."""
 LATEST_S = 6.0
 ANSWER_S = 60.0
 
@@ -61,11 +61,11 @@ class Turn:
     text: str
     exchange: str
     at_s: float
-    """After it began to be said."""
+    """After the start of the speech."""
     heard: str = ""
     answered: bool = False
     took_s: float = 0.0
-    """The exchange, all of it."""
+    """Duration of the whole replacement."""
     answer_s: float = 0.0
     """From the end of the speech to the end of the answer."""
 
@@ -79,7 +79,7 @@ class Report:
     turns: list[Turn] = field(default_factory=list)
     dropped_samples: int = 0
     failed: int = 0
-    """Responses that ended as failed, and transcripts that did."""
+    """Responses and transcripts that failed."""
 
     @property
     def exit_code(self) -> int:
@@ -121,7 +121,7 @@ async def exchange(live: LiveSettings, turn: Turn, unload_first: bool) -> None:
 
 
 async def hold(app: Any, spoken: Any, turn: Turn, notice: str) -> None:
-    """Say it, and wait until all that was heard of it is answered; ``notice`` is no answer."""
+    """Say it, and wait until everything heard is answered; ``notice`` does not count."""
     done, heard = "response.done", "conversation.item.input_audio_transcription.completed"
     texts, responses = app.count(heard), app.count(done)
     app.hears(spoken.pcm)

@@ -1,13 +1,13 @@
-"""The echo canceller alone: false triggers an hour, interruptions noticed in time, words, cost.
+"""The echo canceller alone: false triggers per hour, interruptions noticed in time, words, cost.
 
     python -m benchmarks.echo.canceller [--hours 4] [--seed 1000] [--corpus DIR/frozen] [--words]
         [--cost] [--jobs 2] [--out FILE]
 
-Scenes are simulated (``scenes``, ``harness.rooms``): no real loudspeaker was recorded. Tune on
-seeds below 100; report on seeds of 1000 and more, where the robot says other sentences. The first
-3 s of each scene are those of a cold filter and are counted apart.
+Scenes are simulated (``scenes``, ``harness.rooms``), not recorded from a real loudspeaker. Tune on
+seeds below 100; report on seeds of 1000 and above, where the robot says other sentences. The first
+3 s of each scene have a cold filter and are counted separately.
 
-``residual`` is what the canceller leaves, ``clean`` the same sound without any echo, judged by the
+``residual`` is the canceller's output, ``clean`` the same sound without any echo, judged by the
 same rule (``pipeline.echo.detector``, in two windows in a row).
 """
 
@@ -50,22 +50,22 @@ from tests.support.recordings import Uncancelled
 ALONE_S = 120.0
 WINDOW = 512
 WINDOWS = 2
-"""In a row, that make an interruption."""
+"""Windows in a row that make an interruption."""
 COLD_S = 3.0
 REFRACTORY_S = 2.0
 WARM_UP_S = 12.0
 BETWEEN_S = 4.0
 LEAD_S = 0.1
-"""Of the scene alone before the clip begins."""
+"""Length of the scene alone before the clip begins."""
 LATEST_S = 1.0
 HEARD = int(1.7 * LISTEN_RATE)
-"""Samples of a clip of which only the beginning counts."""
+"""Samples at the start of a clip that count."""
 SER_DB = (6, 0, -6)
 ERLE_SPANS_S = ((0.3, 1.3), (1.3, 3), (3, 5), (5, 10), (10, inf))
 
 
 class PlainSilero:
-    """Silero without the second hearing for noise; copies share the network."""
+    """Silero without the second check for noise; copies share the network."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -87,8 +87,8 @@ class PlainSilero:
 
 
 class Ear:
-    """Canceller, two VADs, the detector; block by block. ``residual``: what was left of each block.
-    ``fired``: the sample behind each window that counts as an interruption."""
+    """Canceller, two VADs and the detector, block by block. ``residual``: the canceller's output.
+    ``fired``: the end sample of each window that counts as an interruption."""
 
     def __init__(self) -> None:
         self.canceller = EchoCanceller()
@@ -116,7 +116,7 @@ class Ear:
             self.fired.append(self._end)
 
     def branch(self) -> Ear:
-        """Another one that goes on from here; its samples count from here."""
+        """A copy that continues from here; its samples count from here."""
         self.residual, self.fired = [], []
         other = copy.deepcopy(self)
         other._end = -len(self._held[0])
@@ -148,8 +148,8 @@ def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
 
 @dataclass
 class Alone:
-    """One scene without anybody else. ``fired_s``: triggers from 3 s on, 2 s apart at least;
-    ``cold``: how many before that."""
+    """One scene with the robot alone. ``fired_s``: triggers from 3 s on, at least 2 s apart;
+    ``cold``: the number before that."""
 
     seed: int
     voice: str
@@ -173,7 +173,7 @@ def play_alone(voices: Path, seed: int, seconds: float) -> Alone:
 
 
 def triggers(ends: Sequence[int]) -> list[float]:
-    """Seconds, at least 2 s apart."""
+    """The triggers in seconds, at least 2 s apart."""
     found: list[float] = []
     for end in ends:
         at = end / LISTEN_RATE
@@ -199,7 +199,7 @@ def _erle(echo: Signal, left: Signal) -> dict[str, float]:
 @dataclass
 class Spoken:
     """One interruption at one level. ``late_s``, by kind of sound: from the onset to the end of the
-    window that fires; ``None`` if none does within a second. ``errors``: wrong words, and words."""
+    window that fires; ``None``: not within a second. ``errors``: wrong words, and words."""
 
     seed: int
     clip: str
@@ -212,7 +212,7 @@ class Spoken:
 def play_interrupted(
     voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...], reads: bool
 ) -> list[Spoken]:
-    """A clip each 4 s from 12 s on, each from the state that the echo alone left."""
+    """A clip every 4 s from 12 s on, each starting from the state after the echo alone."""
     scene, clips = _maker(voices).make(seed, seconds, ser_db), _clips(corpora)
     rng = np.random.default_rng([scene.seed, 78])
     ears = {"residual": Ear(), "clean": Ear()}
@@ -344,7 +344,7 @@ def of_interruptions(found: Sequence[Spoken]) -> dict[str, Any]:
 
 
 def _latencies(late_s: Sequence[float | None]) -> dict[str, Any]:
-    # A miss is later than all that was found.
+    # A miss counts as later than every hit.
     ms = sorted(inf if each is None else 1000 * each for each in late_s)
     median = ms[len(ms) // 2] if ms else inf
     within = {f"within_{limit}_ms": limit for limit in (250, 400, 1000)}
@@ -401,14 +401,14 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.echo.canceller")
-    parser.add_argument("--hours", type=float, default=0.5, help="of scenes with the robot alone")
-    parser.add_argument("--seed", type=int, default=0, help="of the first scene of each kind")
+    parser.add_argument("--hours", type=float, default=0.5, help="of the robot speaking alone")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first scene of each kind")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--corpus", type=Path, action="append", default=[], help="who interrupts")
     parser.add_argument("--interrupted", type=int, default=10, help="scenes with interruptions")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each of those")
-    parser.add_argument("--words", action="store_true", help="read the interruptions (Moonshine)")
-    parser.add_argument("--cost", action="store_true", help="measure CPU; wants an idle machine")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each such scene")
+    parser.add_argument("--words", action="store_true", help="transcribe them (Moonshine)")
+    parser.add_argument("--cost", action="store_true", help="measure CPU, on an idle machine")
     given = parser.parse_args()
     before = load()
     finish(measure(given), given.out, before)

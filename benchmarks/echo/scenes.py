@@ -1,8 +1,8 @@
-"""Seeded echo scenes: a robot speaks in a room, with or without a person who interrupts it.
+"""Seeded echo scenes: a robot speaks in a room, with or without a person interrupting.
 
-The same seed, voices and corpus give the same scenes. Seeds below 100 are for tuning, figures come
-from seeds of 1000 and more; the robot says other sentences there. Robot: Piper and flite. People:
-the recordings of the conversation corpus that have neither noise nor a room of their own.
+The same seed, voices and corpus produce the same scenes. Seeds below 100 are for tuning, figures
+come from seeds of 1000 and above, where the robot says other sentences. Robot: Piper and flite.
+People: the recordings of the conversation corpus without added noise or room.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_REPORTED_SEED = 1000
 _PEAK = 0.7
 _ECHO_DBFS = (-26.0, -18.0)
 _NEAR_DBFS = (-30.0, -22.0)
-"""As people speak to a robot (``pipeline/engines/vad/noise.py`` has -34 to -20)."""
+"""Level of people speaking to a robot (``pipeline/engines/vad/noise.py`` has -34 to -20)."""
 _NOISE_UNDER_ECHO_DB = 35.0
 _PAUSE_S = (0.15, 0.6)
 _DELAY_S = (0.02, 0.12)
@@ -138,7 +138,7 @@ def active_dbfs(signal: Signal) -> float:
 
 
 class RobotVoices:
-    """Every text by every voice, said once and kept in a file; 16 kHz int16."""
+    """Every text by every voice, synthesised once and kept in a file; 16 kHz int16."""
 
     def __init__(self, said: Mapping[str, Pcm]) -> None:
         self._said = said
@@ -153,7 +153,7 @@ class RobotVoices:
 
 
 def say_all(piper_weights: Path, file: Path) -> None:
-    """Write ``file`` (NPZ), if it is not there."""
+    """Write ``file`` (NPZ) if it is missing."""
     if file.exists():
         return
     voices = Voices(piper_weights, "Hello.")
@@ -176,8 +176,8 @@ class EchoSceneMaker:
         self._voices = voices
 
     def make(self, seed: int, seconds: float, ser_db: float | None = None) -> EchoScene:
-        """One scene. ``ser_db``: the echo is so much softer than people who speak to the robot,
-        whose level is the same in all scenes of a seed; else any level."""
+        """One scene. ``ser_db``: how much softer the echo is than people speaking to the robot,
+        whose level is the same in all scenes of a seed; else a random level."""
         rng = np.random.default_rng([seed, 77])
         room = draw_room(rng)
         voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]
@@ -219,7 +219,7 @@ def _active_s(speech: Signal) -> float:
 
 
 def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
-    """Every recording of a person that has neither noise nor a room put on it."""
+    """Every recording of a person without added noise or room."""
     found: dict[str, Clip] = {}
     for corpus in corpora:
         for scene in load_people(corpus):

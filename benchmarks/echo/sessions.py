@@ -1,19 +1,19 @@
-"""A robot that hears itself, as a whole: real sessions whose clients are in rooms.
+"""A robot that hears itself: complete sessions whose clients are in simulated rooms.
 
     python -m benchmarks.echo.sessions [--seconds 120] [--scenes 10] [--seed N] [--jobs N]
                                        [--corpus DIR] [--set K=V] [--out FILE]
 
 Each scene is one session in virtual time with answers of some 18 s. Its client plays them 30 to
 300 ms later through a loudspeaker that bends them, in a simulated room
-(``benchmarks.harness.rooms``), and sends its microphone in 20 ms pieces that come up to 15 ms late.
-Silero, Moonshine and Smart Turn are the real ones; calls take the time that they were measured to
-take (``benchmarks.harness.virtual_engines``). The reference is what was sent; the client does not
-report when it is played.
+(``benchmarks.harness.rooms``), and sends its microphone in 20 ms pieces that arrive up to 15 ms
+late. Silero, Moonshine and Smart Turn are real; calls take their measured times
+(``benchmarks.harness.virtual_engines``). The reference is the audio sent; the client does not
+report when it plays it.
 
-- Alone: how often an hour an answer is cut off (``stopped``), held back for a moment (``held``) or
+- Alone: how often per hour an answer is cut off (``stopped``), held back briefly (``held``) or
   answered as if a person had spoken (``answered``). ``later`` leaves the first 10 s out.
-- With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first one, in a
-  room that is unknown, apart. ``stopped``: from the onset until the answer is cancelled.
+- With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first answer,
+  in an unknown room, counts separately. ``stopped``: from the onset until the answer is cancelled.
   ``--no-echo``: the loudspeaker is not heard.
 """
 
@@ -84,7 +84,7 @@ NOTICED_S = 2.5
 
 @dataclass
 class SpokenTts:
-    """Says the sentences of ``FRESH_TEXTS``, or such parts of them as an answer is cut into."""
+    """Says the sentences of ``FRESH_TEXTS``, or the parts that an answer is cut into."""
 
     said: RobotVoices
     voice: str
@@ -95,7 +95,7 @@ class SpokenTts:
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         whole = " ".join(FRESH_TEXTS)
-        # Numbers and signs are put into words; then its beginning tells.
+        # Numbers and signs are put into words; then match by the beginning.
         text = request.text.strip()
         start = next(text[:n] for n in range(len(text), 0, -1) if text[:n] in whole)
         begin = whole.index(start)
@@ -108,7 +108,7 @@ class SpokenTts:
             place += len(sentence) + 1
 
     def _part(self, sentence: str, first: int, last: int) -> Pcm:
-        """As much of it as there are letters."""
+        """A share of it in proportion to the letters."""
         speech = to_signal(self.said.say(self.voice, sentence))
         loud = speech * np.float32(0.7 / (np.abs(speech).max() + 1e-9))
         begin, end = (len(loud) * letter // len(sentence) for letter in (first, last))
@@ -117,7 +117,7 @@ class SpokenTts:
 
 @dataclass
 class TellingLlm(ScriptedLlm):
-    """Another six sentences for each answer."""
+    """Six new sentences for each answer."""
 
     answers: int = 0
 
@@ -132,7 +132,7 @@ class TellingLlm(ScriptedLlm):
 @dataclass
 class Interrupted:
     """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
-    ends; ``None``: it goes on. ``before``: it ended before anybody spoke."""
+    ends; ``None``: it goes on. ``before``: it ended before the person spoke."""
 
     clip: str
     ser_db: int
@@ -143,7 +143,7 @@ class Interrupted:
 
 @dataclass
 class Scene:
-    """``*_s``: when something happened; only those that no person caused."""
+    """``*_s``: times of events that no person caused."""
 
     seed: int
     seconds: float
@@ -203,7 +203,7 @@ def play(
 
 @dataclass
 class _Talk:
-    """Who interrupts, and what came of it."""
+    """The interrupting person, and the outcome."""
 
     seed: int
     clips: list[Clip]

@@ -1,7 +1,7 @@
 """Rooms, noise, levels and small changes of speed, all seeded.
 
-Signals are float32 arrays of shape ``(n,)`` at 16 kHz, where 1.0 is full scale. Whoever calls
-brings the random generator, so the same seed gives the same samples.
+Signals are float32 arrays of shape ``(n,)`` at 16 kHz, where 1.0 is full scale. The caller passes
+the random generator, so the same seed produces the same samples.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def to_signal(pcm: Pcm) -> Signal:
 
 
 def to_pcm(signal: Signal) -> Pcm:
-    """The signal as int16; what is above full scale is clipped, as a converter would."""
+    """The signal as int16, clipped at full scale like in a converter."""
     scaled = np.round(signal.astype(np.float64) * _FULL_SCALE)
     return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype(np.int16)
 
 
 def rms_dbfs(signal: Signal) -> float:
-    """Level of the whole signal; -120 for nothing at all."""
+    """Level of the whole signal; -120 for silence."""
     if not len(signal):
         return -120.0
     return float(10 * np.log10(np.mean(signal.astype(np.float64) ** 2) + 1e-12))
@@ -57,7 +57,7 @@ def gained(signal: Signal, gain_db: float) -> Signal:
 
 
 def at_speed(signal: Signal, factor: float) -> Signal:
-    """``signal`` said ``factor`` times as fast; the pitch goes with it, as on a tape."""
+    """``signal`` sped up by ``factor``; the pitch changes with it, as on a tape."""
     if factor == 1.0 or not len(signal):
         return signal
     changed: Signal = soxr.resample(signal, LISTEN_RATE * factor, LISTEN_RATE, quality="HQ")
@@ -87,7 +87,7 @@ def noise(kind: NoiseKind, samples: int, rng: np.random.Generator) -> Signal:
 
 
 def at_snr(speech: Signal, active: Mask, sound: Signal, snr_db: float) -> Signal:
-    """``sound``, scaled so that ``speech`` where ``active`` is ``snr_db`` above all of it."""
+    """``sound``, scaled so that the active part of ``speech`` is ``snr_db`` above it."""
     if not active.any():
         raise ValueError("no speech to measure the signal-to-noise ratio over")
     return gained(sound, rms_dbfs(speech[active]) - rms_dbfs(sound) - snr_db)
@@ -146,16 +146,16 @@ def _at_full_scale(samples: NDArray[np.float64] | Signal) -> Signal:
 
 
 def _with_floor(tone: Signal, rng: np.random.Generator) -> Signal:
-    """Dither of one step, so that no run of int16 zeros is left where the tone is very soft."""
+    """Dither of one step, so that a very soft tone leaves no run of int16 zeros."""
     dither = rng.uniform(-1.0, 1.0, len(tone)) + rng.uniform(-1.0, 1.0, len(tone))
     return (tone + dither / _FULL_SCALE).astype(np.float32)
 
 
 def like_floor(signal: Signal, samples: int, rng: np.random.Generator) -> Signal:
-    """Noise as in the softest parts of ``signal``: their level and spectrum, other samples.
+    """Noise with the level and spectrum of the softest parts of ``signal``.
 
-    Frames of 32 ms; the softest tenth of those that are not digital silence, so a clip with no
-    silence at all gives too loud a floor: its caller limits it.
+    Frames of 32 ms; the softest tenth that is not digital silence. A clip without any silence
+    yields too loud a floor: the caller limits it.
     """
     size = 512
     if len(signal) < 4 * size:

@@ -1,7 +1,7 @@
-"""Piper with the borders of its words, from the network itself and not from the sound.
+"""Piper with its word boundaries, taken from the network and not from the sound.
 
-A VITS network decides first how many samples each phoneme lasts; here that is an output beside the
-samples. The phonemes of "I need eggs" are the first ones of "I need eggs, milk, and bread", so
+A VITS network first decides how many samples each phoneme lasts; here that is a second output. The
+phonemes of "I need eggs" are the first of "I need eggs, milk, and bread", so
 their number finds the end of "eggs" in the whole.
 """
 
@@ -22,14 +22,14 @@ from pipeline.engines.tts.piper import find_models
 _DURATIONS = "/Ceil_output_0"
 """Tensor of VITS with each phoneme's length (Piper's own ``patch_voice_with_alignment``)."""
 _NO_PHONES = frozenset(" ˈˌ.,?!;:'\"-^$_ː")
-"""What Piper's phoneme lists hold beside phonemes; length marks change with the place."""
+"""Other symbols in Piper's phoneme lists; length marks depend on the position."""
 
 
 class AlignedPiper:
     """The voice ``name`` of the project's Piper weights.
 
-    The network draws from a generator that begins with ``seed`` and goes on from text to text: the
-    same texts in the same order give the same samples. ``rate`` in Hz.
+    The network draws from one generator, seeded with ``seed``, for all texts: the same texts in the
+    same order produce the same samples. ``rate`` in Hz.
     """
 
     def __init__(self, weights: Path, name: str, seed: int) -> None:
@@ -67,9 +67,9 @@ class AlignedPiper:
 
 
 def _with_durations(model: Path, seed: int) -> Any:
-    """The network with one output more: the length of each phoneme.
+    """The network with one more output: the length of each phoneme.
 
-    Protocol buffers merge: bytes of a graph with one output, put behind the file's own, add that
+    Protocol buffers merge: bytes of a graph with one output, appended to the file, add that
     output to its graph. That spares the onnx package.
     """
     name = _DURATIONS.encode()

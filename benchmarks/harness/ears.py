@@ -1,7 +1,7 @@
-"""What the models say about audio, kept on disk: a corpus is heard once, a policy swept in seconds.
+"""Caches model results on disk: a corpus is heard once, and a policy can be swept in seconds.
 
-A result is found by the engine, its options, the content of its weights, the versions of what runs
-it, its own source, and the exact samples. VAD has a state, so a scene is scored as a whole.
+A result is keyed by the engine, its options, the content of its weights, the versions of its
+libraries, its source, and the exact samples. A VAD has state, so it scores a scene as a whole.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from pipeline.messages import Message
 from tests.support.recordings import Uncancelled
 
 _UNSAVED = 200
-"""New results that may be lost when the program is killed."""
+"""New results that may be lost if the program is killed."""
 _HELD_BY_OTHERS_S = 60.0
-"""How long another process may be writing before that is an error."""
+"""How long to wait for another process to finish writing."""
 
 
 class Memo:
     """Small JSON values by key, in one SQLite file. Several processes may share the file."""
 
     def __init__(self, path: Path | None) -> None:
-        """``None``: kept in memory only. Reads the whole file at once; later reads are free."""
+        """``None``: in memory only. Reads the whole file at once; later reads are free."""
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._file = sqlite3.connect(path or ":memory:", timeout=_HELD_BY_OTHERS_S)
@@ -70,7 +70,7 @@ class Memo:
         self._file.close()
 
     def get(self, key: bytes, compute: Callable[[], Any]) -> Any:
-        """The value of ``key``; computed and kept if it is new."""
+        """The value of ``key``; computed and stored if new."""
         if key not in self._values:
             self.misses += 1
             text = json.dumps(compute())
@@ -88,12 +88,12 @@ class Memo:
 
 
 def key_of(engine: bytes, pcm: Pcm) -> bytes:
-    """The key of what ``engine`` (``engine_digest``) says about 16 kHz samples."""
+    """The key of the result of ``engine`` (``engine_digest``) for 16 kHz samples."""
     return hashlib.sha256(engine + np.ascontiguousarray(pcm, dtype="<i2").tobytes()).digest()
 
 
 def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> bytes:
-    """Changes with everything that may change an engine's answer, but for the machine."""
+    """Changes with everything that may change an engine's answer, except the machine."""
     modules = sorted(_modules_of(spec.build.__module__))
     described = {
         "engine": f"{spec.kind}/{spec.name}",
@@ -106,7 +106,7 @@ def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None
 
 
 def _modules_of(module: str) -> set[str]:
-    """``module`` and all that it takes from its own package, however indirectly."""
+    """``module`` and everything that it imports from its own package, directly or not."""
     package, found, unread = module.rpartition(".")[0] + ".", {module}, [module]
     while unread:
         values = vars(importlib.import_module(unread.pop())).values()
@@ -130,7 +130,7 @@ def _file_digest(path: Path) -> str:
 
 
 class Ears:
-    """The models of some settings, with what they said kept.
+    """The models of some settings, with cached results.
 
     Models are loaded when the first result is missing. All audio is int16 mono at 16 kHz.
     """
@@ -147,10 +147,10 @@ class Ears:
         self._weights = weights
         self.memo = memo
         self.passes: list[float] = []
-        """Seconds of audio of each recognition pass that was asked for, kept or not."""
+        """Seconds of audio of each requested recognition pass, cached or not."""
         self._digests: dict[Kind, bytes] = {}
         self.stt = Moonshine(cast(Recogniser, self), settings.stt)
-        """The engine's own code over kept results."""
+        """The engine's own code over cached results."""
 
     def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]:
         """Probability of speech in each whole window of a stream that begins with ``pcm``."""
@@ -174,8 +174,8 @@ class Ears:
         return str(self.memo.get(key, lambda: self._recogniser.transcribe(pcm)))
 
     def words_complete(self, messages: Sequence[Message]) -> float | None:
-        """The language model's probability that the user's last words are complete; ``None``
-        where it cannot tell."""
+        """The language model's probability that the user's last words are complete; ``None`` if it
+        cannot tell."""
 
         def compute() -> float | None:
             *_, warmed = self._conversation.warm(messages, (), "", Uncancelled())
@@ -220,7 +220,7 @@ class Ears:
     def _parts(self, kind: Kind) -> tuple[EngineSpec, EngineOptions, Path | None]:
         options = self._settings.engine(kind)
         if hasattr(options, "saved_prefix_mb"):
-            # The server's own files are not for us to fill.
+            # Never write to the server's own files.
             options = options.model_copy(update={"saved_prefix_mb": 0})
         name = getattr(options, "weights", None)
         spec = engine_spec(kind, options.engine)
@@ -234,7 +234,7 @@ class Ears:
 
 
 def opened_memo(settings: Settings) -> Memo:
-    """What these settings' cache directory has kept."""
+    """The results stored in these settings' cache directory."""
     return Memo(settings.paths.cache(os.environ) / "benchmarks" / "turns.sqlite")
 
 

@@ -1,4 +1,4 @@
-"""Where speech begins, pauses and ends, told by energy alone: no VAD has a say in the labels.
+"""Where speech begins, pauses and ends, by energy alone: no VAD influences the labels.
 
 Frames of 10 ms. A frame is speech if it is above a threshold that follows the clip: 8 dB over its
 own floor, but 25 to 40 dB under its loud parts (32 inside a turn and at its end, where people
@@ -24,9 +24,9 @@ _ABOVE_FLOOR_DB = 8.0
 _LEAST_UNDER_LOUD_DB = 25.0
 _SPEECH_UNDER_LOUD_DB = 40.0
 _BREATH_UNDER_LOUD_DB = 32.0
-"""Inside a turn and after it softer sounds are breath, or a voice's tail: no speech."""
+"""Softer sounds inside a turn and after it are breath or a voice's tail, not speech."""
 _CLICK_FRAMES = 2
-"""Shorter bursts alone between silences are clicks, no speech."""
+"""Shorter isolated bursts between silences are clicks, not speech."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def frame_db(signal: Signal) -> NDArray[np.float64]:
 
 
 def threshold_db(levels: NDArray[np.float64], under_loud_db: float) -> float:
-    """Above it a frame of this clip is speech."""
+    """The threshold above which a frame of this clip is speech."""
     audible = levels[levels > _DIGITAL_SILENCE_DB]
     if not len(audible):
         return 0.0
@@ -61,7 +61,7 @@ def threshold_db(levels: NDArray[np.float64], under_loud_db: float) -> float:
 
 
 def speech_frames(signal: Signal, under_loud_db: float = _SPEECH_UNDER_LOUD_DB) -> Mask:
-    """One flag for each 10 ms frame; lone clicks are no speech."""
+    """One flag for each 10 ms frame; isolated clicks are not speech."""
     levels = frame_db(signal)
     speech: Mask = levels > threshold_db(levels, under_loud_db)
     for run in _runs(speech):
@@ -71,7 +71,7 @@ def speech_frames(signal: Signal, under_loud_db: float = _SPEECH_UNDER_LOUD_DB) 
 
 
 def speech_span(signal: Signal) -> Span:
-    """From the first speech sample to the one after the last. Raises ``ValueError`` if none."""
+    """From the first speech sample to just after the last. Raises ``ValueError`` for silence."""
     found = np.flatnonzero(speech_frames(signal))
     loud = np.flatnonzero(speech_frames(signal, _BREATH_UNDER_LOUD_DB))
     if not len(loud):

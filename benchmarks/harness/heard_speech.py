@@ -1,4 +1,4 @@
-"""What the onsets benchmark is made of: short first words and what follows.
+"""The speech of the onsets benchmark: short first words and what follows them.
 
 People: Debian's ``asterisk-core-sounds-en-g722`` (one professional speaker, CC-BY-SA 3.0; single
 words and short prompts; needs the program ``ffmpeg``), the recordings of
@@ -58,7 +58,7 @@ FIRST_AND_REST = (
     ("She", "wants to talk to you."),
     ("Think", "about it for a moment."),
 )
-"""First words as people say them to a robot: short ones, soft ones (s, f, h, p, th), vowels."""
+"""First words that people say to a robot: short words, soft consonants (s, f, h, p, th), vowels."""
 
 # fmt: off
 _WORDS = (
@@ -128,7 +128,7 @@ _PIPER_PACES = (0.9, 1.0, 1.2)
 @dataclass(frozen=True, slots=True, eq=False)
 class Speech:
     """``pcm``: 16 kHz int16 mono, cut so that speech is in ``onset`` to ``end``. ``text``: what is
-    said, or nothing if that is not known. ``source`` begins with ``real`` or ``synthetic``."""
+    said; empty if unknown. ``source`` begins with ``real`` or ``synthetic``."""
 
     source: str
     text: str
@@ -143,7 +143,7 @@ class Speech:
 
 
 def cut(source: str, text: str, pcm: Pcm, around_ms: int = 20) -> Speech:
-    """A clip with what lies beyond ``around_ms`` of its speech cut off."""
+    """A clip trimmed to ``around_ms`` around its speech."""
     onset, end = bounds(pcm)
     around = around_ms * LISTEN_RATE // 1000
     first = max(0, onset - around)
@@ -167,8 +167,8 @@ def levels_db(pcm: Pcm) -> NDArray[np.float64]:
 def bounds(pcm: Pcm) -> tuple[int, int]:
     """First speech sample and the one after the last, by the clip's own level.
 
-    From the first loud 20 ms back over all that lies less than 40 dB under the loud parts and
-    6 dB over what the room does before (in three quarters of the time), across gaps of up to
+    From the first loud 20 ms back while the level is less than 40 dB under the loud parts and
+    6 dB over the room before (in three quarters of the time), across gaps of up to
     120 ms, as before the "t" of "stop". At most 10 ms early. Raises ``ValueError`` for silence.
     """
     found = levels_db(pcm)
@@ -198,7 +198,7 @@ _GAP_HOPS = 48
 
 
 def _runs(true: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
-    """Where ``count`` values in a row are true."""
+    """The first place with ``count`` true values in a row."""
     if len(true) < count:
         return np.zeros(0, dtype=np.intp)
     return np.flatnonzero(np.convolve(true, np.ones(count), mode="valid") == count)
@@ -221,7 +221,7 @@ def words_of_people() -> tuple[Speech, ...]:
 
 @cache
 def rests_of_people() -> tuple[Speech, ...]:
-    """What may follow such a word."""
+    """Prompts that may follow such a word."""
     if not words_of_people():
         return ()
     return tuple(cut("real: asterisk", "", _g722(ASTERISK / f"{name}.g722")) for name in _RESTS)
@@ -233,7 +233,7 @@ def _g722(path: Path) -> Pcm:
 
 
 MAX_SECONDS = 3.0
-"""Of a longer recording, only the beginning is said."""
+"""Longer recordings are cut to this length."""
 
 
 def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
@@ -268,7 +268,7 @@ def _parts(pcm: Pcm) -> list[tuple[int, int]]:
     cuts = [0]
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         if (end - start) * HOP >= LISTEN_RATE // 5:
-            # Early enough to know the room, but without the tail of what was said before.
+            # Early enough to know the room, but without the tail of the speech before.
             cuts.append(int(start + (end - start) * 2 // 5) * HOP)
     cuts.append(len(pcm))
     return [
@@ -282,12 +282,12 @@ def _parts(pcm: Pcm) -> list[tuple[int, int]]:
 
 
 class Voices:
-    """Every synthetic voice there is."""
+    """Every installed synthetic voice."""
 
     def __init__(self, piper_weights: Path, robot_text: str) -> None:
-        """``robot_text``: what the assistant is heard to say."""
-        # Piper's network draws from a generator that begins with its session and goes on from text
-        # to text. Everything is said once, in one order: so every run has the same voices.
+        """``robot_text``: the assistant's audible answer."""
+        # Piper's network draws from one generator per session, which continues from text to text.
+        # Everything is said once, in one order, so every run has the same voices.
         onnxruntime.set_seed(1)
         self._piper = piper.build(piper.PiperOptions(), piper_weights)
         self.names = [f"piper-joe {pace}" for pace in _PIPER_PACES]

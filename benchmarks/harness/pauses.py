@@ -1,7 +1,7 @@
-"""What is known about each pause of a scene, for fitting decisions and for baselines.
+"""The features of each pause in a scene, for fitting decisions and for baselines.
 
-A pause is what the session takes for one: silence by the VAD and the real ``TurnTaker``, in a turn
-that nothing has ended yet. It is matched with the label that it overlaps most.
+A pause is one in the session's view: silence by the VAD and the real ``TurnTaker``, in a turn that
+has not ended yet. It is matched with the label that it overlaps most.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pipeline.messages import Message
 from pipeline.settings import Endpointing
 
 AFTER_S = 4.0
-"""Seconds that are played after the last speech sample: time for the longest wait and an answer."""
+"""Seconds played after the last speech sample: time for the longest wait and an answer."""
 _TAIL_S = 1.0
 """Room tone at a scene's end that is played back and forth to fill them."""
 SILENCES_MS = (32, 64, 96, 128, 160, 192)
-"""Silences at which the turn detector is asked: the VAD's windows from the first silent one."""
+"""Silences at which the turn detector runs: the VAD's windows from the first silent one."""
 _NEVER_MS = 3_600_000
 
 Label = Literal["end", "inner", "sentence", "unlabelled"]
@@ -49,14 +49,14 @@ class Silence:
     resumed: int | None
 
     def lasts(self, silence_ms: int) -> bool:
-        """Whether so much silence is heard before speech goes on."""
+        """Whether this much silence is heard before speech goes on."""
         return self.resumed is None or self.resumed - self.start >= samples(silence_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One pause with everything that is known of it. Times in ms; of silence, from the VAD's end of
-    speech (``heard_end``, a sample index of the scene).
+    """One pause with all its features. Times in ms; silence counts from the VAD's end of speech
+    (``heard_end``, a sample index of the scene).
 
     ``lag_ms``: how much later than the labelled end of speech that is. ``pause_ms``: labelled
     length, ``None`` at an end. ``resumed_ms``: silence when the VAD hears speech go on. ``nth``: so
@@ -103,7 +103,7 @@ def milliseconds(count: int) -> float:
 
 
 def group_of(scene: Scene) -> str:
-    """The same words by the same voice; scenes that share them are not independent."""
+    """Key for the same words by the same voice; scenes that share it are not independent."""
     return f"{scene.source}/{scene.speaker}/{scene.text}"
 
 
@@ -127,7 +127,7 @@ def silences(
 ) -> list[Silence]:
     """All pauses of a turn that does not end before sample ``until``, in order.
 
-    A turn that the VAD opens behind ``until`` is noise; none of its pauses are given.
+    A turn that the VAD opens after ``until`` is noise; its pauses are left out.
     """
     taker = TurnTaker(settings)
     found: list[Silence] = []
@@ -145,7 +145,7 @@ def silences(
                     found.append(Silence(turn_start, pause.start, pause.noticed, start))
                     pause = None
                     if start >= until:
-                        # Something was heard in the room after the speech; the end stands.
+                        # The VAD heard a sound in the room after the speech; the end stands.
                         last = found.pop()
                         found.append(Silence(turn_start, last.start, last.noticed, None))
                         return found
@@ -198,7 +198,7 @@ def sites(
 
 
 def _prompt(instructions: str, asked: str, said: str) -> list[Message]:
-    """As a session has it when ``said`` is all that the user has said."""
+    """The conversation in a session if the user has said only ``said``."""
     question = [MessageItem("", "assistant", (TextPart(asked),))] if asked else []
     return prompt(instructions, [*question, MessageItem("", "user", (TextPart(said),))])
 

@@ -1,8 +1,7 @@
-"""One scene through a real session, in virtual time.
+"""Plays one scene through a real session, in virtual time.
 
-What is heard, and whether words are complete, is the real models' own (``cache.Ears``). Their
-calls, the answer and the voice take the time that they were measured to take
-(``virtual_engines``).
+The transcripts and the verdicts on complete words are the real models' (``ears.Ears``). Their
+calls, the answer and the voice take their measured times (``virtual_engines``).
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from pipeline.work import Priority
 from tests.support.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
-"""20 ms, as the robot's app sends."""
+"""20 ms, like the robot's app."""
 _AFTER_ANSWER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """All that was published while a scene was played. Event times are seconds since its first
-    sample, as if it was heard in real time.
+    """Everything published while a scene played. Event times are seconds since its first sample,
+    as if heard in real time.
 
     ``prompts``: of replies that were confirmed, oldest first. ``used_s``, ``wasted_s``,
     ``ahead_s``: engine time for confirmed work, for speculation that came to nothing, for reading
@@ -64,7 +63,7 @@ class Played:
 
 
 def session_settings(settings: Settings) -> SessionSettings:
-    """As ``app.compose`` makes them."""
+    """Made like in ``app.compose``."""
     return SessionSettings(
         lexicons=read_lexicons(config_dir() / "languages"),
         endpointing=settings.endpointing,

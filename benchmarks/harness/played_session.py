@@ -1,4 +1,4 @@
-"""A real session whose engines are brought along, for benchmarks in virtual time."""
+"""A real session with the caller's engines, for benchmarks in virtual time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def played_session(
     config: SessionConfig = SPOKEN,
     began: float | None = None,
 ) -> AsyncIterator[Session]:
-    """It runs, ``note`` gets every event at once, and it ends with the context. Times are seconds
-    since ``began``, by the loop's clock (now). Raises what the session fails with."""
+    """The session runs until the context ends; ``note`` receives every event at once. Times are
+    seconds of the loop's clock since ``began`` (default: now). Raises the session's error."""
     bus, counter = Bus(), itertools.count(1)
     zero = asyncio.get_running_loop().time() if began is None else began
     bus.tap(lambda published: note(Published(published.at - zero, published.event)))

@@ -1,4 +1,4 @@
-"""What all benchmarks share as programs: their options, the weights, and how a result is kept."""
+"""Shared by all benchmark programs: options, weights, and saving of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def arguments(doc: str, module: str, *, settings: bool = False) -> argparse.Argu
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the result there, as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="save the result there, as JSON")
     if settings:
         parser.add_argument("--config", help="a profile or a file")
         parser.add_argument(
@@ -35,13 +35,13 @@ def load() -> float:
 
 
 def weights(name: str) -> Path:
-    """The folder of these weights in the cache. Raises ``WeightsError`` if they are not there."""
+    """The folder of these weights in the cache. Raises ``WeightsError`` if they are missing."""
     cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
     return Path(cache.path(name))
 
 
 def keep(data: Any, out: Path | None) -> None:
-    """Write ``data`` as JSON, if it is to be kept."""
+    """Write ``data`` as JSON, if an output file was given."""
     if out:
         text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def keep(data: Any, out: Path | None) -> None:
 def finish(
     data: Mapping[str, Any], out: Path | None, load_before: float, *, details: str | None = None
 ) -> None:
-    """Print the result with the machine's load, without the field ``details``; keep all of it."""
+    """Print the result with the machine's load, without the field ``details``; save all of it."""
     whole = {**data, "load_average": [load_before, load()], "cores": os.cpu_count()}
     print(json.dumps({k: v for k, v in whole.items() if k != details}, indent=1))
     keep(whole, out)

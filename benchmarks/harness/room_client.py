@@ -1,4 +1,4 @@
-"""A client in a simulated room: it plays what it is sent, and hears it again."""
+"""A client in a simulated room: it plays the audio that it receives, and hears it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE = LISTEN_RATE // 50
 
 @dataclass
 class RoomClient:
-    """Plays what it is sent, and hears it again. Samples are counted from the session's begin."""
+    """Plays received audio and hears it again. Samples count from the start of the session."""
 
     response: Signal
     loudspeaker: Loudspeaker
@@ -44,7 +44,7 @@ class RoomClient:
         self.said[at : at + len(signal)] += signal
 
     def hear(self, start: int) -> Pcm:
-        """The piece that begins there."""
+        """The microphone's piece that begins at this sample."""
         end = start + PIECE
         first = max(0, start - len(self.response) + 1)
         source = self.played[first:end]

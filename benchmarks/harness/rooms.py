@@ -20,7 +20,7 @@ LONGEST_RESPONSE_S = 0.45
 Loudspeaker = Literal["tanh 2", "tanh 4", "clip 0.4"]
 LOUDSPEAKERS: tuple[Loudspeaker, ...] = ("tanh 2", "tanh 4", "clip 0.4")
 LOW_HZ, HIGH_HZ = 180.0, 7200.0
-"""What a small loudspeaker plays."""
+"""The pass band of a small loudspeaker."""
 
 Place = NDArray[np.float64]
 """Metres from a corner, shape ``(3,)``."""
@@ -53,7 +53,7 @@ def draw_room(rng: np.random.Generator) -> Room:
 
 
 def _near(place: Place, distance: float, size: Place, rng: np.random.Generator) -> Place:
-    """A random place so far away, inside the room; rather beside than above."""
+    """A random place at this distance, inside the room; beside rather than above."""
     while True:
         direction = rng.standard_normal(3) * [1.0, 1.0, 0.4]
         found: Place = place + distance * direction / np.linalg.norm(direction)
@@ -87,8 +87,8 @@ def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
 
 
 def _fading_by(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float64]:
-    """In a box that is no cube sound along the long way lasts longer than the formula says; so the
-    tail's own decay, from 30 ms on, is brought to RT60."""
+    """In a box that is not a cube, sound along the longest side lasts longer than the formula says;
+    so the tail's decay, from 30 ms on, is scaled to RT60."""
     frame = LISTEN_RATE // 50
     frames = response[: len(response) // frame * frame].reshape(-1, frame)
     level_db = 10 * np.log10(np.square(frames).mean(axis=1) + 1e-30)
@@ -107,7 +107,7 @@ def _fading_by(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float
 def _along(
     length: float, source: float, at: float, farthest: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Along one axis: how far each image is from the microphone, and by how many walls."""
+    """Along one axis: the distance of each image from the microphone, and its number of walls."""
     most = int(np.ceil(farthest / (2 * length))) + 1
     turns = np.arange(-most, most + 1)
     ways = [
@@ -124,7 +124,7 @@ def _along(
 
 
 def played(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
-    """What the loudspeaker makes of ``signal``, whose peak is 0.7 or so: bent, and band-limited."""
+    """``signal``, peaking at about 0.7, as the loudspeaker plays it: distorted and band-limited."""
     return in_band(bent(signal, loudspeaker))
 
 
@@ -138,7 +138,7 @@ def bent(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
 
 
 def in_band(signal: Signal) -> Signal:
-    """What small drivers and converters let through."""
+    """The frequency response of small drivers and converters."""
     size = _fast(len(signal))
     spectrum = np.fft.rfft(signal, size)
     hz = np.fft.rfftfreq(size, 1 / LISTEN_RATE).astype(np.float32)
@@ -158,6 +158,6 @@ def through(signal: Signal, response: Signal) -> Signal:
 
 
 def _fast(length: int) -> int:
-    """A length that transforms fast."""
+    """A length with a fast transform."""
     size = 1 << (length - 1).bit_length()
     return next((n for n in (size * 5 // 8, size * 3 // 4) if n >= length), size)

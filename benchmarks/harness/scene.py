@@ -1,6 +1,6 @@
 """A scene: one turn of one speaker, with every pause in it labelled.
 
-The only things a scorer needs of the corpus are in this file. ``build`` makes scenes.
+This file has everything that a scorer needs of the corpus. ``build`` makes scenes.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Scene:
     parts or more; a room's tail comes after ``end``. ``pauses``: in order, all between the two.
 
     ``source``: ``synthetic:...`` or ``real:...``. ``speaker``: unique over all sources.
-    ``text``: what is said. ``text_by``: who says so: ``source``, or ``moonshine`` where the
-    recording has no transcript. ``asked``: what the assistant had asked before, mostly nothing.
+    ``text``: the words said. ``text_by``: their origin: ``source``, or ``moonshine`` if the
+    recording has no transcript. ``asked``: the assistant's question before, mostly empty.
     ``snr_db``: of the added noise, over the speech-active parts; null: room tone alone.
     ``rt60_s``: of the synthetic room; null: none. ``stretched``: the syllable before a pause was
     drawn out.
@@ -93,7 +93,7 @@ class Scene:
         return len(self.pcm) / LISTEN_RATE
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` where the labels cannot be true."""
+        """Raises ``ValueError`` if the labels are impossible."""
         borders = [0, self.onset]
         for pause in self.pauses:
             borders += [pause.start, pause.end]
@@ -107,7 +107,7 @@ class Scene:
 def save(scenes: Iterable[Scene], directory: Path) -> int:
     """Write ``scenes.jsonl`` and one ``ID.flac`` each; the number of scenes.
 
-    The index comes last and at once, so a directory that has one is complete.
+    The index is written last and atomically, so a directory with an index is complete.
     """
     directory.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -141,7 +141,7 @@ def load(directory: Path) -> Iterator[Scene]:
 
 
 def load_people(directory: Path) -> Iterator[Scene]:
-    """Those of real speakers without noise or room. Raises what ``load`` raises."""
+    """The scenes of real speakers without noise or room. Raises the same errors as ``load``."""
     for scene in load(directory):
         if scene.real and scene.snr_db is None and scene.rt60_s is None:
             yield scene

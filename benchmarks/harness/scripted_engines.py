@@ -1,14 +1,14 @@
-"""Engines that take as long as those of a good GPU, and compute nothing.
+"""Engines with the timing of a good GPU that compute nothing.
 
-Real blocking code behind the real workers: they sleep, yield between slices, and stop when they are
-cancelled, so that everything around them costs what it really costs. They are plug-ins like any
-other: ``installed`` writes the entry points.
+Real blocking code behind the real workers: they sleep, yield between slices, and stop when
+cancelled, so that everything around them has its real cost. They are ordinary plug-ins:
+``installed`` writes the entry points.
 
 They read the rest from files: the words (``write_cue``), and how complete each text is
 (``write_opinions``: as the embedded language model sees it, the least that a larger one can tell).
 
-The delays are those of an RTX 4090, from the collected published figures that the project's targets
-are set by (``performance-anchors.md``, here "anchors").
+The delays are an RTX 4090's, from the published figures behind the project's targets
+(``performance-anchors.md``, here "anchors").
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LLM_COLD_FACTOR = 5.3
 LLM_WARM_WORDS = 40
 """New words of a prompt up to which it counts as warm: a question, with some room."""
 LLM_TOKENS_PER_S = (100.0, 280.0)
-"""Anchors, section 1: what the first clause was budgeted with; each answer draws its own."""
+"""Anchors, section 1: the budget of the first clause; each answer draws its own delay."""
 TTS_START_S = 0.030
 TTS_STEP_S = 0.015
 """Anchors, section 5: 15 ms a step, and two steps in about 60 ms."""
@@ -62,16 +62,16 @@ TTS_REAL_TIME_FACTOR = 4.78
 TTS_CHUNK_STEPS = (2, 4, 8)
 """Steps in each chunk; the last one repeats (anchors, section 9, target 9)."""
 JITTER = 0.1
-"""Standard deviation of the logarithm of every delay: our assumption, no source."""
+"""Standard deviation of the logarithm of every delay: our assumption, without a source."""
 SECONDS_PER_WORD = 0.3
 """About 200 words a minute, as Piper speaks."""
 
 _CHECK_S = 0.010
 """Longer waits are slices of this length, so that a cancelled call ends soon."""
 _WORD_LATE_S = 0.15
-"""A word counts as heard so long before its estimated end: words are not equally long."""
+"""A word counts as heard this long before its estimated end: words are not equally long."""
 _PRE_ROLL_S = 0.45
-"""What an utterance holds from before it was opened: padding and onset."""
+"""Audio in an utterance from before it was opened: padding and onset."""
 
 ANSWERS = (
     "I think so, and I can show you right now.",
@@ -134,7 +134,7 @@ class Said:
     text: str
 
     def words(self) -> Iterator[tuple[float, str]]:
-        """Each word with its end, as if all took equally long."""
+        """Each word with its end, assuming equal lengths."""
         words = self.text.split()
         for number, word in enumerate(words, start=1):
             yield self.begins + (self.ends - self.begins) * number / len(words), word
@@ -154,7 +154,7 @@ def read_cue(path: Path | None) -> list[Said]:
 
 
 def heard_words(said: Sequence[Said], opened_at: float, fed_at: float) -> str:
-    """What of ``said`` was spoken in an utterance that was opened and fed last at these times."""
+    """The part of ``said`` that was spoken in an utterance opened and last fed at these times."""
     timed = (pair for each in said for pair in each.words())
     first, last = opened_at - _PRE_ROLL_S, fed_at + _WORD_LATE_S
     return " ".join(word for ends, word in timed if first < ends <= last)
@@ -166,7 +166,7 @@ def write_opinions(path: Path, probability: Mapping[str, float]) -> None:
 
 
 def with_full_stop(text: str) -> str:
-    """As recognisers write it, which end nearly every text with one."""
+    """With a full stop, because recognisers end nearly every text with one."""
     return text if not text or text[-1] in ".?!" else text.rstrip(",;:") + "."
 
 
@@ -223,7 +223,7 @@ class ScriptedLlm:
 
 
 class ScriptedConversation:
-    """Remembers the words that it has read, as a KV cache does."""
+    """Remembers the words that it has read, like a KV cache."""
 
     def __init__(self, llm: ScriptedLlm) -> None:
         self._llm = llm
@@ -261,7 +261,7 @@ class ScriptedConversation:
         self._known.clear()
 
     def _read(self, prompt: list[str], cancel: CancelToken) -> Generator[None, None, Usage]:
-        """Read what is not known yet, in slices as long as a warm first token takes."""
+        """Read the unknown words, in slices of a warm first token's time."""
         cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._known, strict=False)))
         fresh = len(prompt) - cached
         delays = self._llm.delays
@@ -281,7 +281,7 @@ def _same(pair: tuple[str, str]) -> bool:
 
 
 def _asked(messages: Sequence[Message]) -> str:
-    """What the user said last."""
+    """The user's last words."""
     return next((each.content for each in reversed(messages) if each.role == "user"), "")
 
 
@@ -329,7 +329,7 @@ def _spec(kind: Kind, engine: Callable[[ScriptedOptions], Any]) -> EngineSpec:
     def build(options: ScriptedOptions, weights: Path | None) -> Any:
         return engine(options)
 
-    summary = "the delays of an RTX 4090, and no model"
+    summary = "the delays of an RTX 4090, without a model"
     return EngineSpec(NAME, kind, ScriptedOptions, build, summary, run_in="thread")
 
 
@@ -339,7 +339,7 @@ TTS = _spec(Kind.TTS, ScriptedTts)
 
 
 def installed(directory: Path) -> None:
-    """Write what an installer would, and have servers started from here find it."""
+    """Write an installer's metadata, so that servers started from here find the engines."""
     info = directory / "reachy_voice_scripted-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(

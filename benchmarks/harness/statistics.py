@@ -20,8 +20,8 @@ _LOW, _HIGH = 2.5, 97.5
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure and its 95 % interval; ``None`` where there is nothing to measure. ``n`` values from
-    so many independent ``sources``."""
+    """A figure and its 95 % interval; ``None`` without data. ``n`` values from ``sources``
+    independent sources."""
 
     value: float | None
     low: float | None
@@ -35,14 +35,14 @@ class Bootstrap:
     bootstrap can be compared draw by draw."""
 
     def __init__(self, sources: Sequence[str], seed: int = 0, draws: int = _DRAWS) -> None:
-        """``sources``: all there are, in any order, also more than once."""
+        """``sources``: every source, in any order, repeats allowed."""
         self.names = sorted(set(sources))
         self._index = {name: at for at, name in enumerate(self.names)}
         count = max(1, len(self.names))
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(count, np.full(count, 1 / count), size=draws)
         self.counts: Floats = np.vstack((np.ones(count), drawn)).astype(np.float64)
-        """How often each source was drawn, shape ``(1 + draws, sources)``; row 0: as it is."""
+        """How often each source was drawn, shape ``(1 + draws, sources)``; row 0: the data."""
 
     def of(self, sources: Sequence[str]) -> NDArray[np.intp]:
         """Column of each source."""
@@ -85,7 +85,7 @@ class Bootstrap:
 
 
 def quotient(over: Floats, under: Floats) -> Floats:
-    """Element by element; not a number where ``under`` is 0."""
+    """Element by element; NaN where ``under`` is 0."""
     result: Floats = np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0)
     return result
 

@@ -1,7 +1,7 @@
 """The engines of a played scene: the real models' words and scores, in virtual time.
 
-One engine does one thing at a time, first come first served, and a pass of the recogniser cannot be
-stopped. What the language model and the voice say is scripted.
+Each engine does one thing at a time, first come first served, and a pass of the recogniser cannot
+be stopped. The language model and the voice are scripted.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _ANSWER = (
     *("Shall ", "I ", "tell ", "you ", "more ", "about ", "it?"),
 )
 _SECONDS_PER_WORD = 0.3
-"""Of the scripted voice; Piper's joe says 3.2 words a second."""
+"""Pace of the scripted voice; Piper's joe says 3.2 words a second."""
 
 EngineName = Literal["stt", "turn", "llm", "tts"]
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What engines cost, in seconds. ``slowed``: factors on the first engine's time while the
-    second one is busy."""
+    """The engines' times, in seconds. ``slowed``: factors on the first engine's time while the
+    second is busy."""
 
     stt_pass_s: float = 0.0
     stt_per_audio_s: float = 0.0
@@ -57,7 +57,7 @@ class Delays:
     slowed: tuple[tuple[EngineName, EngineName, float], ...] = ()
 
     def stt_s(self, audio_s: float) -> float:
-        """One pass over so much audio."""
+        """One pass over this much audio."""
         return self.stt_pass_s + self.stt_per_audio_s * audio_s
 
 
@@ -83,7 +83,7 @@ its speech); reading ahead some words is one slice."""
 
 
 class Heard(Protocol):
-    """What models make of audio (``ears.Ears``); 16 kHz."""
+    """The models' results for audio (``ears.Ears``); 16 kHz."""
 
     passes: list[float]
 
@@ -99,7 +99,7 @@ class Heard(Protocol):
 
 @dataclass
 class Computer:
-    """Its engines take virtual time. ``spent``: for what, and how long."""
+    """Its engines take virtual time. ``spent``: on which work, and how long."""
 
     delays: Delays
     spent: list[tuple[EngineName, Work, float]] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Computer:
     async def work(
         self, engine: EngineName, seconds: float, work: Work, *, stoppable: bool = False
     ) -> None:
-        """Be done when ``engine`` has worked for so long. Raises ``Cancelled``; what cannot be
+        """Return when ``engine`` has worked this long. Raises ``Cancelled``; work that cannot be
         stopped keeps the engine busy even then."""
         if work.cancelled:
             raise Cancelled
@@ -141,13 +141,13 @@ class Computer:
         work.engine_seconds += stopped_at - begins
 
     def seconds(self, priority: Priority) -> float:
-        """Spent on work that has ended up with this priority."""
+        """Time spent on work whose final priority is this."""
         return sum(seconds for _, work, seconds in self.spent if work.priority is priority)
 
 
 @dataclass
 class ScoredVad:
-    """The scores of the one stream that is played."""
+    """The scores of the one played stream."""
 
     scores: NDArray[np.float64]
     window_samples: int = WINDOW_SAMPLES
@@ -240,8 +240,8 @@ class HeardUtterance:
 
 @dataclass
 class ScriptedLlm:
-    """Says the same each time, and the real model's mind on whether the user's words are complete.
-    ``prompts``: what it was asked, and for what."""
+    """Always gives the same answer, and the real model's verdict on whether the user's words are
+    complete. ``prompts``: the prompts it received, and their purpose."""
 
     ears: Heard
     computer: Computer
@@ -290,7 +290,7 @@ class ScriptedTts:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """Noise: a steady level is like any sound, and would pass for its echo."""
+        """Noise: a steady level resembles any sound, and would pass for its echo."""
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         seconds = _SECONDS_PER_WORD * len(request.text.split())
         yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)
