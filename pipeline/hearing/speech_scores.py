@@ -68,7 +68,7 @@ class SpeechScores:
         self._deaf = False
 
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        """0 to 1; from ``threshold`` on it is speech. In an open turn, doubt favours the speaker."""
+        """0 to 1; from ``threshold`` on it is speech. In an open turn, doubt favours speech."""
         if self._stage is not self._stages.vad:
             self._exchange()
         try:
