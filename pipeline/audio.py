@@ -19,7 +19,7 @@ Pcm = NDArray[np.int16]
 """Mono samples, int16, shape ``(n,)``."""
 
 LISTEN_RATE = 16_000
-"""Hz. What VAD, turn detection and speech-to-text work at."""
+"""Sample rate, in Hz, of VAD, turn detection and speech-to-text."""
 
 
 def samples_of(ms: float) -> int:
@@ -36,7 +36,7 @@ EMPTY: Pcm = np.zeros(0, dtype=np.int16)
 
 
 Encoding = Literal["pcm", "pcmu", "pcma"]
-"""16-bit PCM, or one byte a sample by G.711's µ-law or A-law."""
+"""16-bit PCM, or one byte per sample in G.711 µ-law or A-law."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Audio that is kept: int16 mono, shape ``(n,)``, at ``rate`` Hz."""
+    """Stored audio: int16 mono, shape ``(n,)``, at ``rate`` Hz."""
 
     pcm: Pcm
     rate: int
@@ -155,7 +155,7 @@ def pcm_to_bytes(pcm: Pcm) -> bytes:
 
 
 def to_float(pcm: Pcm) -> NDArray[np.float32]:
-    """Samples in [-1, 1), float32, as models take them."""
+    """Samples in [-1, 1), float32, as models expect them."""
     return pcm.astype(np.float32) / 32768.0
 
 
@@ -165,18 +165,18 @@ def from_float(samples: NDArray[np.float32]) -> Pcm:
 
 
 _ZERO_CROSSINGS = 32
-"""Of the windowed sinc on each side, at the lower of the two rates."""
+"""Zero crossings of the windowed sinc on each side, at the lower of the two rates."""
 
 _ROLL_OFF = 0.94
-"""Cut-off as a fraction of the lower rate's half: what lies above is damped by more than 80 dB at
-1.06 of it, so little aliases into what is heard."""
+"""Cut-off as a fraction of half the lower rate. At 1.06 times that half, damping exceeds 80 dB, so
+little aliases into the audible band."""
 
 _KAISER_BETA = 9.0
 
 
 class Resampler:
-    """Streaming conversion between sample rates, int16 mono. The same samples in any pieces give
-    the same output.
+    """Streaming conversion between sample rates, int16 mono. The output does not depend on how the
+    input is split.
 
     A turn's end waits for every sample that a filter holds. soxr works in blocks and holds 10 to
     30 ms of a stream even in its variable-rate mode; this short filter holds 2 ms at 16 kHz.
@@ -198,14 +198,14 @@ class Resampler:
         self._taken = 0
 
     def feed(self, pcm: Pcm) -> Pcm:
-        """All output that the input so far determines."""
+        """All output that the input so far allows."""
         if self.from_rate == self.to_rate:
             return pcm
         self._taken += len(pcm)
         return self._convert(pcm, self._taken - self._half)
 
     def flush(self) -> Pcm:
-        """What is still held, as if silence followed; the stream ends with it."""
+        """The remaining output, as if silence followed; ends the stream."""
         if self.from_rate == self.to_rate:
             return EMPTY
         return self._convert(np.zeros(self._half, np.int16), self._taken)
@@ -231,7 +231,7 @@ class Resampler:
 
 @cache
 def _filters(up: int, down: int) -> NDArray[np.float32]:
-    """Shape ``(up, taps)``: weights of the input around each place between two samples."""
+    """Shape ``(up, taps)``: input weights for each position between two samples."""
     half = ceil(_ZERO_CROSSINGS * max(1.0, down / up))
     cut_off = _ROLL_OFF * min(1.0, up / down)
     offsets = np.arange(1 - half, half + 1)[np.newaxis] - np.arange(up)[:, np.newaxis] / up

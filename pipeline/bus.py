@@ -1,4 +1,4 @@
-"""The bus: everything observable in a session, in order, to whoever reads it.
+"""The bus: delivers everything observable in a session, in order, to its readers.
 
 It stamps each event with the running loop's clock.
 """
@@ -83,7 +83,7 @@ class Bus:
         self._derive: Callable[[float, Event], Iterable[Event]] = lambda at, event: ()
 
     def derive(self, fold: Callable[[float, Event], Iterable[Event]]) -> None:
-        """Have ``fold`` see every event first; what it makes of one is published before it."""
+        """Have ``fold`` see every event first; the events it returns are published before it."""
         self._derive = fold
 
     def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
@@ -93,8 +93,8 @@ class Bus:
         return subscription
 
     def tap(self, listener: Callable[[Published], None]) -> None:
-        """Have ``listener`` called with every event, at once. It must be quick. What it raises is
-        logged, and reaches neither the publisher nor other listeners."""
+        """Call ``listener`` with every event, at once. It must be quick. Its exceptions are logged
+        and reach neither the publisher nor other listeners."""
         self._listeners.append(listener)
 
     def publish(self, event: Event) -> None:
@@ -103,13 +103,13 @@ class Bus:
         try:
             derived = tuple(self._derive(at, event))
         except Exception:
-            log.exception("nothing is derived from %s", type(event).__name__)
+            log.exception("deriving events from %s failed", type(event).__name__)
         for published in (*derived, event):
             for listener in self._listeners:
                 try:
                     listener(Published(at, published))
                 except Exception:
-                    log.exception("a listener failed at %s", type(published).__name__)
+                    log.exception("a listener failed to handle %s", type(published).__name__)
 
     def close(self) -> None:
         for subscription in self._subscriptions:

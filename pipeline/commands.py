@@ -1,7 +1,7 @@
-"""What a client may ask of a session, as plain data. The Realtime protocol makes these from wire
+"""A client's commands to a session, as plain data. The Realtime protocol makes them from wire
 messages; ``talk`` and tests make them directly.
 
-``event_id`` names the client's message, so that a refusal can say which one it answers.
+``event_id`` names the client's message, so that a refusal can refer to it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Modality = Literal["audio", "text"]
 
 
 MAX_PREFIX_PADDING_MS = 2000
-"""Further back the listener remembers nothing."""
+"""The listener keeps no more audio than this before an onset."""
 
 
 LEAST_THRESHOLD = 0.05
-"""At 0 every silence would be speech, and at 1 nothing; the API allows both."""
+"""At 0 all silence would be speech, and at 1 nothing would; the API allows both."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """How the server finds turns. ``None`` in a field: the YAML's value rules.
+    """How the server detects turns. ``None`` in a field: the YAML's value applies.
 
     ``eagerness`` is set for semantic turn detection only. ``idle_timeout_ms``: silence after an
     answer that makes the server speak again; ``None``: it never does.
@@ -43,9 +43,9 @@ class TurnDetection:
     interrupt_response: bool = True
 
     def over(self, ours: Endpointing) -> Endpointing:
-        """``ours`` with this on top. Under an adaptive policy ``silence_duration_ms`` bounds the
-        waits for ends that are clear or likely, and a hesitation is still given its time; under a
-        strict one it is the exact wait."""
+        """``ours``, overridden by this. With the adaptive policy, ``silence_duration_ms`` limits
+        the waits for clear and likely ends, and a hesitation still gets its time; with the strict
+        policy it is the exact wait."""
         changes: dict[str, float] = {}
         if self.threshold is not None:
             threshold = min(max(self.threshold, LEAST_THRESHOLD), 1 - LEAST_THRESHOLD)
@@ -67,10 +67,9 @@ class TurnDetection:
 class SessionConfig:
     """The effective settings of one session.
 
-    ``answers`` False is a session that only transcribes. ``turn_detection`` ``None`` is push to
-    talk. ``partials``: whether stable words are published before an utterance is committed.
-    ``speed`` is a factor on the voice's own pace. ``max_output_tokens`` ``None`` is no limit but
-    the engine's own.
+    ``answers`` False: the session only transcribes. ``turn_detection`` ``None``: push to talk.
+    ``partials``: whether stable words are published before an utterance is committed. ``speed``: a
+    factor on the voice's own pace. ``max_output_tokens`` ``None``: only the engine's own limit.
     """
 
     instructions: str
@@ -88,17 +87,17 @@ class SessionConfig:
 
     @property
     def answers_turns(self) -> bool:
-        """Whether turns that the server finds are answered without being asked for it."""
+        """Whether the server answers the turns that it detects without being asked."""
         detection = self.turn_detection
         return self.answers and detection is not None and detection.create_response
 
     @property
     def interruptible(self) -> bool:
-        """Whether speech ends the answer that it begins over."""
+        """Whether speech over an answer may end it."""
         return self.turn_detection is not None and self.turn_detection.interrupt_response
 
     def with_options(self, options: ResponseOptions) -> SessionConfig:
-        """What counts for one response."""
+        """The configuration of one response."""
         names = ("instructions", "modality", "voice", "output_format", "tools", "tool_choice")
         given = {name: getattr(options, name) for name in (*names, "max_output_tokens")}
         return replace(self, **{name: each for name, each in given.items() if each is not None})
@@ -113,7 +112,7 @@ class ItemReference:
 
 @dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """Overrides of one response. ``None``: what the session says.
+    """Overrides for one response. ``None``: the session's value.
 
     ``in_conversation`` False is an out-of-band response. ``input`` replaces the conversation as
     context (an empty tuple: no context at all).
@@ -143,7 +142,7 @@ class Direction:
 
 
 class Command:
-    """Something that a client asks of a session."""
+    """A client's request to a session."""
 
     __slots__ = ()
 
@@ -157,22 +156,22 @@ class Configure(Command):
 class AppendAudio(Command):
     """More microphone audio, at ``rate`` Hz.
 
-    ``given``: where the microphone and the loudspeaker are this machine's, what the latter was
-    given meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: there
-    was a gap before it (``EchoPath.reference_moved``)."""
+    ``given``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
+    meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: set if there was a gap
+    before them (``EchoPath.reference_moved``)."""
 
     pcm: Pcm
     rate: int
     event_id: str | None = None
     begins: bool = True
-    """False for all but the first piece of what a client has sent at once."""
+    """False for later pieces of one message of the client."""
     given: Pcm | None = None
     given_moved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NoteDirection(Command):
-    """What a microphone array says of who speaks, some ten times a second."""
+    """A microphone array's report, about ten times a second."""
 
     direction: Direction
 

@@ -1,4 +1,4 @@
-"""What the parts of one session share: its engines, its settings, its bus and its tasks."""
+"""Shared by all parts of one session: its engines, settings, bus and tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.settings import Endpointing, Lexicon, SessionSettings, lexicon_of
 @dataclass(slots=True, eq=False)
 class SessionContext:
     """``config`` is replaced when the client configures its session. ``tasks`` end with the
-    session. ``new_id(prefix)`` gives a fresh id such as ``item_…``."""
+    session. ``new_id(prefix)`` returns a fresh id such as ``item_…``."""
 
     stages: Stages
     config: SessionConfig
@@ -27,13 +27,13 @@ class SessionContext:
 
     @property
     def endpointing(self) -> Endpointing:
-        """The YAML's endpointing, with what the client asked for on top."""
+        """The YAML's endpointing, overridden by the client's turn detection."""
         ours, asked = self.settings.endpointing, self.config.turn_detection
         return asked.over(ours) if asked else ours
 
     @property
     def lexicon(self) -> Lexicon:
-        """Of the session's language."""
+        """The lexicon of the session's language."""
         return lexicon_of(self.settings.lexicons, self.config.language)
 
     def refuse(

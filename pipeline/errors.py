@@ -1,4 +1,4 @@
-"""Errors that a person is meant to read: what happened, why, and what to do next."""
+"""Errors for people to read: what happened, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EngineError(ReachyVoiceError):
 
 
 class EngineCrashed(EngineError):
-    """An engine's process ended under its work; a new one is being started."""
+    """An engine's process died while it worked; a new one is being started."""
 
 
 class PromptTooLong(EngineError):
@@ -78,6 +78,6 @@ class PromptTooLong(EngineError):
 
 
 class AudioFormatError(ReachyVoiceError):
-    """A recording or a stream is not audio that we can read."""
+    """A recording or a stream is not readable audio."""
 
     exit_code = 7

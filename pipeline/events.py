@@ -1,4 +1,4 @@
-"""Everything observable, one frozen dataclass each.
+"""All observable events, each a frozen dataclass.
 
 The Realtime wire, the console, the metrics, the recorded log and the tests read the same stream
 (``pipeline.bus``).
@@ -22,8 +22,8 @@ from pipeline.turn_record import Ignored, Interruption, TurnRecord
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
-    ``direction_deg``: from where, if there is an array (``pipeline.hearing.direction``).
-    ``interrupts``: why it ends the answer that it began over; ``None``: it does not."""
+    ``direction_deg``: its direction, if there is an array (``pipeline.hearing.direction``).
+    ``interrupts``: why it interrupts the answer; ``None``: it interrupts nothing."""
 
     item_id: str
     audio_ms: int
@@ -33,16 +33,15 @@ class SpeechStarted:
 
 @dataclass(frozen=True, slots=True)
 class DirectionHeard:
-    """What a microphone array says, some ten times a second. Internal; nothing goes over the
-    wire."""
+    """A microphone array's report, about ten times a second. Internal; not sent over the wire."""
 
     direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """First silent frames: the turn may be over. ``silence_ms`` have been heard by now. Internal;
-    nothing goes over the wire."""
+    """First silent frames: the turn may be over. ``silence_ms``: silence so far. Internal; not sent
+    over the wire."""
 
     item_id: str
     audio_ms: int
@@ -51,7 +50,7 @@ class SpeechPaused:
 
 @dataclass(frozen=True, slots=True)
 class SpeechResumed:
-    """Speech resumed before the turn ended; what was begun in the pause is discarded. Internal."""
+    """Speech resumed before the turn ended; work begun in the pause is discarded. Internal."""
 
     item_id: str
     audio_ms: int
@@ -59,8 +58,8 @@ class SpeechResumed:
 
 @dataclass(frozen=True, slots=True)
 class TurnJudged:
-    """How likely the turn is over, the silence that this calls for, and what spoke for it. Told
-    again when more becomes known. Internal."""
+    """How likely the turn is over, the silence to wait for, and the reasons. Published again
+    whenever there is new evidence. Internal."""
 
     item_id: str
     probability: float
@@ -75,7 +74,7 @@ StopReason = Literal["silence", "spoke again", "client"]
 class SpeechStopped:
     """The utterance is over. ``audio_ms``: the end of what will be committed.
 
-    ``direction_deg``: from where it came; an array is often too slow for ``SpeechStarted``.
+    ``direction_deg``: its direction; an array is often too slow for ``SpeechStarted``.
     ``why``: silence was long enough (see the last ``TurnJudged``), the user spoke again before the
     commit, or the client committed or cleared the audio."""
 
@@ -87,9 +86,9 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class SpeechIgnored:
-    """Speech over an answer did not interrupt it. Internal; nothing goes over the wire.
+    """Speech over an answer did not interrupt it. Internal; not sent over the wire.
 
-    ``audio_ms``, ``end_ms``: of the speech, since the session began. ``said``: its words."""
+    ``audio_ms``, ``end_ms``: its start and end since the session began. ``said``: its words."""
 
     audio_ms: int
     end_ms: int
@@ -99,8 +98,8 @@ class SpeechIgnored:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
-    """The utterance that has stopped had no words in it: noise, and no item. ``engine_seconds``
-    were spent in vain to find that out. Internal."""
+    """The utterance had no words: it was noise, and becomes no item. ``engine_seconds`` were spent
+    to find that out. Internal."""
 
     item_id: str
     engine_seconds: float = 0.0
@@ -119,7 +118,7 @@ class InputCleared:
 
 @dataclass(frozen=True, slots=True)
 class IdleTimeout:
-    """The idle timeout is over and the server speaks: it commits an empty item."""
+    """The idle timeout has passed: the server commits an empty item and speaks."""
 
     item_id: str
     audio_start_ms: int
@@ -128,8 +127,8 @@ class IdleTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptPartial:
-    """``text`` is to be appended to what was published of this utterance; it will not change.
-    Comes before the commit, and only where partials are asked for."""
+    """``text`` extends the published text of this utterance; it will not change. Comes before the
+    commit, and only if partials are enabled."""
 
     item_id: str
     text: str
@@ -137,7 +136,7 @@ class TranscriptPartial:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReady:
-    """The final text of a committed item; ``seconds`` of audio were read for it."""
+    """The final text of a committed item, transcribed from ``seconds`` of audio."""
 
     item_id: str
     text: str
@@ -155,7 +154,7 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """A whole item stands in the conversation."""
+    """A complete item is now part of the conversation."""
 
     item: Item
     previous_item_id: str | None
@@ -194,16 +193,16 @@ class ReplyStarted:
     max_output_tokens: int | None
     metadata: Mapping[str, str] | None
     continues: str = ""
-    """The answer whose rest this is: it was interrupted by mistake."""
+    """The answer, interrupted by mistake, that this reply continues."""
 
 
 OutputItem = MessageItem | FunctionCallItem
-"""What an answer is made of."""
+"""The items of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyItemStarted:
-    """The assistant begins an item; it stands in the conversation behind ``previous_item_id``."""
+    """The assistant begins an item; in the conversation it follows ``previous_item_id``."""
 
     reply_id: str
     item: OutputItem
@@ -224,14 +223,14 @@ class ReplyArguments:
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """More of the answer's text: what is written, or the transcript of what is spoken."""
+    """More of the answer's text: written, or the transcript of its speech."""
 
     reply_id: str
     item_id: str
     output_index: int
     text: str
     expected_s: float = 0.0
-    """How long its speech will be, as far as it is known when it begins."""
+    """Length of its speech, as estimated when it begins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,21 +247,21 @@ class ReplyAudio:
 @dataclass(frozen=True, slots=True)
 class ReplyHeld:
     """The user may be speaking over the answer; no more of it is sent until that is known.
-    Internal, or sent on request; ``talk`` plays more softly what it has."""
+    Internal, or sent on request; ``talk`` plays its buffer more softly."""
 
     reply_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyWentOn:
-    """What was held back goes on. Internal, or sent on request."""
+    """The held answer goes on. Internal, or sent on request."""
 
     reply_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyItemFinished:
-    """``item`` as it now stands; status ``incomplete`` when the reply was cut."""
+    """``item`` in its final form; status ``incomplete`` if the reply was cut."""
 
     reply_id: str
     item: OutputItem
@@ -272,8 +271,8 @@ class ReplyItemFinished:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Moments of one reply in ms after the end of speech (or after the request, for a reply to
-    no speech); ``None`` where a stage did not happen. Wall time, by the loop's clock."""
+    """Moments of one reply, in ms after the end of speech (or after the request, if there was no
+    speech); ``None`` if a stage did not happen. Wall time, by the loop's clock."""
 
     reply_id: str
     endpoint: float | None = None
@@ -297,16 +296,16 @@ class ReplyFinished:
 
 
 FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
-"""Much longer than the text; nothing audible; the same sound again and again; noise, or a tone;
-not there in time."""
+"""Much longer than the text; nothing audible; the same sound again and again; noise or a tone; too
+late."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClauseFault:
-    """An event: what the voice made of a clause was no speech, or did not come, and was cut.
+    """The voice's audio for a clause was not speech, or did not come, and was stopped.
 
-    ``take`` 0: it is said again, unless all of it was heard. ``left_out``: words of it will not
-    be said. Internal; it is never sent, and contains nothing that was said."""
+    ``take`` 0: the clause is said again, unless all of it was heard. ``left_out``: some of its
+    words will not be said. Internal; never sent, and contains no words."""
 
     reply_id: str
     fault: FaultKind
@@ -319,8 +318,8 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
-    """The model's answer could not be heard (``pipeline.speaking.answering``). It was asked
-    again; or it was given up, and the apology said. Internal; nothing goes over the wire."""
+    """The model's answer was inaudible (``pipeline.speaking.answering``). The model was asked
+    again; or the answer was given up, and the apology said. Internal; not sent over the wire."""
 
     reply_id: str
     outcome: SilenceOutcome
@@ -339,8 +338,8 @@ class SpeculationDiscarded:
 
 @dataclass(frozen=True, slots=True)
 class RecordingBegun:
-    """The session is recorded into ``folder`` from now on (``pipeline.recording``). Internal;
-    nothing goes over the wire."""
+    """The session is recorded into ``folder`` from now on (``pipeline.recording``). Internal; not
+    sent over the wire."""
 
     folder: str
 
@@ -360,8 +359,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TurnUnderWay:
-    """The record of a turn as far as it goes, when the first audio of its answer is sent. The whole
-    one follows when it has ended."""
+    """A turn's record so far, when the first audio of its answer is sent. The complete record
+    follows when the turn has ended."""
 
     record: TurnRecord
 

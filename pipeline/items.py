@@ -1,4 +1,4 @@
-"""What a conversation is made of: immutable items, and the parts of messages."""
+"""The elements of a conversation: immutable items, and the parts of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from pipeline.audio import Recording
 
 UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without vision reads in an image's place; it can say so instead of inventing."""
+"""What a model without vision reads in place of an image, so that it can say so and not invent."""
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -24,9 +24,9 @@ class TextPart:
 class AudioPart:
     """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length.
 
-    ``audio`` is what was said, as long as it is kept. Of an answer, ``audio`` and ``sent_seconds``
-    are everything that was sent, even when less was heard. ``clauses`` are its words, each clause
-    with the seconds of all its audio, also of what was not sent any more.
+    ``audio`` is the speech, while it is kept. In an answer, ``audio`` and ``sent_seconds`` cover
+    everything that was sent, even if less was heard. ``clauses`` are its words, each clause with
+    the seconds of all its audio, including audio that was not sent.
     """
 
     transcript: str | None
@@ -38,7 +38,7 @@ class AudioPart:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """A picture as a data URL; ``None`` when it is not kept any more."""
+    """A picture as a data URL; ``None`` if it is no longer kept."""
 
     url: str | None = field(repr=False)
     detail: str = "auto"
@@ -54,16 +54,16 @@ class MessageItem:
     parts: tuple[Part, ...] = ()
     status: ItemStatus = "completed"
     notice: bool = field(default=False, compare=False)
-    """Said by the server, and not by the model, whose prompts do not have it."""
+    """Said by the server and not by the model; appears in no prompt."""
 
     @property
     def unread(self) -> bool:
-        """Whether it has recordings that were not transcribed."""
+        """Whether it has recordings that are not transcribed yet."""
         return any(_is_unread(part) for part in self.parts)
 
     @property
     def text(self) -> str:
-        """All that was said or written in it."""
+        """Everything said or written in it."""
         return " ".join(text for text in map(spoken_text, self.parts) if text)
 
 

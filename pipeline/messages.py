@@ -1,4 +1,4 @@
-"""What language models and voices are asked, as plain data."""
+"""Requests to language models and voices, as plain data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture in a message. In its place, ``content`` has a sentence of ``chars`` characters from
-    ``start`` on, for models that cannot see. ``url``: a data URL; ``None``: not kept any more."""
+    """A picture in a message. For models that cannot see, ``content`` has a sentence of ``chars``
+    characters in its place, from ``start`` on. ``url``: a data URL; ``None``: no longer kept."""
 
     start: int
     chars: int
@@ -22,7 +22,7 @@ class Image:
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data.
-    ``images``: in order; an engine that cannot see need not look at them."""
+    ``images``: in order; an engine that cannot see may ignore them."""
 
     role: Role
     content: str
@@ -42,8 +42,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Whether tools may, must or must not be called; ``named``: just the one called ``name``.
-    ``parallel``: several calls in one answer are wanted."""
+    """Whether tools may, must or must not be called; ``named``: only the tool called ``name``.
+    ``parallel``: one answer may contain several calls."""
 
     kind: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
@@ -66,9 +66,9 @@ class Sampling:
 class SpeechRequest:
     """One text to be spoken.
 
-    ``voice``: empty or unknown means the default one. ``speed``: 1.0 is the configured pace, 1.5 is
-    faster. ``language``: ISO 639-1; empty means the engine's own. ``take``: above 0, earlier takes
-    of this text were not speech (``pipeline.speaking.clause_watch``).
+    ``voice``: empty or unknown means the default voice. ``speed``: 1.0 is the configured pace, 1.5
+    is faster. ``language``: ISO 639-1; empty means the engine's own. ``take``: if above 0, earlier
+    takes of this text were not speech (``pipeline.speaking.clause_watch``).
     """
 
     text: str

@@ -1,8 +1,8 @@
 """A session: one listener, one conversation, and the replies to it.
 
-Commands come in through one bounded inbox and are handled one after the other; audio waits there
-too, so a client that sends faster than we listen is held back. Everything that a session starts
-lives in its TaskGroup and ends with it.
+Commands come in through one bounded inbox and are handled one after the other. Audio waits there
+too, so a client that sends faster than the session listens is held back. Everything that a session
+starts lives in its TaskGroup and ends with it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pipeline.turn_taking.voice_turns import VoiceTurns
 from pipeline.work import CLIENT
 
 INBOX_CAPACITY = 256
-"""Commands that may wait. Audio waits in pieces of a second at most, so this bounds its memory."""
+"""Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
@@ -76,8 +76,8 @@ class Session:
         memory: Memory | None = None,
         hearing: Hearing | None = None,
     ) -> None:
-        """``new_id(prefix)`` gives a fresh id such as ``item_…``; ``memory`` is that of a session
-        that this one goes on with; ``hearing``: through which the client is heard."""
+        """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
+        session that this one resumes; ``hearing``: how the client is heard."""
         self._bus = bus
         self._tasks = asyncio.TaskGroup()
         self._context = context = SessionContext(stages, config, settings, bus, self._tasks, new_id)
@@ -148,12 +148,12 @@ class Session:
     def _begin(self) -> None:
         self._warm_up.begin()
         for item in self.chat.items:
-            # Of a conversation that goes on, whose client was lost before it was read.
+            # A resumed conversation may have items that were not transcribed in time.
             if isinstance(item, MessageItem):
                 self._transcriber.read(item)
 
     def _end(self) -> None:
-        """End every reply and what runs in idle time."""
+        """End all replies and work in idle time."""
         self._running = False
         self._stop_idle_timer()
         self._replies.close()
@@ -162,13 +162,13 @@ class Session:
             self._bus.publish(record)
 
     def release(self) -> Memory:
-        """Hand the memory over, before ``run`` ends: it is not closed then. What runs still writes
-        its end into it."""
+        """Hand over the memory before ``run`` ends, so that it is not closed. Running replies still
+        write their end into it."""
         self._keeps_memory = True
         return self._memory
 
     async def submit(self, command: Command) -> None:
-        """Hand a command over; waits while the inbox is full."""
+        """Submit a command; waits while the inbox is full."""
         if not isinstance(command, AppendAudio):
             await self._inbox.put(command)
             return
@@ -186,14 +186,14 @@ class Session:
             await self._inbox.put(piece)
 
     def offer(self, command: NoteDirection) -> None:
-        """Hand a direction over, at once; it is lost while the inbox is full."""
+        """Submit a direction without waiting; it is dropped while the inbox is full."""
         if not self._inbox.full():
             self._inbox.put_nowait(command)
 
     @property
     def echo_delay_ms(self) -> int | None:
-        """How long after it is sent an answer comes back through the microphone; ``None`` as long
-        as none is known to."""
+        """How long after being sent an answer comes back through the microphone; ``None``: no echo
+        is known."""
         return self._hearing.delay_ms
 
     async def quiet(self) -> None:
@@ -201,8 +201,8 @@ class Session:
         await self._replies.quiet.wait()
 
     def notify(self, sentence: str) -> bool:
-        """Say something in our own name. False if it would interrupt: the user speaks or waits for
-        an answer, or the client asks for every answer itself."""
+        """Say a sentence of the server's own. False if it would interrupt: the user speaks or waits
+        for an answer, or the client asks for every answer itself."""
         config = self._context.config
         if not (self._running and sentence and config.answers_turns and config.modality == "audio"):
             return False
@@ -212,7 +212,7 @@ class Session:
         return True
 
     def model_exchanged(self) -> None:
-        """There is another language model, which has read nothing yet."""
+        """The language model was replaced; the new one has read nothing yet."""
         self._warm_up.due = True
         if self._running and self._replies.quiet.is_set():
             self._warm_up.begin()
@@ -220,12 +220,12 @@ class Session:
     # -- commands
 
     async def _next(self) -> None:
-        """Handle the next command, or what a client leaves out that stalls in its turn."""
+        """Handle the next command, or feed silence if the client stalls during a turn."""
         if not (self._turns.open or self._turns.suspecting):
             await self._handle(await self._inbox.get())
             return
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        # An array goes on to tell of directions then.
+        # An array keeps reporting directions meanwhile.
         stall_ms = self._context.settings.endpointing.stall_ms
         try:
             async with asyncio.timeout(stall_ms / 1000):
@@ -264,7 +264,7 @@ class Session:
             case CancelResponse():
                 self._replies.cancel_asked(command)
                 if not self._replies.speaking:
-                    self._turns.take_overlap_as_turn()  # it is not over an answer any more
+                    self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
 
     def _configure(self, config: SessionConfig) -> None:
         before, self._context.config = self._context.config, config
@@ -289,7 +289,7 @@ class Session:
         elif isinstance(item, MessageItem):
             self._transcriber.read(item)
         elif self._replies.quiet.is_set():
-            # What a tool has said is read before the client asks for an answer to it.
+            # Read a tool's output before the client asks for an answer to it.
             self._warm_up.begin()
 
     def _note_direction(self, command: NoteDirection) -> None:
@@ -305,7 +305,7 @@ class Session:
         if self._context.config.turn_detection:
             if command.given is not None:
                 self._hearing.given(command.given, command.given_moved)
-            await self._turns.hear(pcm)  # lets others in between two windows
+            await self._turns.hear(pcm)  # lets other tasks run between windows
             return
         await asyncio.sleep(0)
         if not self._buffer.overflowed and not self._buffer.append(pcm):
@@ -345,7 +345,7 @@ class Session:
             self._transcriber.commit(context.new_id("item"), recognition)
 
     def _commit_ended_turns(self) -> None:
-        """What was spoken before comes first. The client asks for answers itself."""
+        """Commit earlier speech first. The client asks for answers itself."""
         self._replies.forget_pending()
         for turn in self._turns.take_ended():
             self._transcriber.commit(turn.item_id, turn.recognition)
@@ -361,7 +361,7 @@ class Session:
             return
         self._answer_pending()
         if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
-            # It has taken a warm-up's place; or there is an answer that was not read yet.
+            # The reply cancelled a warm-up, or its answer has not been read yet.
             self._warm_up.begin()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
@@ -370,7 +370,7 @@ class Session:
         if not self._turns.busy:
             self._replies.answer_pending()
 
-    # -- the idle timeout: after a silence behind an answer the server speaks again
+    # -- the idle timeout: after an answer and a silence, the server speaks again
 
     def _count_silence(self, from_s: float) -> None:
         """``from_s``: when silence begins, in seconds from now."""
@@ -383,7 +383,7 @@ class Session:
             )
 
     def _stop_idle_timer(self) -> bool:
-        """Whether it was running."""
+        """Stop it; returns whether it was running."""
         timer, self._idle_timer = self._idle_timer, None
         if timer:
             timer.cancel()
@@ -392,7 +392,7 @@ class Session:
     def _break_silence(self) -> None:
         self._idle_timer = None
         if self._replies.speaking:
-            return  # it is counted from its end
+            return  # silence is counted from the end of the answer
         if self._turns.busy:
             self._count_silence(0)
             return

@@ -1,4 +1,4 @@
-"""The settings of a session, as the YAML gives them: values only, each with its unit and bounds."""
+"""The settings of a session, as in the YAML: only values, each with its unit and bounds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PACE: dict[Eagerness, tuple[float, float, float, int]] = {
     "medium": (1.0, 1.0, 1.0, 4000),
     "high": (0.75, 0.6, 0.5, 2000),
 }
-"""Per eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait in ms
-(the API's limits for semantic turn detection)."""
+"""For each eagerness: factors on the waits for clear, likely and unsure ends, and the longest wait
+in ms (the API's limits for semantic turn detection)."""
 
 
 class Endpointing(BaseModel):
@@ -109,7 +109,7 @@ class Filler(BaseModel):
     sentences: tuple[str, ...] = ("Hmm, let me see.", "One moment.", "Let me think.")
 
     def sentence(self, number: int) -> str:
-        """That of the answer with this number; empty: none."""
+        """The filler of the answer with this number; empty: none."""
         if self.after_ms is None or not self.sentences:
             return ""
         return self.sentences[number % len(self.sentences)]
@@ -117,15 +117,15 @@ class Filler(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words of one language that tell something about a turn, in lower case; data of
+    """Words of one language that say something about a turn, in lower case, from
     ``config/languages``. An empty list says nothing.
 
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
-    requests, and no listener says them alone; ``backchannels`` are those of a listener who agrees.
+    requests, and never stand alone; ``backchannels`` only show that the user listens.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
-    ``starters`` that stand alone or have no full stop; ``leaning`` words need another one, and
-    ``leaning_ends`` do where no full stop follows.
+    ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
+    ``leaning_ends`` do if no full stop follows.
     """
 
     language: str = ""
@@ -142,11 +142,11 @@ class Lexicon:
 
 WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]
 NEUTRAL = Lexicon()
-"""Of a language without data: only sound, length and the language model count."""
+"""For a language without data: only sound, length and the language model count."""
 
 
 def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
-    """That of ``language``; of all together where the language is not known (empty)."""
+    """The lexicon of ``language``; if that is unknown (empty), all lexicons joined."""
     if language:
         return next((each for each in lexicons if each.language == language), NEUTRAL)
     lists = ([getattr(each, name) for each in lexicons] for name in WORD_LISTS)
@@ -164,7 +164,7 @@ class SessionSettings:
     barge_in: BargeIn = field(default_factory=BargeIn)
     echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
-    """From where people are listened to, with an array; ``None``: from everywhere."""
+    """With an array, the directions from which people are heard; ``None``: all."""
     lexicons: tuple[Lexicon, ...] = ()
     filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250

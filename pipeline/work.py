@@ -1,4 +1,4 @@
-"""Work: what one reply asks of all engines, cancelled and re-prioritised as one."""
+"""Work: everything that one reply asks of engines, cancelled and re-prioritised together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Protocol
 
 CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
-"""For whom work is done: a number that is set where a session runs, and inherited by its tasks.
+"""The client that work is done for: a number set by a session's ``run`` and inherited by its tasks.
 Engines serve clients in turns, however much each of them asks for."""
 
 
@@ -21,9 +21,9 @@ class Priority(IntEnum):
 
 
 class Work:
-    """A unit of intent that engines work for. Used on the event loop only.
+    """A unit of work for engines. Used on the event loop only.
 
-    ``engine_seconds`` adds up what engines have spent on it.
+    ``engine_seconds`` adds up the time that engines have spent on it.
     """
 
     def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
@@ -44,23 +44,23 @@ class Work:
         return self._cancelled
 
     def promote(self, priority: Priority) -> None:
-        """Change how urgent it is; running and waiting jobs notice at once."""
+        """Change its priority; running and waiting jobs notice at once."""
         if priority != self._priority:
             self._priority = priority
             self._tell()
 
     def cancel(self) -> None:
-        """Stop every job of it, wherever it runs. Cancelling twice is harmless."""
+        """Stop all its jobs, wherever they run. Cancelling twice is harmless."""
         if not self._cancelled:
             self._cancelled = True
             self._tell()
 
     def job_began(self) -> None:
-        """An engine has taken a job of it."""
+        """An engine has taken one of its jobs."""
         self._jobs += 1
 
     def job_ended(self, engine_seconds: float) -> None:
-        """The job is over, done or not, and has cost so much."""
+        """A job is over, done or not, and has cost ``engine_seconds``."""
         self._jobs -= 1
         self.engine_seconds += engine_seconds
         if not self._jobs:
@@ -69,15 +69,15 @@ class Work:
                 callback()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call it when no engine works for this any more: then ``engine_seconds`` is complete.
-        What is cancelled may still run to the end of its slice."""
+        """Call ``callback`` when no engine works on this any more, so ``engine_seconds`` is final.
+        A cancelled job may still run to the end of its slice."""
         if self._jobs:
             self._when_idle.append(callback)
         else:
             callback()
 
     def watch(self, key: object, listener: Callable[[Work], None]) -> None:
-        """Have ``listener`` called on every change, until ``unwatch(key)``."""
+        """Call ``listener`` on every change, until ``unwatch(key)``."""
         self._listeners[key] = listener
 
     def unwatch(self, key: object) -> None:
@@ -89,7 +89,7 @@ class Work:
 
 
 class CancelToken(Protocol):
-    """How blocking code learns that it should stop or step aside. Both are cheap to read."""
+    """Tells blocking code to stop or step aside. Both properties are cheap to read."""
 
     @property
     def cancelled(self) -> bool:
@@ -107,7 +107,7 @@ class _Never:
 
 
 NEVER: CancelToken = _Never()
-"""For work that nobody cancels, such as an engine's warming up."""
+"""For work that is never cancelled, such as an engine's warm-up."""
 
 
 class Cancelled(Exception):

@@ -1,8 +1,8 @@
 """The conversation: its items, in order, and the prompt that the model reads.
 
-This is the only home of the conversation. Items are immutable; a change puts a new item in the
-old one's place. The prompt is a pure function of instructions and items, and stays the same from
-its start as long as items are only appended, so the model's KV prefix stays valid.
+The conversation is stored only here. Items are immutable; a change replaces an item. The prompt is
+a pure function of instructions and items. While items are only appended, its beginning stays the
+same, so the model's KV prefix stays valid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
-"""An answer that was interrupted before this much of it was heard counts as not given: the user had
+"""An answer interrupted before this much of it was heard counts as not given, because the user had
 not finished."""
 
 
@@ -40,11 +40,11 @@ class UnknownItem(KeyError):
 
 
 class DuplicateItem(ValueError):
-    """An item with this id is there already."""
+    """An item with this id already exists."""
 
 
 class TooShort(ValueError):
-    """Audio cannot be cut to more than there is. ``seconds``: how much there is."""
+    """Audio cannot be cut to more than its length, ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -54,15 +54,15 @@ class TooShort(ValueError):
 class Chat:
     """An ordered list of items with unique ids.
 
-    Of the newest items the audio is kept too, ``AUDIO_KEPT_S`` seconds in all; and the newest
-    pictures. When they get too many or too large, only the newest one stays: what goes changes
-    prompts that a model has read, so it goes at once.
+    The newest audio is kept too, ``AUDIO_KEPT_S`` seconds in all, and the newest pictures. If
+    pictures become too many or too large, all but the newest are dropped at once, because each drop
+    changes prompts that a model has read.
     """
 
     AUDIO_KEPT_S = 300.0
     PICTURES_KEPT = 4
     PICTURE_CHARS_KEPT = 8 * 2**20
-    """Of their data URLs: 6 MiB of files."""
+    """Length of their data URLs: 6 MiB of files."""
     ROOT = "root"
     """``after=ROOT`` puts an item first."""
 
@@ -76,7 +76,7 @@ class Chat:
 
     @property
     def context(self) -> tuple[Item, ...]:
-        """The items that the model still reads; older ones did not fit any more."""
+        """The items that the model still reads; older ones no longer fit."""
         return tuple(self._items[self._forgotten :])
 
     @property
@@ -91,7 +91,7 @@ class Chat:
         return self._items[at - 1].id if at else None
 
     def add(self, item: Item, after: str | None = None) -> str | None:
-        """Append ``item``, or put it behind ``after``; returns the id before it.
+        """Append ``item``, or insert it after ``after``; returns the id before it.
 
         Raises ``UnknownItem`` for ``after`` and ``DuplicateItem`` for the item's own id.
         """
@@ -124,8 +124,8 @@ class Chat:
         """Cut an assistant's spoken item to its first ``heard_seconds``.
 
         The transcript is cut at a word border in proportion to the time, which is as exact as a
-        voice without word times allows. Our own guess of what was heard is overridden, also by
-        more than it. Raises ``UnknownItem`` for what is no spoken answer, and ``TooShort``.
+        voice without word times allows. This overrides the server's own estimate, even if more was
+        heard. Raises ``UnknownItem`` if the item is not a spoken answer, and ``TooShort``.
         """
         item = self.get(item_id)
         spoken = [part for part in getattr(item, "parts", ()) if isinstance(part, AudioPart)]
@@ -135,8 +135,8 @@ class Chat:
         self.put(replace(item, parts=tuple(cut(part, heard_seconds) for part in spoken)))
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Let the first items go for good, and outputs whose call goes with them; their ids. The
-        model has most likely forgotten them long ago."""
+        """Delete the first items, and outputs whose call is among them; returns their ids. The
+        model's context has most likely dropped them long ago."""
         while count < len(self._items) and isinstance(self._items[count], FunctionOutputItem):
             count += 1
         dropped = [item.id for item in self._items[:count]]
@@ -145,18 +145,18 @@ class Chat:
         return dropped
 
     def forget_before(self, item_id: str) -> None:
-        """Let the context begin with this item. Raises ``UnknownItem``."""
+        """Start the context with this item. Raises ``UnknownItem``."""
         self._forgotten = max(self._forgotten, self._position(item_id))
 
     def forget_oldest(self) -> bool:
-        """Take the older half of the context away. False when nothing can go any more: one item is
-        left, or one and the outputs of its calls.
+        """Drop the older half of the context. False if nothing more can go: only one item is left,
+        or one and the outputs of its calls.
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
         last = len(self._items)
         half = self._forgotten + (last - self._forgotten + 1) // 2
-        # The output of a call means nothing without it.
+        # The output of a call means nothing without the call.
         for start in (*range(half, last), *range(half - 1, self._forgotten, -1)):
             if start > self._forgotten and not isinstance(self._items[start], FunctionOutputItem):
                 self._forgotten = start
@@ -181,7 +181,7 @@ class Chat:
             self._items[at] = replace(item, parts=tuple(reversed(kept)))
 
     def _pictures_to_spare(self) -> bool:
-        """Whether there are too many or too large ones."""
+        """Whether pictures are too many or too large."""
         items = (item for item in self._items if isinstance(item, MessageItem))
         parts = (part for item in items for part in item.parts)
         urls = [part.url for part in parts if isinstance(part, ImagePart) and part.url]
@@ -203,13 +203,13 @@ def _sent_seconds(part: AudioPart) -> float:
 
 
 def require_sent(sent_seconds: float, heard_seconds: float) -> None:
-    """Raise ``TooShort`` if less was sent than a client says that it heard."""
+    """Raise ``TooShort`` if the client claims to have heard more than was sent."""
     if heard_seconds > sent_seconds + _ROUNDING_S:
         raise TooShort(sent_seconds)
 
 
 def cut(part: AudioPart, heard_seconds: float) -> AudioPart:
-    """A spoken part as far as it was heard; what follows is gone."""
+    """A spoken part, cut to what was heard."""
     clauses = part.clauses or ((part.transcript or "", part.seconds),)
     heard = heard_text(clauses, heard_seconds)
     audio = part.audio.until(heard_seconds) if part.audio else None
@@ -223,8 +223,8 @@ def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str
     """The clauses whose audio was heard, the last one cut at the border of a word.
 
     ``spoken``: each clause, with the white space before it, and the seconds of its audio, in
-    order. Within a clause, words take as long as their letters suggest. What was heard is exactly
-    the beginning of all of it.
+    order. Within a clause, words take as long as their letters suggest. The result is an exact
+    prefix of the joined clauses.
     """
     heard: list[str] = []
     for text, seconds in spoken:
@@ -242,10 +242,10 @@ def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str
 
 
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
-    """What the model reads: instructions, then the items that say something.
+    """What the model reads: instructions, then the items that contain something.
 
-    Neighbouring user messages are merged: they are one thought that was spoken in two breaths,
-    also when an answer had just begun in between. So are an answer and the calls that belong to it.
+    Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
+    had just begun in between. An answer is merged with its calls.
     """
     messages = [Message("system", instructions)] if instructions else []
     for item, after in zip_longest(items, items[1:]):
@@ -264,7 +264,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
 
 def _was_talked_over(item: Item, after: Item | None) -> bool:
-    """Whether the user went on as if there had been no answer, or may yet: it had hardly begun."""
+    """Whether it is an answer that had hardly begun when the user went on, or may still go on."""
     return (
         isinstance(item, MessageItem)
         and item.role == "assistant"
@@ -296,7 +296,7 @@ def _message(item: Item) -> Message | None:
 
 
 def _images(item: MessageItem) -> tuple[Image, ...]:
-    """Where in its text its pictures are."""
+    """Its pictures, with their places in its text."""
     images, start = [], 0
     for part in item.parts:
         text = spoken_text(part)
@@ -307,16 +307,16 @@ def _images(item: MessageItem) -> tuple[Image, ...]:
 
 
 MAX_ARGUMENTS_DEPTH = 64
-"""Templates walk through arguments recursively; what is deeper stays text."""
+"""Templates walk through arguments recursively; deeper ones stay text."""
 
 
 def _json_or_text(arguments: str) -> object:
-    """Arguments as data, if they are what a tool takes: an object that can be written as text."""
+    """Arguments as data if they are an object that can be written as JSON; otherwise as text."""
     if arguments.count("{") + arguments.count("[") > MAX_ARGUMENTS_DEPTH:
         return arguments
     try:
         data = json.loads(arguments)
         json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:  # no JSON, no number, or half a surrogate pair
+    except ValueError:  # not JSON, not a finite number, or half a surrogate pair
         return arguments
     return data if isinstance(data, dict) else arguments

@@ -1,5 +1,5 @@
-"""Changes to the conversation's items, each published: what a client asks for, what the user says,
-and what is answered."""
+"""Changes the conversation's items and publishes each change: the client's requests, the user's
+speech, and answers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from pipeline.items import (
 ItemCommand = AddItem | DeleteItem | RetrieveItem | TruncateItem
 
 MAX_TEXT_CHARS = 4_000_000
-"""Text of one conversation; far more than any context of a model takes."""
+"""Most text of one conversation; far more than any model's context holds."""
 
 ROOM = 1 / 8
-"""Share of a full conversation that goes at once to make room for what is said."""
+"""Share of a full conversation that is dropped at once to make room."""
 
 
 class ItemEditor:
@@ -40,19 +40,19 @@ class ItemEditor:
     def __init__(
         self, context: SessionContext, chat: Chat, on_commit: Callable[[], None] = lambda: None
     ) -> None:
-        """``on_commit`` is called before what the user said is added."""
+        """``on_commit`` is called before the user's speech is added."""
         self._context = context
         self._bus = context.bus
         self._chat = chat
         self._on_commit = on_commit
         self._max_items = context.settings.max_items
         self._from_before = {item.id for item in chat.items}
-        """Items of a conversation that goes on: its client may not know, and send them again."""
+        """Items of a resumed conversation; its client may not know, and may send them again."""
 
-    # -- what the user says, and what is answered
+    # -- the user's speech, and answers
 
     def commit(self, item_id: str, part: AudioPart) -> MessageItem:
-        """Add what the user said; gives the item as it stands in the conversation."""
+        """Add the user's speech; returns its item."""
         self._on_commit()
         if any(item.id == item_id for item in self._chat.items):
             # The client has used the id of its own running speech for something else.
@@ -64,8 +64,8 @@ class ItemEditor:
         return item
 
     def append(self, item: MessageItem | OutputItem) -> str | None:
-        """Put an item at the end; gives the id before it. If the conversation is full its oldest
-        items leave, several at once, so that there is room for a client's items as well."""
+        """Append an item; returns the id before it. If the conversation is full, its oldest items
+        are dropped, several at once, so that there is room for a client's items as well."""
         self._make_room()
         return self._chat.add(item)
 
@@ -79,17 +79,17 @@ class ItemEditor:
             for item_id in self._chat.drop_oldest(max(1, int(self._max_items * ROOM))):
                 self._bus.publish(ItemDeleted(item_id))
 
-    # -- what the client asks for
+    # -- requests of the client
 
     def add(self, command: AddItem) -> bool:
-        """True when an item was added."""
+        """True if an item was added."""
         item = command.item
         if item.id in self._from_before and item in self._chat.items:
             self._from_before.remove(item.id)
             self._bus.publish(ItemAdded(item, self._chat.previous_id(item.id)))
             return False
         if self._answers_a_call(item):
-            self._make_room()  # the output of a call of ours is never refused for want of room
+            self._make_room()  # never refuse the output of one of our calls for lack of room
         elif len(self._chat.items) >= self._max_items:
             text = f"The conversation has {self._max_items} items, its limit. Delete some first."
             return self._refuse(command, "too_many_items", text, "item")
@@ -135,8 +135,8 @@ class ItemEditor:
     def truncate(
         self, command: TruncateItem, truncate_running: Callable[[str, float], bool]
     ) -> None:
-        """``truncate_running(item_id, seconds)`` cuts an answer that is still being given; False
-        if it is not."""
+        """``truncate_running(item_id, seconds)`` cuts an answer that is still being given; False if
+        it has ended."""
         item_id, end_ms = command.item_id, command.audio_end_ms
         if command.content_index != 0:
             text = "Error truncating item: the only content of a spoken item has index 0."

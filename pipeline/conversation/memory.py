@@ -1,4 +1,4 @@
-"""What a session remembers: the conversation, and the language model's own state of it."""
+"""A session's memory: the conversation, and the language model's state of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.work import Cancelled, Work
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """At one model. ``users``: calls that have not ended."""
+    """A conversation opened at one model. ``users``: calls that have not ended."""
 
     llm: LlmStage
     conversation: ConversationStage
@@ -23,9 +23,9 @@ class _Opened:
 
 
 class LastingConversation:
-    """A ``ConversationStage`` at whichever model ``stages.llm`` is. After an exchange it is begun
-    anew at the next call, which reads all of the prompt; the old one is closed when nothing uses it
-    any more."""
+    """A ``ConversationStage`` at the current ``stages.llm``. After the model was replaced, the next
+    call opens a new conversation and reads the whole prompt; the old conversation is closed when it
+    is no longer used."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -53,7 +53,7 @@ class LastingConversation:
                     yield delta
 
     def close(self) -> None:
-        """For good."""
+        """Close it for good."""
         self._closed = True
         if self._opened:
             self._opened.conversation.close()
@@ -88,7 +88,7 @@ def _close_unused(opened: _Opened) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """It can outlive the session, for a client that lost its connection and comes back."""
+    """Can outlive its session, for a client that lost its connection and comes back."""
 
     chat: Chat
     conversation: ConversationStage

@@ -1,4 +1,4 @@
-"""What a reply is asked: instructions and the conversation, or what a client gives in its place."""
+"""Builds a reply's prompt: instructions and the conversation, or the client's replacement."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
-"""What the model reads in place of words when the idle timeout makes it speak."""
+"""What the model reads instead of words when the idle timeout makes it speak."""
 
 
 class ReplyPrompts:
-    """One session's."""
+    """The prompts of one session."""
 
     def __init__(self, context: SessionContext, chat: Chat) -> None:
         self._context = context
         self._chat = chat
 
     def conversation(self, said: str = "", start: str | None = None) -> list[Message]:
-        """As the model reads it; ``said`` is about to be committed. ``start``: the item to begin
-        with."""
+        """The conversation's prompt. ``said``: words about to be committed; ``start``: the item to
+        begin with."""
         items: tuple[Item, ...] = self._chat.context
         if start:
             items = tuple(dropwhile(lambda item: item.id != start, items))
@@ -49,7 +49,7 @@ class ReplyPrompts:
 
 
 def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:
-    """Whether two prompts do, apart from how the last words, a guess at first, are written."""
+    """Whether two prompts are the same, apart from case and punctuation of the last message."""
     if read == now:
         return True
     return (
@@ -62,5 +62,5 @@ def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:
 
 
 def awaits_an_answer(messages: Sequence[Message]) -> bool:
-    """Whether the last word is not the assistant's own."""
+    """Whether the last message is not the assistant's own."""
     return bool(messages) and messages[-1].role in ("user", "tool")

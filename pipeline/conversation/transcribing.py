@@ -1,5 +1,4 @@
-"""The text of what stands in the conversation as speech: of committed audio, and of recordings
-that a client puts into items."""
+"""Transcribes the conversation's audio: committed speech, and recordings in a client's items."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ MAX_WAITING = 32
 
 
 class Transcriber:
-    """Lives in the session's TaskGroup; what it does ends with that."""
+    """Lives in the session's TaskGroup; its tasks end with that."""
 
     def __init__(self, context: SessionContext, chat: Chat, editor: ItemEditor) -> None:
         self._context = context
@@ -33,11 +32,11 @@ class Transcriber:
 
     @property
     def busy(self) -> bool:
-        """Whether too much waits to take more."""
+        """Whether too many items wait to accept more."""
         return len(self._waiting) >= MAX_WAITING
 
     async def settled(self) -> None:
-        """Wait for everything that was asked for so far."""
+        """Wait for all transcripts requested so far."""
         if self._waiting:
             await asyncio.wait(set(self._waiting))
 
@@ -47,8 +46,8 @@ class Transcriber:
         recognition: Recognition,
         said: Transcript | ReachyVoiceError | None = None,
     ) -> None:
-        """Add what the user said to the conversation. ``said``: its words, or why they will never
-        be known; ``None``: they follow, and answers wait for them."""
+        """Add the user's speech to the conversation. ``said``: its words, or why recognition
+        failed; ``None``: the words follow, and answers wait for them."""
         audio = recognition.audio
         item = self._editor.commit(item_id, AudioPart(None, audio.seconds, audio))
         if said is None:
@@ -57,12 +56,12 @@ class Transcriber:
             self._set_text(item, said)
 
     def read(self, item: MessageItem) -> None:
-        """An item that came with recordings gets their text."""
+        """Transcribe the recordings in an item."""
         if item.unread:
             self._begin(self._read(item))
 
     async def with_text(self, items: Sequence[Item]) -> list[Item]:
-        """``items``, recordings that have no transcript read. Raises what the engine raises."""
+        """``items``, with missing transcripts filled in. Raises what the engine raises."""
         return [
             await self._item_with_text(item)
             if isinstance(item, MessageItem) and item.unread
@@ -105,7 +104,7 @@ class Transcriber:
             self._publish_read(item, known, seconds)
 
     def _publish_read(self, item: MessageItem, known: MessageItem, seconds: float) -> None:
-        """``known``: ``item`` with its text."""
+        """Store and publish ``known``, which is ``item`` with its text."""
         now = next((other for other in self._chat.items if other.id == item.id), None)
         if now and not _same_recordings(now, item):
             return
@@ -128,7 +127,7 @@ class Transcriber:
         context = self._context
         recognition = Recognition(context.stages, context.config.language)
         for start in range(0, len(audio.pcm), audio.rate):
-            await asyncio.sleep(0)  # minutes of audio must not keep the loop
+            await asyncio.sleep(0)  # minutes of audio must not block the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))
         recognition.append(resampler.flush())
         recognition.begin(context.tasks)
@@ -139,8 +138,8 @@ class Transcriber:
 
 
 def _same_recordings(now: Item, item: MessageItem) -> bool:
-    """Whether ``now`` is ``item``, and not another one that the client added under its id after it
-    had deleted ``item``. Old audio may have been let go meanwhile."""
+    """Whether ``now`` is still ``item``: the client may have deleted it and added another item with
+    its id. Old audio may have been dropped meanwhile."""
     if not isinstance(now, MessageItem):
         return False
     new, old = ([p.audio for p in i.parts if isinstance(p, AudioPart)] for i in (now, item))

@@ -1,11 +1,11 @@
-"""Reading into the language model, in idle time, what the next answer will begin with.
+"""Lets the language model read the beginning of the next prompt in idle time.
 
-Instructions, tools and history as soon as they are known; what the user says while they say it; a
-shorter history before the long one is too long. Replies go first: one that starts cancels this.
+It reads instructions, tools and history as soon as they are known; the user's words as they are
+spoken; and a shorter history before the long one is too long. A reply that starts cancels this.
 
-Every cut of the history makes the model read anew what stays. So there is a cut long before the
-context is full, it takes much at once, and it takes effect only when the model has read the rest in
-idle time: until then turns go on with the longer history. A turn never waits for it.
+After every cut of the history the model must read the rest again. So the history is cut long before
+the context is full, and by much at once, and the cut takes effect only after the model has read the
+rest in idle time. Until then, turns use the longer history; a turn never waits.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logging.getLogger("reachy_voice.session")
 
 
 _FULL, _KEPT = 0.6, 0.3
-"""Shares of the room behind instructions and tools: when to shorten the history, and to what.
-Both histories are in the cells while the shorter one is read, so together they must fit."""
+"""Shares of the context after instructions and tools: when to shorten the history, and to what.
+Both histories are in the KV cells while the shorter one is read, so together they must fit."""
 _MARKS_CHARS = 24
-"""What a template writes around a message, in characters of text that cost as much."""
+"""Cost of a template's marks around a message, in characters of text."""
 
 
 class WarmUp:
-    """One session's. ``begin`` starts over with what is known now."""
+    """The warm-up of one session. ``begin`` starts over with what is known now."""
 
     def __init__(self, context: SessionContext, memory: Memory, prompts: ReplyPrompts) -> None:
         self._context = context
         self.said = ""
-        """What the user has said so far of a turn that is not over."""
+        """The user's words so far in an unfinished turn."""
         self.due = False
-        """Whether there is something that the model has not read."""
+        """Whether the model has something left to read."""
         self._memory = memory
         self._prompts = prompts
         self._work = Work(Priority.WARM_UP)
@@ -53,8 +53,8 @@ class WarmUp:
             self._context.tasks.create_task(self._run(self._work))
 
     def read_ahead(self, said: str, now: bool) -> None:
-        """The user has said this so far; it will not change, but go on. ``now``: read it at once,
-        because no reply runs."""
+        """Note the user's words so far, which will only grow. ``now``: read them at once, because
+        no reply runs."""
         self.said, self.due = said, True
         if now:
             self.begin()
@@ -69,7 +69,7 @@ class WarmUp:
         except Cancelled:
             return
         except ReachyVoiceError as error:
-            # The reply that needs this prompt meets the same trouble, and reports it.
+            # The reply that needs this prompt will fail the same way, and report it.
             log.warning("the session was not warmed up: %s", error)
         if work is self._work:
             self.due = False
@@ -90,7 +90,7 @@ class WarmUp:
             # Turns go on with the long history until the short one is read.
             await conversation.warm(prompt(start=start), tools, work, self.said)
             if work.cancelled:
-                return  # a reply has begun that goes on with the long one
+                return  # a reply has begun, which uses the long history
             try:
                 chat.forget_before(start)
             except UnknownItem:
@@ -98,10 +98,10 @@ class WarmUp:
 
 
 def new_beginning(items: Sequence[Item], warmed: Warmed) -> str | None:
-    """The id of the item that the model's context should begin with; ``None``: it can stay.
+    """The id of the item that the model's context should begin with; ``None``: leave it.
 
-    ``items``: what the model reads now, ``warmed``: what came out when it did. The first item kept
-    is one that the user said, as templates want it, and never a result without its call.
+    ``items``: what the model reads now; ``warmed``: the result of reading it. The first item kept
+    is a user's, as templates require, so never a call's result without the call.
     """
     room = warmed.most_tokens - warmed.fixed_tokens
     tokens = warmed.usage.prompt - warmed.fixed_tokens
