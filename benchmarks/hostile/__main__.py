@@ -3,7 +3,7 @@
     python -m benchmarks.hostile [-n MESSAGES] [--seed SEED] [--out FILE]
 
 The messages go over loopback sockets to the real server with real sessions over scripted engines.
-Every server event is checked strictly. Ends with 1 when anything was found.
+Every server event is checked strictly. Exit code 1: a fault was found.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.support.scripted_server import servers
 from tests.support.staged_server import StagedAssistant
 
 PER_CONNECTION = 1_000
-"""Messages to one connection before a fresh one takes its place."""
+"""Messages to one connection before it is replaced."""
 BATCH = 50
-"""Messages that are sent in one burst, before the answers are counted."""
+"""Messages sent in one burst before the answers are counted."""
 ANSWER_S = 30.0
 """Longest wait for the answer to a harmless message; a session that takes longer is lost."""
 KEPT_FINDINGS = 20
@@ -37,7 +37,7 @@ KEPT_FINDINGS = 20
 
 @dataclass
 class Result:
-    """What became of the messages. ``errors`` counts ``error`` events."""
+    """The outcome of the messages. ``errors`` counts ``error`` events."""
 
     seed: int
     messages: int = 0
@@ -60,8 +60,8 @@ class Result:
             self.findings.append(f"{what} [{frames}]"[:2_000])
 
     def count(self, burst: list[Attack], errors: Counter[str | None]) -> None:
-        """Errors are counted burst by burst: what cannot be read has no ``event_id`` by which its
-        error could be found."""
+        """Count errors burst by burst: an unreadable message has no ``event_id`` to match its error
+        with."""
         self.errors += errors.total()
         changed_format = any("audio/pcmu" in str(attack.frame) for attack in burst)
         nameless = [attack for attack in burst if attack.event_id is None]
@@ -119,14 +119,14 @@ async def _attack_once(url: str, attacks: list[Attack], result: Result) -> None:
 
 
 class _Client:
-    """One connection, whose every event is checked, alone and in its place."""
+    """One connection; every event is checked, alone and in sequence."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
         self._recorder = Recorder(whole=True)
 
     async def suffer(self, burst: list[Attack], marker: str) -> Counter[str | None]:
-        """Send a burst; the errors that came of it, by the ``event_id`` that they name."""
+        """Send a burst; return its errors by the ``event_id`` that they name."""
         # Audio of one byte a sample may have any length, so every burst begins with PCM.
         pcm = {"input": {"format": {"type": "audio/pcm", "rate": 24_000}}}
         await self._send("session.update", session={"type": "realtime", "audio": pcm})
@@ -143,7 +143,7 @@ class _Client:
                 errors[event_id] += 1
 
     async def hold_a_turn(self) -> None:
-        """After all that, an ordinary turn: it ends as a completed response."""
+        """Finally, an ordinary turn must end as a completed response."""
         audio = {"input": {"turn_detection": None}}
         plain: dict[str, Any] = {"type": "realtime", "output_modalities": ["text"], "audio": audio}
         plain |= {"tools": [], "tool_choice": "auto", "max_output_tokens": "inf"}

@@ -1,4 +1,4 @@
-"""Hostile client messages, seeded, each with what must come of it."""
+"""Hostile client messages, seeded, each with its expected outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One frame. ``event_id``: what its error must name; ``None`` where none may be readable."""
+    """One frame. ``event_id``: the id its error must name; ``None`` if it may be unreadable."""
 
     kind: str
     frame: str | bytes
@@ -59,7 +59,7 @@ WEIRD: tuple[Json, ...] = (
     {"": ""},
     {"a": {"b": {"c": [1]}}},
 )
-"""Values to stand in any place of a message."""
+"""Values to put anywhere in a message."""
 
 NOT_JSON = (
     "NaN",
@@ -75,14 +75,14 @@ NOT_JSON = (
     "//",
     '"\t"',
 )
-"""What Python's reader takes, or others write, and JSON or text is not."""
+"""Input that Python's reader accepts, or others write, but that is not valid JSON or text."""
 
 
 class Hostile:
     """Endless attacks, the same for the same seed."""
 
     def __init__(self, seed: int, *, beta: bool = False) -> None:
-        """``beta``: some of them spoil messages of the beta dialect."""
+        """``beta``: some of them corrupt messages of the beta dialect."""
         self._random = random.Random(seed)
         self._messages = VALID + BETA * 3 if beta else VALID
         self._number = 0

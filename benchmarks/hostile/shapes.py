@@ -1,4 +1,4 @@
-"""Well-formed client messages for ``messages`` to spoil: every event, with every field."""
+"""Well-formed client messages for ``messages`` to corrupt: every event, with every field."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ BETA: tuple[dict[str, Json], ...] = (
         },
     },
 )
-"""Those that the beta dialect says differently."""
+"""Messages that differ in the beta dialect."""
 
 REQUIRED = tuple(
     (message, path)
@@ -194,4 +194,4 @@ REQUIRED = tuple(
     for path in (("audio",), ("item_id",), ("item",), ("session",), ("session", "type"))
     if path[0] in message
 )
-"""Fields that a message cannot be without."""
+"""Required fields of a message."""

@@ -1,22 +1,22 @@
-"""Does speech over an answer stop it, and only if it is meant to? How fast, and what is heard?
+"""Does speech over an answer stop it, and only if it should? How fast, and what is heard?
 
     python -m benchmarks.interruptions CORPUS [--part tuning|frozen] [--seed N] [--set K=V]
                                        [--out FILE]
 
 Each scene (``benchmarks.interruptions.scenes``) is played to a real session in virtual time, in
-20 ms pieces, over a long answer. Silero and Moonshine are the real ones; their calls, the answer
-and the voice take the time that they were measured to take
-(``benchmarks.harness.virtual_engines``). The microphone hears no echo here.
+20 ms pieces, over a long answer. Silero and Moonshine are real; their calls, the answer and the
+voice take their measured times (``benchmarks.harness.virtual_engines``). The microphone hears no
+echo here.
 
-- **held**: from the onset until nothing more is sent, though there is more.
+- **held**: from the onset until the server stops sending, though it has more.
 - **verdict**: from the onset until the client is told of the interruption, or the answer goes on.
 - **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
   flushes its player on ``speech_started``, or has played all it was sent.
 - **stopped**: share of scenes in which the answer was cancelled.
-- **lost**: share of them in which it was, and did not go on afterwards.
+- **lost**: share of scenes in which it was cancelled and did not go on afterwards.
 - **resumed**: from the onset until the rest of a cancelled answer begins.
-- **first word**: of an interruption, in its transcript, among those that one pass from 0.2 s before
-  the onset up to the same end finds: nothing was lost at the beginning.
+- **first word**: share of interruptions whose transcript has the first word, among those in which
+  one pass from 0.2 s before the onset to the same end finds it: the beginning was not lost.
 
 Intervals are bootstrapped by source.
 """
@@ -68,17 +68,17 @@ from tests.support.virtual_time import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
 CLIENT_LATENCY_S = 0.12
-"""Of the reference client's output."""
+"""Latency of the reference client's output."""
 IDEAL_LEAD_S = 0.2
 GAP_S = 0.06
-"""Audio is sent every 40 ms; a longer gap is one."""
+"""Audio is sent every 40 ms; a longer interval counts as a gap."""
 
 MOMENTS = ("held_ms", "verdict_ms", "silent_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one scene. Times in ms from the onset; ``None``: it did not happen."""
+    """Result of one scene. Times in ms from the onset; ``None``: it did not happen."""
 
     kind: Kind
     source: str
@@ -187,7 +187,7 @@ def _played_until(sent: list[tuple[float, float]]) -> float:
 
 
 def _end(log: Sequence[Published]) -> int | None:
-    """Of the first speech that was committed: its last sample."""
+    """The last sample of the first committed speech."""
     item_id = next((e.item_id for _, e in log if isinstance(e, TranscriptReady)), None)
     for _, event in log:
         if isinstance(event, SpeechStopped) and event.item_id == item_id:
@@ -196,7 +196,7 @@ def _end(log: Sequence[Published]) -> int | None:
 
 
 def _first_word(scene: InterruptionScene, read: str, end: int | None, ears: Ears) -> bool | None:
-    """``None`` where one pass does not find it either."""
+    """``None`` if one pass does not find it either."""
     if not scene.interrupts:
         return None
     start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)

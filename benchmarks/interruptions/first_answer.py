@@ -6,12 +6,12 @@
 Two servers run side by side, one as shipped and one with ``echo.cancel: never``, and take turns.
 Each session asks for one answer and speaks over it, 1.1 to 2 s after its first sample, with a
 question or a command of ``benchmarks.interruptions.scenes``. Clients take turns, too: 24 and 16 kHz
-PCM, G.711, the beta dialect, and the openai package. Everything runs as shipped but the language
-model, which is scripted (``benchmarks.harness.scripted_engines``), so that each answer is long
+PCM, G.711, the beta dialect, and the openai package. Everything runs as shipped except the language
+model, which is scripted (``benchmarks.harness.scripted_engines``) so that each answer is long
 enough.
 
-- **silent**: from the onset until the client has played all it was sent, or was told
-  (``speech_started``) to throw the rest away. Its output has no latency of its own.
+- **silent**: from the onset until the client has played everything it received, or was told
+  (``speech_started``) to drop the rest. Its output adds no latency.
 - **told**: from the onset until ``speech_started``.
 - **missed**: the answer was not cancelled.
 """
@@ -47,7 +47,7 @@ SPEAKS_AFTER_S = (1.1, 2.0)
 MISSED_AFTER_S = 3.0
 CHUNK_MS = 20
 SENTENCES = 4
-"""Of an answer: some 12 s. Speech over its last half second is the next turn."""
+"""Words of an answer: about 12 s. Speech over its last half second is the next turn."""
 PERCENTILES = (50, 95, 99)
 SETS = {"default": [], "never": ["--set", "echo.cancel=never"]}
 
@@ -137,7 +137,7 @@ async def connected(dialect: Dialect, url: str) -> AsyncIterator[tuple[Send, Rec
 
 
 class Session:
-    """One client that asks for one answer, and the interruption of it."""
+    """One client that asks for one answer and interrupts it."""
 
     def __init__(self, dialect: Dialect, send: Send, receive: Receive, said: Pcm) -> None:
         """``said``: 16 kHz, int16; speech begins with its first sample."""
@@ -161,7 +161,7 @@ class Session:
             microphone.cancel()
 
     async def _microphone(self, speaks_after_s: float) -> None:
-        """The room; from ``speaks_after_s`` after the first audio on, what is said."""
+        """Room tone; from ``speaks_after_s`` after the first audio on, the speech."""
         loop, rate = asyncio.get_running_loop(), self._dialect.rate
         size = rate * CHUNK_MS // 1000
         room = itertools.cycle(room_tone(rate).reshape(-1, size))
@@ -180,7 +180,7 @@ class Session:
             await self._send({"type": "input_audio_buffer.append", "audio": audio})
 
     async def _listen(self) -> None:
-        """Until the answer has been cancelled, or nothing comes of what was said."""
+        """Wait until the answer has been cancelled, or the speech had no effect."""
         now = asyncio.get_running_loop().time
         while not self.onset_at or now() < self.onset_at + MISSED_AFTER_S:
             try:

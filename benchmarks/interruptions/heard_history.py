@@ -1,4 +1,4 @@
-"""Does the conversation keep what an interrupted listener has heard, to the word?
+"""Does the conversation keep exactly the words that an interrupted listener has heard?
 
     python -m benchmarks.interruptions.heard_history [-n 450] [--seed N] [--out FILE]
 
@@ -6,12 +6,12 @@ A real session in virtual time says an answer with Piper, and is interrupted at 
 speech, weighed by its words (``voice``) or at once (``any speech``), by the client's
 ``response.cancel`` (``cancel``), or, when it was sent in a burst, by the client's
 ``conversation.item.truncate`` (``truncate``), at several paces of the voice and leads. A reference
-client plays what it gets as soon as it has it, and flushes its player when it is told. What has
-left the player by then is heard, whatever the latency of its output.
+client plays audio as soon as it arrives, and flushes its player when told to. Audio that has left
+the player by then counts as heard, whatever the latency of its output.
 
 Which words were played is known from the voice's network (``benchmarks.harness.aligned_piper``): a
-word has been played when its last phoneme has. Errors are words in the history, less words played.
-A word of an unsent clause is one of which no sample was sent. Intervals are bootstrapped by answer.
+word has been played when its last phoneme has. Errors are words in the history minus words played.
+An unsent clause is one of which no sample was sent. Intervals are bootstrapped by answer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ HOWS: tuple[How, ...] = ("voice", "any speech", "cancel", "truncate")
 SPEEDS = (0.8, 1.0, 1.3)
 LEADS_MS = (100, 250, 600)
 ANSWERS = 90
-"""Each is interrupted again and again, at other moments."""
+"""Each is interrupted repeatedly, at different moments."""
 SPEECH_S = 1.2
 BEGUN_S = 0.4
 """The first audio is sent 0.25 to 0.35 s after the request."""
@@ -73,7 +73,7 @@ _LEVEL = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Said:
-    """One clause as the voice says it. ``pcm``: int16 mono. ``words``: each spoken word, and the
+    """One spoken clause. ``pcm``: int16 mono. ``words``: each spoken word, and the
     sample at which its last phoneme ends."""
 
     pcm: Pcm
@@ -81,13 +81,13 @@ class Said:
 
     @property
     def sound_end(self) -> int:
-        """Behind the last sample that is no silence."""
+        """Index after the last sample that is not silent."""
         loud = np.flatnonzero(np.abs(self.pcm.astype(np.int32)) > JOINT_QUIET)
         return int(loud[-1]) + 1 if len(loud) else 0
 
 
 class Speaker(Protocol):
-    """``AlignedPiper``, or one that is easier to count."""
+    """``AlignedPiper``, or a voice that is easier to count."""
 
     rate: int
 
@@ -98,8 +98,8 @@ class Speaker(Protocol):
 
 @dataclass
 class AlignedTts:
-    """A stage in virtual time. ``said``: each clause that it was asked for, in order; ``known``:
-    what it has said before, so that one answer is made once."""
+    """A stage in virtual time. ``said``: each requested clause, in order; ``known``: earlier
+    clauses, so that each answer is synthesised once."""
 
     speaker: Speaker
     known: dict[tuple[str, float], Said] = field(default_factory=dict)
@@ -140,8 +140,8 @@ class AlignedTts:
 def written_ends(text: str, said: Said) -> list[int]:
     """For each word of ``text``, as written, the sample of ``said`` at which it has been spoken.
 
-    Words that are spoken as they are written show where the others are: of "on 31/12/2026." the
-    second ends with "twenty-six". Several in a row are shared out evenly.
+    Words spoken as written locate the others: in "on 31/12/2026." the second word ends with
+    "twenty-six". Several such words in a row are spread evenly.
     """
     written = [_plain(word) for word in text.split()]
     spoken = [_plain(word) for word, _ in said.words]
@@ -164,7 +164,7 @@ def _plain(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """``at``: when, as a share of the time that the answer takes."""
+    """``at``: the moment, as a share of the answer's duration."""
 
     answer: str
     how: How
@@ -175,8 +175,8 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``played``, ``kept``: words. ``unsent``: words that are kept of clauses of which nothing was
-    sent. ``over``: everything had been heard when it was interrupted."""
+    """``played``, ``kept``: words. ``unsent``: words kept from unsent clauses. ``over``: everything
+    had been heard before the interruption."""
 
     interruption: Interruption
     played: int
@@ -192,7 +192,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause at the client. ``begins_s``: of its audio, in seconds of what was sent."""
+    """One clause at the client. ``begins_s``: start of its audio, in seconds of the sent audio."""
 
     text: str
     pcm: Pcm
@@ -212,7 +212,7 @@ def interruptions(count: int, seed: int) -> list[Interruption]:
 
 
 def play(each: Interruption, tts: AlignedTts, whole_s: float) -> Outcome | None:
-    """``whole_s``: how long the answer is. ``None`` if nothing was being heard."""
+    """``whole_s``: length of the answer. ``None`` if nothing was playing."""
     tts.said.clear()
     log, told_at, item = run_virtual(_interrupt(each, tts, each.at * whole_s))
     return None if item is None else _outcome(each, log, told_at, item, tts)
@@ -221,7 +221,7 @@ def play(each: Interruption, tts: AlignedTts, whole_s: float) -> Outcome | None:
 async def _interrupt(
     each: Interruption, tts: AlignedTts, after_s: float
 ) -> tuple[list[Published], float, MessageItem | None]:
-    """What was published, when the client was told, and what the conversation keeps."""
+    """The published events, when the client was told, and the text that the conversation keeps."""
     policy = BargeIn() if each.how == "voice" else BargeIn(policy="any-speech")
     burst = each.how == "truncate"
     config = SessionConfig(
@@ -248,7 +248,7 @@ async def _interrupt(
 
 
 async def _break_in(played: Scene, how: How) -> float | None:
-    """When the client hears of it; ``None``: the answer was over before."""
+    """When the client learns of it; ``None``: the answer was over before."""
     now = played.loop.time()
     if how == "cancel":
         if played.events(ReplyFinished):
@@ -280,7 +280,7 @@ def _outcome(
         written += words
         if not any(character.isalnum() for character in clause.text):
             played += len(words) if clause.begins_s < heard_s else 0
-        elif voiced := next(spoken, None):  # else it is not made yet
+        elif voiced := next(spoken, None):  # otherwise it is not synthesised yet
             until = round((heard_s - clause.begins_s) * tts.rate)
             played += _played(clause, voiced, until) if until > 0 else 0
     kept = item.text.split()
@@ -292,7 +292,7 @@ def _outcome(
 
 
 def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Clause], float]:
-    """The clauses with their audio, and how many seconds of it were played."""
+    """The clauses with their audio, and the seconds played."""
     clauses: list[Clause] = []
     sent_s = plays_until = heard_s = 0.0
     for at, event in log:
@@ -311,13 +311,13 @@ def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Claus
 
 
 def _played(clause: Clause, said: Said, until: int) -> int:
-    """Words of a clause of which ``until`` samples were heard."""
+    """Words of a clause whose first ``until`` samples were heard."""
     cut = _offset(said.pcm, clause.pcm)
     return sum(min(end, said.sound_end) - cut <= until for end in written_ends(clause.text, said))
 
 
 def _offset(whole: Pcm, sent: Pcm) -> int:
-    """How many samples of silence the pipeline has taken away in front."""
+    """How many samples of leading silence the pipeline has cut."""
     head = sent[:2000]
     for at in np.flatnonzero(whole[: len(whole) - len(head) + 1] == head[0]):
         if np.array_equal(whole[at : at + len(head)], head):

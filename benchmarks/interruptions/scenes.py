@@ -1,9 +1,9 @@
-"""What people do while a robot speaks: they interrupt it, agree, cough, knock, talk to others.
+"""People's sounds while a robot speaks: they interrupt, agree, cough, knock, talk to others.
 
-Each scene is what a microphone hears while an answer is given, without the answer's echo: room
-tone, from ``onset`` to ``end`` one thing, room tone. Interruptions are turns of the corpus
-(``benchmarks.turns``) and spoken commands; listeners' words are said by synthetic voices, since
-no recordings of them alone exist; "mm-hm" and noises are computed. What is synthetic is called so.
+Each scene is a microphone's signal during an answer, without the answer's echo: room tone, one
+sound from ``onset`` to ``end``, room tone. Interruptions are turns of the corpus
+(``benchmarks.turns``) and spoken commands; synthetic voices say listeners' words, because no
+separate recordings of them exist; "mm-hm" and noises are computed. Synthetic sounds are labelled.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ VOICES: dict[Part, tuple[str, ...]] = {
 }
 HUMS = 12
 ONSET_S = (2.5, 6.0)
-"""After the answer was asked for; it begins some 0.3 s later."""
+"""Time after the request for the answer, which begins about 0.3 s later."""
 AFTER_S = 3.0
 LEVEL_DBFS = (-32.0, -20.0)
 SIDE_SPEECH_DB = -18.0
-"""Of a person in the room who talks to others, against one who talks to the robot."""
+"""Level of a person talking to others, relative to a person talking to the robot."""
 SIDE_RT60_S = 0.6
 LONGEST_S = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class InterruptionScene:
-    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of what is heard. ``said``:
-    its words, if it has any. ``source``: scenes that share it are not independent."""
+    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of the sound. ``said``: its
+    words, if any. ``source``: scenes that share it are not independent."""
 
     kind: Kind
     source: str
@@ -60,7 +60,7 @@ class InterruptionScene:
 
     @property
     def interrupts(self) -> bool:
-        """Whether it is meant to stop the answer."""
+        """Whether it should stop the answer."""
         return self.kind in ("question", "command")
 
 

@@ -1,13 +1,13 @@
-"""How much of a prompt is read before the turn is over, and what that saves.
+"""How much of a prompt is read ahead before the turn ends, and how much time that saves.
 
     python -m benchmarks.language [--turns 30] [--tools N] [--context-tokens N] [--out FILE]
     python -m benchmarks.language --sessions 2 --turns 15 --context-tokens 8192
 
-Leads dialogues (``benchmarks.language.dialogue``) with a real model; several alternate on one
-engine, an answer of one behind an answer of the other. Of each prompt it counts the tokens that
-were cached when its answer was asked for; the first prompt of each dialogue is left out. Every few
-turns of a single dialogue the same prompt is asked of another engine that has read nothing, for the
-ratio of cold to warm. Times depend on the machine's load; shares do not.
+Runs dialogues (``benchmarks.language.dialogue``) with a real model; several dialogues take turns on
+one engine. For each prompt it counts the tokens that were cached when the answer was requested; the
+first prompt of each dialogue is left out. Every few turns of a single dialogue, another engine
+with an empty cache gets the same prompt, for the ratio of cold to warm. Times depend on the
+machine's load; shares do not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.robot_tools import robot_tools
 
 COLD_EVERY = 5
 APART = 7
-"""Sentences between the beginnings of two dialogues, so that no two say the same at a time."""
+"""Offset in sentences between two dialogues, so that they never say the same at the same time."""
 
 
 def alternate(
@@ -45,17 +45,17 @@ def alternate(
 
 
 def share(turns: Sequence[Turn]) -> float:
-    """Of all prompt tokens, how many were cached when they were asked for, 0 to 1."""
+    """The share of all prompt tokens that were cached when requested, 0 to 1."""
     return sum(t.usage.cached for t in turns) / sum(t.usage.prompt for t in turns)
 
 
 def asked(turns: Sequence[Turn]) -> list[Turn]:
-    """Those that are the end of the user's turn; the others answer a tool's result."""
+    """Prompts at the end of a user's turn; the others answer a tool's result."""
     return [turn for turn in turns if "result" not in turn.kinds]
 
 
 def figures(prompts: Sequence[Turn]) -> dict[str, Any]:
-    """Of one dialogue, without its first prompt."""
+    """Figures of one dialogue, without its first prompt."""
     turns = prompts[1:]
     ends = asked(turns)
     kinds = sorted({kind for turn in turns for kind in turn.kinds})
@@ -75,7 +75,7 @@ def figures(prompts: Sequence[Turn]) -> dict[str, Any]:
 
 
 def cold_over_warm(cold: LlamaCpp, turns: Sequence[Turn], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Times to the first word of the same prompts, where ``cold`` has read nothing of them."""
+    """Times to the first word of the same prompts; ``cold`` has cached nothing of them."""
     chosen = [turn for turn in turns[COLD_EVERY::COLD_EVERY] if "call" not in turn.kinds]
     if not chosen:
         return {}

@@ -1,8 +1,9 @@
-"""A spoken dialogue with a language model, as a session leads it, without audio and without time.
+"""A spoken dialogue with a language model, like in a session, without audio or real time.
 
-While the user speaks, what is stable of it is read ahead; replies begin in pauses and die when the
-user goes on; tools are called; answers are cut off; in idle time the history is read, and shortened
-when it gets long. Each turn tells how much of its final prompt was read before it was asked for.
+While the user speaks, the stable words are read ahead; replies begin in pauses and are dropped when
+the user goes on; tools are called; answers are cut off; in idle time the history is read, and
+shortened when it gets long. Each turn reports how much of its final prompt was read before the
+request.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ SAID = (
 
 _ANSWER_TOKENS = 28
 _STABLE_AFTER_WORDS = 3
-"""A pass of the recogniser for each so many words (0.3 s each)."""
+"""Words per pass of the recogniser (0.3 s each)."""
 _RESULT = '{"done": true, "seen": "a cup, two books and a window with a plant", "took_s": 1.25}'
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One prompt that was answered. ``kinds``: what happened in it, or just before it.
+    """One answered prompt. ``kinds``: the events in it, or just before it.
 
-    ``first_ms``: from asking for the reply to its first word, or its first whole call; wall time.
+    ``first_ms``: from the request to the first word, or the first whole call; wall time.
     """
 
     usage: Usage
@@ -74,14 +75,14 @@ class Turn:
 
     @property
     def share(self) -> float:
-        """Of the prompt's tokens, how many were cached when it was asked for, 0 to 1."""
+        """The share of the prompt's tokens that were cached when it was requested, 0 to 1."""
         return self.usage.cached / self.usage.prompt
 
 
 @dataclass
 class Dialogue:
-    """One conversation on ``session``, driven by ``seed``. ``first``: with which of ``SAID`` it
-    begins."""
+    """One conversation on ``session``, driven by ``seed``. ``first``: index in ``SAID`` of its
+    first sentence."""
 
     session: LlmSession
     tools: Sequence[Tool]
@@ -89,9 +90,9 @@ class Dialogue:
     first: int = 0
     chat: Chat = field(default_factory=Chat)
     _begins: str | None = None
-    """Where the context begins since it was shortened last."""
+    """Where the context begins since it was last shortened."""
     _carried: tuple[str, ...] = ()
-    """What the next turn is to tell."""
+    """The kinds that the next turn will report."""
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)

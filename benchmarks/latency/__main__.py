@@ -4,17 +4,17 @@
     python -m benchmarks.latency scripted [--turns 100] [--pauses 60]
     both: [--corpus DIR] [--seed N] [--set K=V] [--config F] [--out FILE]
 
-A server process of its own, the real client over a loopback WebSocket, and recordings of people,
-each turn with its own speed, level, room, noise and place within the VAD's windows
-(``benchmarks.latency.clips``). Intervals are bootstrapped by recording. Leave the machine alone
-while it runs; the load is in the result.
+A separate server process, the real client over a loopback WebSocket, and recordings of people, each
+turn with its own speed, level, room, noise and position within the VAD's windows
+(``benchmarks.latency.clips``). Intervals are bootstrapped by recording. Leave the machine idle
+while this runs; the load is in the result.
 
 ``embedded``: the configured engines.
 
 ``scripted``: VAD, turn detector, audio, socket and clock are real; recogniser, language model and
-voice take as long as an RTX 4090's (``benchmarks.harness.scripted_engines``). Two parts: ``clean``,
-recordings that plainly end, and ``pauses``, turns with inner pauses. ``discarded`` is the share of
-engine time that the server spent on answers that were thrown away.
+voice take an RTX 4090's times (``benchmarks.harness.scripted_engines``). Two parts: ``clean``,
+recordings with a clear end, and ``pauses``, turns with inner pauses. ``discarded`` is the share of
+engine time spent on discarded answers.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ async def play(
 ) -> list[Row]:
     """Say each take in conversations of ``TURNS_PER_CONVERSATION``; a row for each turn.
 
-    ``cue``: for a recogniser that must be told what it hears. A turn that fails is one without a
-    latency; the rest goes on in a new conversation. Raises ``NoServer``.
+    ``cue``: for a scripted recogniser, which needs the words. A turn that fails has no latency; the
+    rest goes on in a new conversation. Raises ``NoServer``.
     """
     rows: list[Row] = []
     while len(rows) < len(performed):
@@ -154,7 +154,7 @@ def _flags(sets: Iterable[str]) -> list[str]:
 
 
 def _recordings(given: argparse.Namespace) -> list[Recorded]:
-    """Raises ``FileNotFoundError`` if there is no such corpus."""
+    """Raises ``FileNotFoundError`` if the corpus does not exist."""
     found = list(recordings_of_people())
     return [*found, *recordings_of_corpus(given.corpus)] if given.corpus else found
 
@@ -163,7 +163,7 @@ def _recordings(given: argparse.Namespace) -> list[Recorded]:
 
 
 async def scripted(given: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Two parts, each with a server of its own."""
+    """Two parts, each with its own server."""
     installed(folder / "plugin")
     recordings = _recordings(given)
     clean = [each for each in recordings if each.ends_plainly]
@@ -200,7 +200,7 @@ def _config(given: argparse.Namespace, folder: Path, cue: Path, part: Sequence[T
     engine = {"engine": NAME, "cue": str(cue), "opinions": str(opinions), "seed": given.seed}
     base = str(Path(given.config).resolve()) if given.config else "default"
     tree: dict[str, Any] = {"extends": base, "stt": engine, "llm": engine, "tts": engine}
-    # The voice hums, and an apology would be one of its calls.
+    # The voice hums, and an apology would count as one of its calls.
     tree |= {"playback": {"watch_voice": False}, "conversation": {"apology": ""}}
     path = folder / "scripted.yaml"
     path.write_text(json.dumps(tree))  # which is YAML, too
@@ -208,7 +208,7 @@ def _config(given: argparse.Namespace, folder: Path, cue: Path, part: Sequence[T
 
 
 async def _discarded(url: str) -> float | None:
-    """The share of the engines' time that was spent on answers that were thrown away."""
+    """The share of the engines' time spent on discarded answers."""
     await asyncio.sleep(1.0)  # the last turn is booked when its connection has ended
     address = url.replace("ws:", "http:").partition("/v1/")[0] + "/metrics"
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -220,7 +220,7 @@ async def _discarded(url: str) -> float | None:
 
 
 def _opinions(part: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:
-    """The probability that each text is complete which a recogniser may have heard at a pause."""
+    """The probability of being complete for each text that a recogniser may hear at a pause."""
     found: dict[str, float] = {}
     for text in {text for take in part for text in _heard([text for *_, text in take.said])}:
         said = [MessageItem("", "user", (TextPart(text),))]
@@ -238,7 +238,7 @@ def _heard(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _with_pauses(given: argparse.Namespace, recordings: Sequence[Recorded]) -> list[Take]:
-    """Of the corpus, or else recordings with a pause cut in."""
+    """Takes from the corpus, or else recordings with a pause cut in."""
     if not given.pauses:
         return []
     if given.corpus and (scenes := list(scenes_with_pauses(given.corpus))):
@@ -252,7 +252,7 @@ def _with_pauses(given: argparse.Namespace, recordings: Sequence[Recorded]) -> l
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """The warm turns by stage with 95 % intervals, the first ones apart."""
+    """The warm turns by stage with 95 % intervals, the first turns separately."""
     warm = [row for row in rows if not row["first"]]
     first = [row for row in rows if row["first"]]
     bootstrap = Bootstrap([row["group"] for row in warm])
@@ -282,7 +282,7 @@ def _spread(bootstrap: Bootstrap, rows: Sequence[Row], stage: str) -> dict[str, 
 
 
 def _ratios(first: Sequence[Row], warm: Sequence[Row]) -> list[float]:
-    """First turns against warm turns of the very same take, where both have a latency."""
+    """First turns against warm turns of the same take, if both have a latency."""
     return [
         cold[VOICE_TO_VOICE] / again[VOICE_TO_VOICE]
         for cold in first

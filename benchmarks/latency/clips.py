@@ -1,8 +1,8 @@
-"""What the latency benchmarks play: recordings of people, each time a little different.
+"""Audio for the latency benchmarks: recordings of people, slightly different each time.
 
-A ``Recorded`` is dry speech; a ``Take`` is one performance of it, ready to be streamed: at its own
-speed and level, in a small room or none, with noise that begins before it and goes on after it, and
-at a random place within the VAD's windows. The same seed gives the same samples.
+A ``Recorded`` is dry speech; a ``Take`` is one performance of it, ready to stream: at its own speed
+and level, with or without a small room, with noise that begins before it and goes on after it, at a
+random position within the VAD's windows. The same seed produces the same samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.recordings import real_recordings
 
 MAX_SPEECH_S = 6.0
-"""Longer recordings are no questions."""
+"""Longer recordings are not questions."""
 LEAD_S = 0.5
 TAIL_S = 3.0
 """Noise before and after the speech; answers begin within the tail."""
@@ -38,11 +38,11 @@ ROOM_SHARE = 0.5
 HEADROOM_DBFS = -1.0
 """No gain lifts a peak above this."""
 WINDOW_S = 0.032
-"""The VAD's window: where in it speech ends decides when silence is known."""
+"""The VAD's window: the position at which speech ends in it decides when silence is detected."""
 INNER_PAUSE_S = (0.3, 1.0)
 
 INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
-"""Digits, a list, and half a sentence: no listener could tell that they are over."""
+"""Digits, a list, and half a sentence: a listener could not tell that they are over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +62,8 @@ class Recorded:
 @dataclass(frozen=True, eq=False)
 class Take:
     """One performance. ``pcm``: int16 mono at 24 kHz, shape ``(n,)``. ``end``: index after the last
-    speech sample, told by energy before room and noise. ``said``: what is said from when to when,
-    in seconds from the first sample. ``how``: what was done to the recording."""
+    speech sample, by energy before room and noise. ``said``: the words with their start and end,
+    in seconds from the first sample. ``how``: the changes made to the recording."""
 
     name: str
     group: str
@@ -78,7 +78,7 @@ class Take:
 
 @cache
 def recordings_of_people() -> tuple[Recorded, ...]:
-    """Those of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
+    """Recordings of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
     found = []
     for each in real_recordings():
         if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
@@ -89,7 +89,7 @@ def recordings_of_people() -> tuple[Recorded, ...]:
 
 
 def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
-    """Clean real speech of a corpus as ``benchmarks.turns.build`` makes it, nothing spliced in.
+    """Clean real speech of a corpus made by ``benchmarks.turns.build``, without spliced pauses.
 
     Raises ``FileNotFoundError`` if there is none.
     """
@@ -113,7 +113,7 @@ def _short(scene: Scene) -> bool:
 
 
 def _of_scene(scene: Scene, plainly: bool) -> Recorded:
-    # The labels are where speech is 40 dB under its loud parts; a margin keeps what it fades to.
+    # The labels are where speech is 40 dB under its loud parts; a margin keeps its decay.
     margin = LISTEN_RATE // 10
     start = max(0, scene.onset - margin)
     signal = acoustics.to_signal(scene.pcm[start : scene.end + margin])
@@ -126,7 +126,7 @@ def _of_scene(scene: Scene, plainly: bool) -> Recorded:
 
 
 def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
-    """The same with a pause of ``INNER_PAUSE_S`` where its middle third is softest."""
+    """The same with a pause of ``INNER_PAUSE_S`` at the softest place of its middle third."""
     signal = recorded.signal
     span = energy.speech_span(signal)
     third = span.samples // 3
@@ -142,7 +142,7 @@ def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
 
 
 def takes(recordings: Sequence[Recorded], count: int, seed: int) -> list[Take]:
-    """``count`` performances in a random order, of each recording equally many, or one more."""
+    """``count`` performances in a random order, spread evenly over the recordings."""
     rng = np.random.default_rng(seed)
     order: list[Recorded] = []
     while len(order) < count:
@@ -182,7 +182,7 @@ def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
 def _said(
     recorded: Recorded, speed: float, end: int, lead: int
 ) -> tuple[tuple[float, float, str], ...]:
-    """Which words lie between which pauses, as if all were equally long."""
+    """The words between the pauses, assuming words of equal length."""
     onset = energy.speech_span(recorded.signal).start / speed
     borders = [onset, *(at / speed for pause in recorded.pauses for at in pause), float(end)]
     parts = [pair for pair in _pairs(borders) if pair[1] > pair[0]]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.latency.loop_lag [--turns N] [--config F] [--set K=V] [--out FILE]
 
-The real server with its configured engines runs in this process's loop. A client in a thread of its
-own says recordings in real time over a loopback socket and waits for each spoken answer. A timer in
-the server's loop notes how late it is (``app.server.metrics``).
+The real server with its configured engines runs in this process's loop. A client in its own thread
+plays recordings in real time over a loopback socket and waits for each spoken answer. A timer in
+the server's loop measures how late it is (``app.server.metrics``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.latency.clips import Take, recordings_of_people, takes
 
 
 async def _talk(url: str, performed: list[Take]) -> int:
-    """The number of turns that were answered."""
+    """The number of answered turns."""
     answered = 0
     async with connect(url) as client:
         await client.configure()

@@ -4,12 +4,12 @@
 
 Each scene (``benchmarks.onsets.scenes``) goes through a real session in virtual time, in 20 ms
 pieces, with the real VAD; the other engines are scripted. The recogniser is an oracle: it finds
-words in an utterance exactly if some of the speech is in it, so an utterance of noise is rejected
-as with a real one. A scene is *covered* if a committed range holds its first speech sample.
+words in an utterance exactly if some of the speech is in it, so it rejects an utterance of noise
+like a real one. A scene is *covered* if a committed range includes its first speech sample.
 
-Then sounds without speech (``benchmarks.onsets.false_starts``) go through the listener, and the
-turns that open are counted: ``after``, as it is, and ``before``, with a fixed padding and the VAD's
-plain scores.
+Then sounds without speech (``benchmarks.onsets.false_starts``) go through the listener, which
+counts the turns that open: ``after``, with the current listener, and ``before``, with a fixed
+padding and the VAD's plain scores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.settings import Endpointing
 from tests.support.virtual_time import run_virtual
 
 Played = tuple[int, OnsetScene, Outcome]
-"""Seed, scene without its sound, and what became of it."""
+"""Seed, scene without its sound, and outcome."""
 
 
 def play_seed(seed: int, count: int, corpora: Sequence[Path]) -> list[Played]:
@@ -87,7 +87,7 @@ def _share(results: Sequence[Outcome]) -> dict[str, Any]:
     covered = sum(result.covered for result in results)
     early = [result.early_ms for result in results if result.covered and result.early_ms]
     late = [result.late_ms for result in results if result.late_ms is not None]
-    # Without scenes that a turn of noise or echo had opened, and may cover by chance.
+    # Without scenes that a turn of noise or echo opened first and may cover by chance.
     alone = [result.covered for result in results if not result.began_before]
     return {
         "n": len(results),

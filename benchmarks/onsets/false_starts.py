@@ -28,10 +28,10 @@ _SCALE_HZ = (220, 262, 294, 330, 392, 440, 523, 587, 659)
 
 
 async def false_starts(vad: SileroVad, endpointing: Endpointing, seed: int) -> dict[str, Any]:
-    """Turns an hour, and the share of the time that they are open, for each kind of sound.
+    """Turns per hour, and the share of time that they are open, for each kind of sound.
 
-    A pause lasts the longest wait that there is. No recogniser: each of these turns would still
-    have to yield a word to be answered.
+    A pause lasts as long as the longest wait. Without a recogniser: each of these turns would still
+    need a word to be answered.
     """
     turns, open_share = {}, {}
     for name, make in _sounds(seed):

@@ -31,12 +31,12 @@ from tests.support import scripted
 CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
 ORACLE_S = 0.06
-"""How long the oracle takes: as long as Moonshine on one free core."""
+"""The oracle's time: Moonshine's on one free core."""
 
 
 @contextmanager
 def fixed_padding_only() -> Iterator[None]:
-    """As it was before: plain scores, and a range that begins a fixed time before them."""
+    """The earlier listener: plain scores, and a range that begins a fixed time before them."""
     with (
         patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
         patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
@@ -45,11 +45,11 @@ def fixed_padding_only() -> Iterator[None]:
 
 
 AT_ONCE = BargeIn(policy="any-speech")
-"""The oracle knows utterances by what was told of them, and of one that is weighed nothing is."""
+"""The oracle needs the events of an utterance, and an utterance being weighed has none yet."""
 
 
 class Oracle:
-    """Knows where speech is, so it recognises it: "words" or nothing."""
+    """Knows where the speech is, and recognises "words" or nothing."""
 
     streams = False
 
@@ -89,8 +89,8 @@ class OracleUtterance:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one scene. Times in ms; ``early_ms``: from the start of the committed range
-    to the onset; ``late_ms``: from the onset to the first ``SpeechStarted`` at or behind it."""
+    """Outcome of one scene. Times in ms; ``early_ms``: from the start of the committed range
+    to the onset; ``late_ms``: from the onset to the first ``SpeechStarted`` at or after it."""
 
     covered: bool
     early_ms: float | None
@@ -98,7 +98,7 @@ class Outcome:
     began_before: int
     """Turns that began without speech."""
     committed: tuple[int, int] | None
-    """Range of the committed turn with the onset in it, or of the first one. 16 kHz samples."""
+    """Range of the committed turn that includes the onset, or of the first turn. 16 kHz samples."""
 
 
 class Ranges:

@@ -1,7 +1,7 @@
-"""Seeded scenes for the onsets benchmark: a speaker begins, and the exact sample is known.
+"""Seeded scenes for the onsets benchmark: a speaker begins at a known sample.
 
-The truth is taken from the clean clip (``onset_speech.bounds``) before room, noise or echo are
-mixed in. The same seed and the same installed voices give the same scenes.
+The truth comes from the clean clip (``heard_speech.bounds``) before room, noise or echo are mixed
+in. The same seed and the same installed voices produce the same scenes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.recordings import real_recordings
 
 Noise = Literal["pink", "fan", "babble", "voices"]
-"""``babble`` is noise like many talkers; ``voices`` are real ones, backwards: no word is there,
-but all that speech sounds like."""
+"""``babble`` is noise like many talkers; ``voices`` are real talkers, backwards: the sound of
+speech without words."""
 NOISES: tuple[Noise, ...] = ("pink", "fan", "babble", "voices")
 
 NOISY_TAIL_S = 0.6
 QUIET_TAIL_S = 2.0
-"""Noise and echo end before the scene does, so that every turn ends in it."""
+"""Noise and echo end before the scene, so that every turn ends within it."""
 ROBOT_TEXT = (
     "I have been thinking about your question for a while, and there are several things that I "
     "would like to tell you about it, if you have the time to listen to me."
@@ -54,7 +54,7 @@ _TALKERS_S = 20.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OnsetScene:
-    """``pcm``: 16 kHz int16 mono. ``onset``: first speech sample; ``end``: behind the last one.
+    """``pcm``: 16 kHz int16 mono. ``onset``: first speech sample; ``end``: after the last.
 
     ``words``: what is said, if known. ``pause_ms``: between the first word and the rest; ``None``:
     they are one utterance. ``rt60_s``: of the room, if it is heard. ``snr_db`` ``None``: room tone
@@ -101,7 +101,7 @@ class SceneMaker:
             yield self.scene(number)
 
     def scene(self, number: int) -> OnsetScene:
-        """The scene of that number, whatever was asked for before."""
+        """The scene with that number, independent of earlier calls."""
         rng = np.random.default_rng((self._seed, number))
         speech, pause_ms, words = self._speech(rng)
         soft = bool(rng.random() < 1 / 3)
@@ -148,7 +148,7 @@ class SceneMaker:
         )
 
     def _speech(self, rng: np.random.Generator) -> tuple[Speech, int | None, str]:
-        """What is said, the pause behind its first word, and its words if all are known."""
+        """The speech, the pause after its first word, and its words if all are known."""
         phrases, singles = self._phrases, words_of_people()
         kind = rng.choice(("voice", "voice", "phrase", "single" if singles else "phrase"))
         if kind == "phrase":

@@ -1,21 +1,20 @@
-"""Hours of conversations with several clients: what goes wrong, and whether memory grows.
+"""Hours of conversations with several clients: errors, and whether memory grows.
 
     python -m benchmarks.soak [--hours 8] [--clients 4] [--seed N] [--out FILE]
     python -m benchmarks.soak --real [--minutes 30] [--clients 3] [--out FILE]
 
-The first is in virtual time: the whole server but uvicorn, with engines that are quick, slow, and
-failing now and then (``benchmarks.soak.engines``). The second is the real server with its
+The first is in virtual time: the whole server except uvicorn, with engines that are quick, slow, or
+fail now and then (``benchmarks.soak.engines``). The second is the real server with its
 configured engines over loopback WebSockets, in real time, and people's recordings.
 
-An error is: an event that does not conform, or comes in a wrong order
-(``tests/support/conformance.py``); an ``error`` about what a client may do; a response that does
-not end, or ends twice; an exception in the log or in the loop; a connection that the server ends;
-and, at the end, a task, an open call of an engine or a conversation that is left.
+An error is: an event that does not conform, or is out of order (``tests/support/conformance.py``);
+an ``error`` about a permitted request; a response that does not end, or ends twice; an exception in
+the log or in the loop; a connection closed by the server; and, at the end, a leftover task, open
+engine call or conversation.
 
-Memory is looked at after a collection: blocks that Python has allocated
-(``sys.getallocatedblocks``), and resident bytes after the allocator has given back what it can. The
-slope is fitted to the time after the warm-up, with its standard error. Ends with 1 if there was an
-error, or if memory grows.
+Memory is measured after a collection: blocks allocated by Python (``sys.getallocatedblocks``), and
+resident bytes after the allocator has returned free memory. The slope is fitted to the time after
+the warm-up, with its standard error. Exit code 1: an error occurred, or memory grows.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from benchmarks.soak.servers import Soak, real_soak, virtual_soak
 from tests.support.virtual_time import VirtualLoop
 
 SAMPLES = 48
-"""How often memory is looked at."""
+"""How often memory is measured."""
 WARM_UP = 1 / 4
-"""Of the time. Conversations are as long as they get by then (``servers.MAX_ITEMS``)."""
+"""Share of the time. Conversations have reached full length by then (``servers.MAX_ITEMS``)."""
 SLOPE_ERRORS, SLOPE_SHARE = 3.0, 0.005
-"""Memory grows if its slope is more than so many of its standard errors, and over the whole run
-makes more than this share of what is there."""
+"""Memory grows if its slope exceeds this many standard errors, and amounts to more than this share
+of the memory over the whole run."""
 PARTING_S = 1500.0
-"""So long clients may take to end what goes on."""
+"""How long clients may take to finish."""
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Memory:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> dict[str, float | bool]:
-    """Per hour, by least squares over what comes after the warm-up; with its standard error."""
+    """Per hour, by least squares over the rows after the warm-up; with its standard error."""
     kept = np.array([p for p in points if p[0] >= points[-1][0] * WARM_UP], dtype=float)
     at, value = kept[:, 0], kept[:, 1]
     if len(kept) < 4:
@@ -87,7 +86,7 @@ def slope(points: Sequence[tuple[float, float]]) -> dict[str, float | bool]:
 
 
 class _Log(logging.Handler):
-    """Errors that the server has logged are problems."""
+    """Counts errors logged by the server as problems."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(logging.ERROR)
@@ -102,7 +101,7 @@ class _Log(logging.Handler):
 
 @asynccontextmanager
 async def watched(report: Report) -> AsyncIterator[None]:
-    """What is logged as an error, or fails in the loop, is a problem."""
+    """Counts logged errors and failures in the loop as problems."""
     loop = asyncio.get_running_loop()
     handler = _Log(report)
     logging.getLogger().addHandler(handler)
@@ -125,7 +124,7 @@ async def soak(
     report: Report,
     tell: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Run the clients of a scene for so long, then let each end in peace; what is left."""
+    """Run the clients of a scene for this long, then let each finish; return the leftovers."""
     before = asyncio.all_tasks()
     loop = asyncio.get_running_loop()
     async with watched(report):

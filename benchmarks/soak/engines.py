@@ -1,6 +1,6 @@
-"""Engines of a soak in virtual time: quick, slow, and failing now and then, by a seed.
+"""Engines of a soak in virtual time: quick, slow, or failing now and then, by a seed.
 
-What is recognised is drawn at random, whatever was said. All sessions share one computer
+Transcripts are drawn at random, whatever was said. All sessions share one computer
 (``virtual_engines.Computer``), on which each engine does one thing at a time.
 """
 
@@ -59,8 +59,8 @@ BANK_S = 60.0
 
 @dataclass
 class Engines:
-    """All of them. ``opened``: utterances, conversations and calls that are open now. ``failed``:
-    how often an engine failed on purpose."""
+    """All engines. ``opened``: currently open utterances, conversations and calls. ``failed``: how
+    often an engine failed on purpose."""
 
     rng: random.Random
     computer: Computer = field(default_factory=lambda: Computer(NO_DELAYS))
@@ -88,7 +88,7 @@ class Engines:
 
 
 class _Open:
-    """Something that must be closed, once or more."""
+    """A resource that must be closed at least once."""
 
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
@@ -177,7 +177,7 @@ class FlakyConversation(_Open):
 
 @dataclass
 class FlakyTts:
-    """Sound that is like speech, except where it fails."""
+    """Sound like speech, except when it fails."""
 
     engines: Engines
     rate: int = RATE

@@ -1,7 +1,7 @@
-"""A soak's connections: what is sent, and what comes back, checked and counted.
+"""A soak's connections: messages in both directions, checked and counted.
 
-``AsgiLink`` runs the whole server but uvicorn in this process, in virtual time; ``SocketLink`` is a
-WebSocket. Every event passes through ``tests/support/conformance.py``, whose memory is kept short.
+``AsgiLink`` runs the whole server except uvicorn in this process, in virtual time; ``SocketLink``
+is a WebSocket. Every event passes through ``tests/support/conformance.py``, with a bounded memory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAY_FAIL = "may-fail"
 STATUSES = ("completed", "cancelled", "incomplete", "failed")
 KEPT_PROBLEMS = 40
 KEPT_IDS = 50
-"""Of messages that were sent lately and may still be refused."""
+"""Ids of recent messages that may still be refused."""
 LOST = "responses lost with their connection"
 STUCK_S = 240.0
-"""No answer takes so long."""
+"""Longer than any answer takes."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
 
     def balance(self) -> None:
-        """Each response that was begun has ended once, or its connection was lost."""
+        """Check that each response has ended once, or lost its connection."""
         ended = sum(self.counts[f"response {status}"] for status in STATUSES)
         begun, lost = self.counts["responses"], self.counts[LOST]
         if begun != ended + lost:
@@ -57,11 +57,11 @@ class Gone(Exception):
 
 
 class Link:
-    """One connection. ``last_item`` is the message that was begun last, with ``audio_ms`` of
-    audio; ``calls`` are function calls that wait for their output."""
+    """One connection. ``last_item`` is the latest message, with ``audio_ms`` of audio; ``calls``
+    are function calls waiting for their output."""
 
     def __init__(self, report: Report, *, beta: bool = False, fresh: bool = True) -> None:
-        """``fresh`` False: it may go on with a conversation that it was told of before."""
+        """``fresh`` False: it may resume an earlier conversation."""
         self.beta = beta
         self.recorder = conformance.Recorder("beta" if beta else "ga", whole=fresh)
         self.report = report
@@ -113,11 +113,11 @@ class Link:
         self.wake()
 
     def wake(self) -> None:
-        """Have all that wait look again."""
+        """Wake all waiters to check again."""
         self._changed.set()
 
     async def until(self, what: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether it has come true in time. Raises ``Gone``."""
+        """Whether the condition becomes true in time. Raises ``Gone``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not what():
@@ -128,21 +128,21 @@ class Link:
         return what()
 
     async def until_silent(self) -> None:
-        """Until no response runs. One that does not end is a problem. Raises ``Gone``."""
+        """Wait until no response runs; one that does not end is a problem. Raises ``Gone``."""
         if not await self.until(lambda: not self.responses, STUCK_S):
             self.report.problem(f"{self.responses} did not end within {STUCK_S:.0f} s")
             self.responses.clear()
 
     def finish(self) -> None:
-        """Nothing is going on: all that was opened must be closed."""
+        """The connection is idle: everything opened must be closed."""
         try:
             self.recorder.finish()
         except AssertionError as error:
             self.report.problem(f"at the end: {error}")
 
     def forget(self) -> None:
-        """Drop ids that the checks keep for ever, once nothing can refer to them any more: of
-        deleted items, those that were deleted at the last call."""
+        """Drop ids that the checks would keep for ever, once they cannot be referred to any more:
+        items that were already deleted at the last call."""
         recorder = self.recorder
         recorder._ids.clear()
         told: dict[str, Any] = recorder._told or {}
@@ -187,7 +187,7 @@ class Link:
 
 
 class _Wire:
-    """``app.server.websocket_link.WebSocketLink``, as far as the application uses it."""
+    """The part of ``app.server.websocket_link.WebSocketLink`` that the application uses."""
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()
@@ -204,8 +204,8 @@ class _Wire:
 
 
 class AsgiLink(Link):
-    """``serve`` it in a task. The server reads one message after the other, and the client waits
-    meanwhile, as behind a full TCP window."""
+    """``serve`` it in a task. The server reads one message at a time, and the client waits
+    meanwhile, as with a full TCP window."""
 
     def __init__(self, report: Report, key: str, query: str, *, beta: bool, fresh: bool) -> None:
         super().__init__(report, beta=beta, fresh=fresh)

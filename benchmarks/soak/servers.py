@@ -36,7 +36,7 @@ from tests.support.recordings import real_recordings
 from tests.support.scripted import Noise
 
 MAX_ITEMS = 200
-"""Of a conversation, so that it is as long as it gets within the warm-up."""
+"""Items of a conversation, so that it reaches full length within the warm-up."""
 RECONNECT_S = 120.0
 MICROPHONES = ((0.1, LISTEN_RATE), (0.1, LISTEN_RATE), (0.04, 24_000), (0.1, LISTEN_RATE))
 """Each client's: seconds of a frame, and Hz."""
@@ -46,12 +46,12 @@ SECONDS: dict[Sound, tuple[float, ...]] = {
     "backchannel": (0.3, 0.7),
     "noise": (0.3,),
 }
-"""How long sounds are in virtual time."""
+"""Lengths of sounds in virtual time."""
 
 
 @dataclass
 class Soak:
-    """``close``: end the server; what is left of it, by name."""
+    """``close``: end the server; returns its leftovers by name."""
 
     clients: list[Client]
     close: Callable[[], Awaitable[dict[str, int]]]
@@ -124,7 +124,7 @@ class SoakAssistant:
 
 @asynccontextmanager
 async def virtual_soak(clients: int, seed: int, report: Report) -> AsyncIterator[Soak]:
-    """The whole server but uvicorn."""
+    """The whole server except uvicorn."""
     engines = Engines(random.Random(seed))
     assistant = SoakAssistant(engines.stages())
     app = build_app(assistant, max_sessions=clients + 2, reconnect_s=RECONNECT_S)
@@ -165,7 +165,7 @@ async def virtual_soak(clients: int, seed: int, report: Report) -> AsyncIterator
 
 
 def _people() -> Voice:
-    """Recordings of people. As a backchannel the first half second of one; and a computed noise."""
+    """Recordings of people; the first half second of one as a backchannel; a computed noise."""
     spoken = [each.pcm for each in real_recordings() if each.seconds <= 6.0]
     noise = np.random.default_rng(0).normal(0, 3000, LISTEN_RATE // 3).astype(np.int16)
     sounds = {

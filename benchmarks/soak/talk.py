@@ -1,8 +1,8 @@
-"""What the clients of a soak do: they talk, interrupt, agree, call tools, write, vanish, come back.
+"""The clients of a soak: they talk, interrupt, agree, call tools, write, vanish, come back.
 
-Each client lives until it is stopped, one connection after the other. Everything is drawn from its
-own seed. It knows no transport: a ``Connect`` gives it links (``benchmarks.soak.links``), and its
-voice gives it audio as messages that are ready to be sent.
+Each client lives until it is stopped, one connection after the other, and draws everything from its
+own seed. It is independent of the transport: a ``Connect`` provides links
+(``benchmarks.soak.links``), and its voice provides audio as messages that are ready to send.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MINUTES: dict[Manner, tuple[float, float]] = {
     "guest": (0.5, 5.0),
     "writer": (2.0, 20.0),
 }
-"""How long each stays connected. A writer pushes to talk, and types."""
+"""How long each kind stays connected. A writer pushes to talk, and types."""
 Sound = Literal["question", "interruption", "backchannel", "noise"]
 OVER = {
     "listen": 45,
@@ -37,12 +37,12 @@ OVER = {
     "mute": 3,
     "odd": 5,
 }
-"""What a client does over an answer, and how often in a hundred."""
+"""A client's actions over an answer, with weights in percent."""
 QUIET_S = 6.0
 MOST_BEHIND_S = 1.0
-"""Audio that is later than this is not caught up with."""
+"""Audio later than this is skipped."""
 SAID_S = 120.0
-"""Nothing takes so long to say, also where the server reads slowly."""
+"""Longer than any speech takes, even if the server reads slowly."""
 PAUSE_S = 10.0
 """Between two turns, on average."""
 TOOL = {
@@ -69,7 +69,7 @@ Connect = Callable[[str, str, bool, bool], AbstractAsyncContextManager[Link]]
 
 
 class Microphone:
-    """Streams its tape in real time, and silence when that is empty. ``run`` it in a task."""
+    """Streams its tape in real time, and silence when the tape is empty. ``run`` it in a task."""
 
     def __init__(self, link: Link, voice: Voice, rng: random.Random) -> None:
         self.muted = False
@@ -93,15 +93,15 @@ class Microphone:
                 await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def say(self, kind: Sound) -> None:
-        """Returns when it has been said. Raises ``Gone``."""
+        """Return when the sound has been sent. Raises ``Gone``."""
         self._tape.extend(self._rng.choice(self._voice.sounds[kind]))
         await self._link.until(lambda: not self._tape, SAID_S)
 
 
 @dataclass
 class Client:
-    """``name`` is its key, too. ``link``: the open one. ``vanished``: its last connection was lost,
-    so it comes back to its conversation. ``stopping``: leave when nothing goes on."""
+    """``name`` is also its key. ``link``: the open connection. ``vanished``: its last connection
+    lost, so it resumes its conversation. ``stopping``: leave when idle."""
 
     name: str
     manner: Manner
@@ -161,7 +161,7 @@ class Client:
         }
 
     async def _end(self, link: Link, microphone: Microphone) -> None:
-        """Vanish, or say goodbye when nothing goes on, and see that all was closed."""
+        """Vanish, or leave when idle and check that everything was closed."""
         if self.rng.random() < 0.6 and not self.stopping.is_set():
             self.report.counts["vanished"] += 1
             await link.cut()
@@ -217,7 +217,7 @@ class Client:
         await link.send(kind, may_fail=True, item_id=link.last_item or "", **fields)
 
     async def _odd(self, link: Link) -> None:
-        """What a client seldom does."""
+        """A rare action."""
         match self.rng.randrange(4):
             case 0:
                 await link.send("input_audio_buffer.clear")
@@ -233,7 +233,7 @@ class Client:
                 await link.send("session.update", session=update)
 
     async def _ask_aside(self, link: Link) -> None:
-        """A text answer that is not of the conversation."""
+        """A text answer out of band."""
         asked = {"conversation": "none", "output_modalities": ["text"]}
         await link.send("response.create", may_fail=True, response=asked)
 
