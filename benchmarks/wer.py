@@ -2,8 +2,8 @@
 
     python -m benchmarks.wer [--out FILE]
 
-Tells the rate, and the latency and the errors of each clip. Texts are normalised first: case,
-punctuation, titles, and how a number is written do not count as errors.
+Reports the rate, and the latency and errors of each clip. Texts are normalised first: case,
+punctuation, titles, and the spelling of numbers do not count as errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHORT_FORMS = {"mr": "mister", "mrs": "missus", "dr": "doctor", "ok": "okay"}
 
 
 def words(text: str) -> list[str]:
-    """The words of ``text``, normalised; hyphens part words, apostrophes vanish."""
+    """The words of ``text``, normalised; hyphens split words, apostrophes vanish."""
     plain = unicodedata.normalize("NFKD", text).lower()
     plain = re.sub(r"['\u2019\u0300-\u036f]", "", plain)
     found = re.findall(r"[^\W\d_]+|\d+", plain)
@@ -63,7 +63,7 @@ def _number(value: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class WordErrors:
-    """Wrong, missing and invented words, of ``words`` that were said."""
+    """Wrong, missing and invented words, out of ``words`` spoken words."""
 
     errors: int
     words: int
@@ -87,7 +87,7 @@ def word_errors(said: str, heard: str) -> WordErrors:
 
 
 def total(parts: Iterable[WordErrors]) -> WordErrors:
-    """Over all words, not the mean of the rates."""
+    """The rate over all words, not the mean of the clips' rates."""
     counted = list(parts)
     return WordErrors(sum(part.errors for part in counted), sum(part.words for part in counted))
 
@@ -109,7 +109,7 @@ class Result:
 
 
 def measure(stt: Stt, clips: Iterable[recordings.Recording]) -> list[Result]:
-    """Transcribe each clip once, whole."""
+    """Transcribe each clip once, in one piece."""
     return [_transcribe(stt, clip) for clip in clips]
 
 

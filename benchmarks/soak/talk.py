@@ -100,8 +100,8 @@ class Microphone:
 
 @dataclass
 class Client:
-    """``name`` is also its key. ``link``: the open connection. ``vanished``: its last connection
-    lost, so it resumes its conversation. ``stopping``: leave when idle."""
+    """``name`` is also its key. ``link``: the open connection. ``vanished``: it lost its last
+    connection, so it resumes its conversation. ``stopping``: leave when idle."""
 
     name: str
     manner: Manner

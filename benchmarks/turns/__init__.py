@@ -1,1 +1,1 @@
-"""Conversations with labelled pauses, and how well the turn is taken in them (README.md)."""
+"""Conversations with labelled pauses, and how well turn-taking works in them (README.md)."""

@@ -1,8 +1,8 @@
-"""What Smart Turn alone does with the same pauses: its cut-offs at our latency.
+"""Smart Turn alone on the same pauses: its cut-offs at our latency.
 
-A baseline is computed from the pauses' features (``pauses.sites``), not played: it has no state
-that a cut would change. It sees the same VAD, the same windows and chunks, and the same cost of a
-detector's call; recognition costs it nothing.
+A baseline is computed from the pauses' features (``pauses.sites``), not played, because a cut would
+not change its state. It has the same VAD, windows, chunks and cost of a detector's call;
+recognition is free.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipeline.engines.vad.silero import WINDOW_SAMPLES
 
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
 ASKED_AT_MS = 192
-"""Silence after which Smart Turn is asked: pipecat's 0.2 s, in whole windows."""
+"""Silence after which Smart Turn runs: pipecat's 0.2 s, in whole windows."""
 TIME_OUTS_MS = (512, 768, 992, 1504, 2016, 3008)
-"""Silence that ends a turn whatever Smart Turn says; pipecat waits 3 s."""
+"""Silence that ends a turn regardless of Smart Turn; pipecat waits 3 s."""
 THRESHOLDS = tuple(
     float(round(t, 4)) for t in (*np.linspace(0, 0.9, 19), *np.linspace(0.91, 0.995, 18), 1.01)
 )
@@ -31,7 +31,7 @@ THRESHOLDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A turn ends when so much silence has been heard, and then thought about."""
+    """A turn ends after this much silence, plus the time to decide."""
 
     silence_ms: float
     thought_ms: float = 0.0
@@ -42,12 +42,12 @@ class Due:
 
 
 Decision = Callable[[Site], Due]
-"""When a turn would end if the silence lasted for ever."""
+"""When a turn would end if the silence never ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one decision at one scene. ``latency_ms``: ``None`` where its end was never answered."""
+    """Result of one decision in one scene. ``latency_ms``: ``None`` if the end was not answered."""
 
     group: str
     latency_ms: float | None
@@ -64,7 +64,7 @@ class Curve:
     cut_rate: Floats
 
     def cut_rate_at(self, latency_ms: Floats) -> Floats:
-        """Interpolated, draw by draw. Beyond its ends: that of the nearest point."""
+        """Interpolated, draw by draw; beyond the ends, the value of the nearest point."""
         rates = np.empty(len(latency_ms))
         for draw, wanted in enumerate(latency_ms):
             known = np.isfinite(self.latency_ms[:, draw]) & np.isfinite(self.cut_rate[:, draw])
@@ -78,7 +78,7 @@ class Curve:
 
 
 def timer(wait_ms: float) -> Decision:
-    """A turn ends after so much silence."""
+    """A turn ends after this much silence."""
     due = Due(float(np.ceil(wait_ms / _WINDOW_MS) * _WINDOW_MS))
     return lambda site: due
 
@@ -94,7 +94,7 @@ def asked_once(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) 
 
 
 def asked_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
-    """Smart Turn is asked again and again while the silence grows."""
+    """Smart Turn runs repeatedly while the silence grows."""
     unsure = timer(time_out_ms)
 
     def decide(site: Site) -> Due:
@@ -126,7 +126,7 @@ def gate_ms(site: Site, due: Due) -> float | None:
 def outcomes(
     sites: Iterable[Site], scores: Iterable[SceneScore], decide: Decision
 ) -> Iterator[Outcome]:
-    """One for each scene of ``scores``, which say how many pauses count."""
+    """One for each scene of ``scores``, which define how many pauses count."""
     of_scene: dict[str, list[Site]] = {}
     for site in sites:
         of_scene.setdefault(site.scene, []).append(site)
@@ -187,9 +187,9 @@ def curve(
 def curves(
     sites: Sequence[Site], scores: Sequence[SceneScore], bootstrap: Bootstrap
 ) -> list[Curve]:
-    """Smart Turn asked once and again, for each time-out with its threshold swept.
+    """Smart Turn run once and repeatedly, for each time-out with its threshold swept.
 
-    Of ``scores`` only the number of pauses that count matters, so they serve any settings of ours.
+    ``scores`` only provide the number of pauses that count, so they serve for any of our settings.
     """
     return [
         curve([policy(t, ms) for t in THRESHOLDS], sites, scores, bootstrap)
@@ -203,7 +203,7 @@ def compare(
 ) -> dict[str, object]:
     """The cut-off rate of the curve that is best at our mean latency, and ``ratio``: ours over it.
 
-    The best is chosen anew in each draw: it favours the baseline.
+    The best curve is chosen again in each draw, which favours the baseline.
     """
     mine = [
         Outcome(

@@ -31,7 +31,7 @@ VOICES: dict[Part, tuple[str, ...]] = {
     "tuning": ("piper-joe", "flite-slt", "flite-rms"),
     "frozen": ("flite-awb", "flite-kal16"),
 }
-"""No voice speaks in both parts. Each text is said by the first one and by one of the others."""
+"""The parts share no voice. The first voice and one of the others say each text."""
 
 ALLISON_CLIPS = 70
 ACTOR_CLIPS: dict[Part, int] = {"tuning": 110, "frozen": 150}
@@ -44,7 +44,7 @@ _SPEED = (0.96, 1.04)
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the models and the Debian packages are."""
+    """Folders of the models and the Debian packages."""
 
     weights: Path
     packages: Packages
@@ -68,7 +68,7 @@ def build(part: Part, seed: int, sources: Sources) -> list[Scene]:
 
 
 def people(part: Part, seed: int, sources: Sources, listener: Listener) -> list[Clip]:
-    """Recordings of people, with borders where a pause may be cut in."""
+    """Recordings of people, with borders at which a pause may be inserted."""
     rng = _rng(seed, f"{part} people")
     game = queen(sources.packages) if part == "tuning" else sky(sources.packages)
     clips = actors(game, ACTOR_CLIPS[part], listener, rng)
@@ -84,7 +84,7 @@ def people(part: Part, seed: int, sources: Sources, listener: Listener) -> list[
 
 
 def speakers(part: Part, seed: int, sources: Sources, listener: Listener) -> Iterator[Clip]:
-    """Each text, said by two synthetic voices; borders that do not survive listening are left."""
+    """Each text, said by two synthetic voices; borders that fail the recogniser are dropped."""
     rng = _rng(seed, f"{part} voices")
     voices = [_voice(name, sources, seed) for name in VOICES[part]]
     first, others = voices[0], voices[1:]
@@ -101,7 +101,7 @@ def _voice(name: str, sources: Sources, seed: int) -> Voice:
 
 
 def _as_labelled(scene: Scene) -> Scene:
-    """A turn with a pause between two sentences is of that kind, whoever wrote the text."""
+    """A turn with a pause between two sentences is of that kind, whatever its source."""
     if scene.kind == "two-sentences" and not any(p.kind == "sentence" for p in scene.pauses):
         return replace(scene, kind="statement")
     return scene
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=Path,
         action="append",
         default=[],
-        help="folder where dpkg-deb -x unpacked Debian packages; / is searched as well",
+        help="folder with Debian packages unpacked by dpkg-deb -x; / is searched as well",
     )
     options = parser.parse_args(arguments)
     packages = Packages((Path("/"), *options.packages))

@@ -1,4 +1,4 @@
-"""A clip: dry speech of one speaker whose words are known, and the places where it may be cut."""
+"""A clip: dry speech of one speaker with known words, and the places where it may be cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Border:
 class Clip:
     """``signal``: dry speech with hardly any silence around it, 16 kHz, shape ``(n,)``.
 
-    ``text`` is what is said; ``text_by`` and ``speaker`` as in ``Scene``. ``borders``: in order.
+    ``text``: its words; ``text_by`` and ``speaker`` as in ``Scene``. ``borders``: in order.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Clip:
 
 @dataclass(frozen=True)
 class Line:
-    """What one person says at once in a game. ``places``: its segments in the data file, each as
-    offset and size in bytes."""
+    """One line of a person in a game. ``places``: its segments in the data file, each as offset and
+    size in bytes."""
 
     name: str
     speaker: str

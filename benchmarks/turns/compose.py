@@ -1,4 +1,4 @@
-"""From an utterance to a scene: quiet around it, a level, a room, a room's tone, noise."""
+"""Turns an utterance into a scene: quiet around it, a level, a room, room tone, noise."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from pipeline.audio import LISTEN_RATE
 LEAD_S = (0.5, 1.2)
 TAIL_S = (2.6, 3.0)
 LEVEL_DBFS = (-30.0, -22.0)
-"""Of the speech-active parts. A headset gives about -26 (ITU-T P.56's nominal level)."""
+"""Level of the speech-active parts. A headset delivers about -26 (ITU-T P.56's nominal level)."""
 
 _FLOOR_UNDER_SPEECH_DB = 30.0
-"""At least: a clip without any silence would give a floor that is speech."""
+"""The least distance: in a clip without any silence the floor would be speech."""
 _NOISES: tuple[NoiseKind, ...] = ("pink", "babble", "fan")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """``snr_db``: null is room tone alone. ``rt60_s``: null is no room."""
+    """``snr_db``: null means room tone alone. ``rt60_s``: null means no room."""
 
     snr_db: float | None = None
     rt60_s: float | None = None
 
 
 class Draws:
-    """Random generators of one scene, one for each purpose: what one draws changes no other."""
+    """Random generators of one scene, one per purpose, so that they do not affect each other."""
 
     def __init__(self, seed: int, name: str) -> None:
         self._seed = seed
@@ -57,7 +57,7 @@ class Draws:
 
 
 def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, seed: int) -> Scene:
-    """The scene ``name``. The same arguments give the same samples."""
+    """The scene ``name``. The same arguments produce the same samples."""
     draws = Draws(seed, name)
     rng = draws.of("place")
     lead = round(rng.uniform(*LEAD_S) * LISTEN_RATE)
@@ -106,7 +106,7 @@ def active_samples(samples: int, onset: int, end: int, pauses: tuple[Pause, ...]
 
 
 def _dry(spoken: Utterance, shift: int, samples: int, rng: np.random.Generator) -> Signal:
-    """The utterance at ``shift``; all around it and in its pauses the recording's own floor."""
+    """The utterance at ``shift``, with the recording's noise floor around it and in its pauses."""
     dry = np.zeros(samples, dtype=np.float32)
     inside = np.zeros(samples, dtype=np.float32)
     dry[shift : shift + len(spoken.signal)] = spoken.signal

@@ -1,17 +1,17 @@
-"""How well ends of real turns are told from pauses inside them, on recordings with labels.
+"""How well ends of real turns are distinguished from inner pauses, on labelled recordings.
 
     python -m benchmarks.turns.labelled FOLDER [--set endpointing.confidence=0.95] [--out FILE]
 
 ``FOLDER`` has one folder for each source, with sound files and ``labels.json``: a list of pauses
-with ``recording`` (or ``dialogue`` and ``channel``), ``label`` (``end``, or one that begins with
-``hold``), ``turn_start_s``, ``speech_end_s`` and ``gap_ms``. The recordings are not in this
-repository: their licences do not allow it.
+with ``recording`` (or ``dialogue`` and ``channel``), ``label`` (``end``, or a label beginning with
+``hold``), ``turn_start_s``, ``speech_end_s`` and ``gap_ms``. The recordings' licences do not allow
+them in this repository.
 
-For each pause the models hear what a session would have given them: the turn detector the turn so
-far and 64 ms of silence, the recogniser the turn so far, the language model its words. Reported
-for each source, with 95 % intervals by recording: the area under the ROC curve of ends against
-holds, for each source of evidence and for the decision; the holds that the decision takes for the
-end; how long it waits at ends; and the curve of the two, for every threshold.
+For each pause the models get the same input as in a session: the turn detector the turn so far and
+64 ms of silence, the recogniser the turn so far, the language model its words. The report has, for
+each source, with 95 % intervals by recording: the area under the ROC curve of ends against holds,
+for each kind of evidence and for the decision; the holds that the decision takes for the end; its
+wait at ends; and the curve of the two, for every threshold.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from pipeline.settings import Lexicon, lexicon_of
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 
 SILENCE_S = 0.064
-"""Of a pause that the turn detector hears, as in a session."""
+"""Silence of a pause that the turn detector hears, as in a session."""
 LONGEST_HOLD_MS = 5_000
 MEANS_MS, CUT_OFFS = (300, 600), (0.05, 0.10)
 """Where the curve is read: cut-offs at these mean waits, mean waits at these cut-offs."""
 _SHIFTS = np.linspace(-8, 8, 321)
-"""Of the decision's log odds: the thresholds of the curve."""
+"""The curve's thresholds on the decision's log odds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
     """One pause. ``audio``: the turn detector's probability that the turn is over; ``complete``:
-    the language model's that ``text`` is; ``bare``: the same without the last full stop."""
+    the language model's that ``text`` is complete; ``bare``: without the last full stop."""
 
     source: str
     recording: str
@@ -69,7 +69,7 @@ class Labelled:
 
 
 def read(folder: Path, ears: Ears, settings: Settings) -> Iterator[Labelled]:
-    """Every labelled pause. Raises ``FileNotFoundError``, which says what is missing."""
+    """Every labelled pause. Raises ``FileNotFoundError``, naming the missing file."""
     sources = sorted(path.parent for path in folder.glob("*/labels.json"))
     if not sources:
         raise FileNotFoundError(f"{folder} has no folder with a labels.json (see --help)")
@@ -132,7 +132,7 @@ def decided(
 
 
 def figures(pauses: Sequence[Labelled], settings: Settings) -> dict[str, Any]:
-    """Of pauses of one source."""
+    """Figures for the pauses of one source."""
     lexicon = lexicon_of(read_lexicons(config_dir() / "languages"), "en")
     names = [each.recording for each in pauses]
     draws = Bootstrap(names)
@@ -173,8 +173,8 @@ def figures(pauses: Sequence[Labelled], settings: Settings) -> dict[str, Any]:
 
 
 def auc(values: Floats, ends: NDArray[np.bool_], names: Sequence[str], draws: Bootstrap) -> Floats:
-    """The probability that an end has a higher value than a hold, in each draw; element 0: as it
-    is."""
+    """The probability that an end has a higher value than a hold, in each draw; element 0: the
+    data itself."""
     columns = draws.of(names)
     above = (values[ends, None] > values[None, ~ends]) + 0.5 * (
         values[ends, None] == values[None, ~ends]

@@ -1,4 +1,4 @@
-"""What a recogniser hears in a clip: proof that a cut lies between two words."""
+"""Checks with a recogniser that a cut in a clip lies between two words."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Sides(NamedTuple):
 
 
 class Listener:
-    """Moonshine, whose hearing of a piece of audio is always the same."""
+    """Moonshine, which always returns the same text for the same audio."""
 
     def __init__(self, weights: Path) -> None:
         self._stt = moonshine.build(moonshine.MoonshineOptions(), weights)
 
     def hear(self, signal: Signal) -> str:
-        """The words in ``signal``, with 150 ms of silence put around it."""
+        """The words in ``signal``, padded with 150 ms of silence."""
         stream = self._stt.open("en", False)
         stream.feed(to_pcm(np.concatenate([_AROUND, signal, _AROUND])))
         return stream.finish(_Uncancelled()).text
 
     def sides(self, signal: Signal, at: int) -> Sides:
-        """What is said before and after sample ``at``."""
+        """The words before and after sample ``at``."""
         return Sides(self.hear(signal[:at]), self.hear(signal[at:]))
 
     def surviving(self, clip: Clip) -> tuple[Border, ...]:
-        """The borders of ``clip`` at which a cut leaves its words as well understood as the whole.
+        """The borders of ``clip`` at which a cut keeps its words as intelligible as the whole.
 
         At most one more word may be wrong, or two with a filler, which recognisers like to drop:
         a short piece gives a recogniser little context.
@@ -70,8 +70,8 @@ def _without_hesitation(text: str) -> str:
 
 
 def likely_token_after(text: str, sides: Sides) -> tuple[int, int]:
-    """How many of ``text``'s tokens come before the cut, most likely, and how many words of the
-    two sides are then heard wrong. At least one comes before it, and one after."""
+    """The most likely number of ``text``'s tokens before the cut, and the number of words heard
+    wrong on both sides then. Each side has at least one token."""
     tokens = text.split()
     best = (0, len(tokens) + 1)
     for count in range(1, len(tokens)):
@@ -83,7 +83,7 @@ def likely_token_after(text: str, sides: Sides) -> tuple[int, int]:
 
 
 def border_kind(text: str, tokens: int) -> PauseKind:
-    """What lies after the first ``tokens`` tokens of ``text``."""
+    """The rest of ``text`` after its first ``tokens`` tokens."""
     before = text.split()[:tokens]
     last = before[-1]
     if last[-1] in ".!?":

@@ -1,4 +1,4 @@
-"""What one played scene amounts to. Pure: events and labels in, plain figures out."""
+"""The figures of one played scene. Pure: events and labels in, plain figures out."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from pipeline.events import (
 from pipeline.speaking.playback import PlaybackClock
 
 INNER: frozenset[PauseKind] = frozenset({"word", "clause", "filler", "natural"})
-"""Pauses in which the speaker is not done."""
+"""Kinds of pauses in which the speaker is not done."""
 UNFINISHED: frozenset[PauseKind] = frozenset({"word", "filler"})
-"""Those after words that are plainly unfinished; up to ``LONGEST_UNFINISHED_S`` long they count."""
+"""Kinds after plainly unfinished words; those up to ``LONGEST_UNFINISHED_S`` long count."""
 SHORTEST_UNFINISHED_S, LONGEST_UNFINISHED_S = 0.3, 1.5
 CLIENT_LATENCY_MS = 40.0
-"""From a message of the server to what a person hears of it, or hears no more."""
+"""Delay from a message of the server until the person hears its effect."""
 SHORTEST_S, LONGEST_S = 0.2, 1.0
-"""Inner pauses that count; a longer one is a wait for an answer as often as not."""
+"""Lengths of inner pauses that count; longer ones are as often a wait for an answer."""
 MOST_HEARD_S = 0.5
-"""So much of a first answer may be heard when two sentences are still answered as one."""
+"""The most of a first answer that may be heard if two sentences still count as answered as one."""
 JUST_AFTER_MS = 200.0
-"""An answer that is confirmed so soon after speech went on was due in the pause."""
+"""An answer confirmed this soon after speech went on belongs to the pause."""
 _COVERED = 0.8
-"""Share of a part's speech that must be committed, and of its words that must be asked."""
+"""Share of a part's speech that must be committed, and of its words that must be in the prompt."""
 
 State = Literal["answered", "premature", "missed"]
 
@@ -49,7 +49,7 @@ class Answer:
     audio_ms: float | None
     heard_s: float
     sounds_ms: tuple[tuple[float, float], ...] = ()
-    """When it was heard at the client."""
+    """When the client heard it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class PauseScore:
-    """``cut``: an answer was confirmed in it. ``late``: only just after it. ``merged``: the speech
-    before it and the speech after it were asked in one message of the user."""
+    """``cut``: an answer was confirmed in it. ``late``: just after it. ``merged``: one user message
+    had the speech before it and after it."""
 
     kind: PauseKind
     seconds: float
@@ -88,9 +88,8 @@ class PauseScore:
 
 @dataclass(frozen=True, slots=True)
 class TwoSentences:
-    """What became of a pause of ``seconds`` between two sentences. ``merged``: the speech before
-    it and the speech after it were asked in one message of the user. ``heard_s``: of what was
-    answered in between."""
+    """Outcome of a pause of ``seconds`` between two sentences. ``merged``: one user message had the
+    speech before it and after it. ``heard_s``: how much of an answer in between was heard."""
 
     seconds: float
     merged: bool
@@ -106,8 +105,8 @@ class SceneScore:
     """``state``: of the end; ``premature``: the last answer was confirmed before it. ``gate_ms``
     and ``audio_ms``: from the last speech sample, for ends that were answered. ``strays``: answers
     confirmed while the user spoke, in no labelled pause nor just after one. ``onset_lost``: the
-    first word was not understood. ``onset_outside_ms``: so much of the beginning was not committed.
-    ``overlap_ms``: for so long an answer was heard while the user spoke.
+    first word was not understood. ``onset_outside_ms``: how much of the beginning was not
+    committed. ``overlap_ms``: how long an answer was heard while the user spoke.
     """
 
     scene: str
@@ -132,13 +131,13 @@ class SceneScore:
 
     @property
     def unrecovered(self) -> int:
-        """Inner pauses in which an answer was confirmed, and whose two sides were never asked as
-        one."""
+        """Inner pauses in which an answer was confirmed, and whose two sides were never in one
+        prompt."""
         return sum(p.kind in INNER and p.cut and not p.merged for p in self.pauses)
 
 
 def score_scene(played: Played) -> SceneScore:
-    """Compare what was published with the labels."""
+    """Compare the published events with the labels."""
     scene = played.scene
     answers, commits = list(_answers(played)), list(_commits(played))
     end_ms = milliseconds(scene.end)
@@ -204,7 +203,7 @@ class _Playing:
         self.audio_ms = at_s * 1000 if self.audio_ms is None else self.audio_ms
 
     def flush(self, at_s: float) -> None:
-        """What the client has not played by then is not heard."""
+        """Audio that the client has not played by then is not heard."""
         end_ms = at_s * 1000 + CLIENT_LATENCY_MS
         self.sounds_ms = [
             (since, min(to, end_ms)) for since, to in self.sounds_ms if since < end_ms
@@ -212,7 +211,7 @@ class _Playing:
 
 
 def _answers(played: Played) -> Iterator[Answer]:
-    """In the order of their gates; heard until they were cut, or else until the scene ended."""
+    """In the order of their gates; heard until cut, or until the scene ended."""
     playing: dict[str, _Playing] = {}
     at = 0.0
     for at, event in played.log:
@@ -292,7 +291,7 @@ def _two_sentences(pause: Pause, answers: list[Answer], merged: bool) -> TwoSent
 def _merged(
     played: Played, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
 ) -> bool:
-    """Whether one question that was answered held the words of both stretches."""
+    """Whether one answered question had the words of both stretches."""
     parts = [_said_in(*span, commits) for span in (before, after)]
     return None not in parts and any(
         all(_asks(question, part or "") for part in parts) for question in _questions(played)
@@ -307,14 +306,14 @@ def _spoken(scene: Scene) -> list[tuple[int, int]]:
 
 
 def _around_pauses(scene: Scene) -> Iterator[tuple[Pause, tuple[int, int], tuple[int, int]]]:
-    """Each with the stretches of speech before and after it, up to the next pauses."""
+    """Each pause with the stretches of speech before and after it, up to the next pauses."""
     spoken = _spoken(scene)
     return zip(scene.pauses, spoken, spoken[1:], strict=False)
 
 
 def _said_in(start: int, end: int, commits: list[Commit]) -> str | None:
-    """What was recognised of the samples ``start`` to ``end``, and around them; ``None``: most of
-    it was not committed."""
+    """The recognised text of the samples ``start`` to ``end``, and around them; ``None``: most of
+    them were not committed."""
     if _covered(start, end, commits) < _COVERED:
         return None
     start_ms, end_ms = milliseconds(start), milliseconds(end)
@@ -330,20 +329,20 @@ def _covered(start: int, end: int, commits: list[Commit]) -> float:
 
 
 def _questions(played: Played) -> Iterator[str]:
-    """What the confirmed answers were to."""
+    """The questions of the confirmed answers."""
     for messages in played.prompts:
         if messages and messages[-1].role == "user":
             yield messages[-1].content
 
 
 def _asks(question: str, text: str) -> bool:
-    """Whether ``question`` has the words of ``text``; it may be written a little differently."""
+    """Whether ``question`` has the words of ``text``, allowing small differences in spelling."""
     wanted, asked = words(text), set(words(question))
     return bool(wanted) and sum(word in asked for word in wanted) >= _COVERED * len(wanted)
 
 
 def _onset_lost(scene: Scene, commits: list[Commit]) -> bool | None:
-    """``None``: what was said is not known, or nothing was recognised."""
+    """``None``: the words are unknown, or nothing was recognised."""
     said, heard = words(scene.text), [word for commit in commits for word in words(commit.text)]
     if scene.text_by != "source" or not said or not heard:
         return None

@@ -1,6 +1,6 @@
-"""People's speech out of Debian packages and the moonshine wheel, cut into whole turns.
+"""People's speech from Debian packages and the moonshine wheel, cut into whole turns.
 
-Nothing here is synthetic. Texts come with the recording, or Moonshine writes them (``text_by``).
+All of it is real. Texts come with the recording, or from Moonshine (``text_by``).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _LEVEL_DBFS = -20.0
 _SHARES = {"own": 0.5, "seams": 0.25, "plain": 0.25}
 _OWN_PAUSE_S = 0.2
 _MISHEARD_SHARE = 0.4
-"""Of a line's words at a seam: with more of them wrong its place is unknown."""
+"""Share of a line's words at a seam: with more of them wrong its place is unknown."""
 
 _DICKENS_END_S = 29.75
-"""From here to its end the reading of Dickens is one turn: "The period was so far like ..."."""
+"""From here to the end the reading of Dickens is one turn: "The period was so far like ..."."""
 
 
 @dataclass(frozen=True)
 class Packages:
-    """Where Debian packages are: ``root`` is /, or a folder that ``dpkg-deb -x`` unpacked into."""
+    """Debian packages: ``root`` is /, or a folder that ``dpkg-deb -x`` unpacked into."""
 
     roots: tuple[Path, ...] = (Path("/"),)
 
     def find(self, file: Path, package: str) -> Path:
-        """``file`` below one of the roots. Raises ``FileNotFoundError`` that says what to do."""
+        """``file`` below one of the roots. Raises ``FileNotFoundError`` with advice."""
         for root in self.roots:
             if (root / file).exists():
                 return root / file
@@ -136,10 +136,10 @@ def sky(packages: Packages) -> Game:
 
 
 def actors(game: Game, wanted: int, listener: Listener, rng: np.random.Generator) -> list[Clip]:
-    """``wanted`` lines of ``game`` in an order that ``rng`` draws; what is no turn is left out.
+    """``wanted`` lines of ``game`` in an order drawn by ``rng``, without lines that are not turns.
 
-    Half of them have pauses of the speaker's own, a quarter is put together of several recordings
-    (where the game has such), the others are short ones as they come.
+    Half of them have natural pauses, a quarter are joined from several recordings (if the game has
+    such lines), the others are short lines in any order.
     """
     lines = game.lines()
     left = {kind: round(wanted * share) for kind, share in _SHARES.items()}
@@ -159,7 +159,7 @@ def actors(game: Game, wanted: int, listener: Listener, rng: np.random.Generator
 
 
 def _pausing(pieces: Sequence[Signal]) -> str:
-    """Which of ``_SHARES`` a line belongs to; nothing if it is too short or too long."""
+    """Which of ``_SHARES`` a line belongs to; empty if it is too short or too long."""
     seconds = sum(len(piece) for piece in pieces) / LISTEN_RATE
     if not SHORTEST_S <= seconds <= LONGEST_S:
         return ""
@@ -205,7 +205,7 @@ def _joined(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
 
 
 def _spoken(signal: Signal) -> Signal:
-    """What is spoken in ``signal``, at -20 dBFS; nothing if that is less than a quarter second."""
+    """The speech in ``signal``, at -20 dBFS; empty if shorter than a quarter second."""
     try:
         speech = trimmed(signal)
     except ValueError:
@@ -227,7 +227,7 @@ def trimmed(signal: Signal) -> Signal:
 def plausible(text: str, signal: Signal) -> bool:
     """Could ``signal`` be ``text``, and ``text`` a turn?
 
-    Groans and songs give no words, or far too many or too few. A comma at the end is heard where a
+    Groans and songs yield no words, or far too many or too few. A comma at the end means that the
     line goes on in the next recording.
     """
     per_second = len(words(text)) / (len(signal) / LISTEN_RATE)
@@ -236,7 +236,7 @@ def plausible(text: str, signal: Signal) -> bool:
 
 
 def kind_of(text: str) -> SceneKind:
-    """The kind of a turn, by its text alone."""
+    """The kind of a turn, from its text alone."""
     sentences = [piece for piece in text.replace("?", ".").replace("!", ".").split(".") if piece]
     if len(sentences) > 1:
         return "two-sentences"
@@ -249,8 +249,8 @@ def kind_of(text: str) -> SceneKind:
 
 
 def with_borders(clip: Clip, listener: Listener) -> Clip:
-    """``clip`` with its borders found: one in each of its own silences, and others in soft places
-    where a cut leaves exactly the words of the whole on both sides."""
+    """``clip`` with its borders: one in each of its silences, and others in soft places where a cut
+    leaves exactly the words of the whole on both sides."""
     found = [border for border in clip.borders if border.seam]
     own = [(silence.start + silence.end) // 2 for silence in silences(clip.signal)]
     for at in own + _dips(clip.signal):

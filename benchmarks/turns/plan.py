@@ -1,4 +1,4 @@
-"""Which clips become scenes, where they pause and for how long, and in what noise: all seeded."""
+"""Chooses clips for scenes, their pauses and their noise: all seeded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSES_S = (0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
 SENTENCE_PAUSES_S = (0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
 SNRS_DB = (20.0, 10.0, 0.0)
 SNR_SHARE = 0.15
-"""Of the scenes, for each of ``SNRS_DB``; the others have room tone alone."""
+"""Share of the scenes for each of ``SNRS_DB``; the others have room tone alone."""
 ROOM_SHARE = 0.2
 RT60_S = (0.2, 0.6)
 STRETCHED_SHARE = 0.3
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Deck:
-    """Draws each of its values equally often, in an order of its own."""
+    """Draws each of its values equally often, in random order."""
 
     def __init__(self, values: Sequence[float], rng: np.random.Generator) -> None:
         self._values = values
@@ -54,9 +54,9 @@ class Pauses:
         self._sentences = Deck(SENTENCE_PAUSES_S, rng)
 
     def cuts(self, clip: Clip, share: float) -> list[Cut]:
-        """A cut at each seam, and with probability ``share`` at one or two borders more.
+        """A cut at each seam, and with probability ``share`` at one or two more borders.
 
-        A filler comes first, because there are few.
+        Fillers come first, because they are few.
         """
         free = [border for border in clip.borders if not border.seam]
         wanted = 0
@@ -83,7 +83,7 @@ def _apart(one: Border, other: Border) -> bool:
 
 
 def conditions(scenes: int, rng: np.random.Generator) -> list[Conditions]:
-    """For each of ``scenes`` its noise and room, in the shares above, independent of each other."""
+    """The noise and room of each of ``scenes``, in the shares above, independently."""
     each = round(scenes * SNR_SHARE)
     snrs: list[float | None] = [snr for snr in SNRS_DB for _ in range(each)]
     snrs += [None] * (scenes - len(snrs))
@@ -101,9 +101,9 @@ def with_speed(clip: Clip, factor: float) -> Clip:
 
 
 def pausing_first(clips: Iterable[Clip], wanted: int, plain_share: float) -> list[Clip]:
-    """The first ``wanted`` clips, of which at most ``plain_share`` have no pause of their own.
+    """The first ``wanted`` clips, at most ``plain_share`` of them without a natural pause.
 
-    A speaker's own pauses are rare in short lines, and the most valuable thing there is.
+    Natural pauses are rare in short lines, and the most valuable.
     """
     plain_left = round(wanted * plain_share)
     chosen: list[Clip] = []
@@ -119,5 +119,5 @@ def pausing_first(clips: Iterable[Clip], wanted: int, plain_share: float) -> lis
 
 
 def interleaved(*groups: Sequence[T]) -> list[T]:
-    """One of each group in turn, so that a part of the corpus has all sources."""
+    """One clip of each group in turn, so that a part of the corpus has all sources."""
     return [each for row in zip_longest(*groups) for each in row if each is not None]

@@ -38,10 +38,10 @@ class Queen:
         self._data = file.read_bytes()
         magic, _, compression, self._entries = _HEADER.unpack_from(self._data)
         if magic != b"QTBL" or compression != _MP3:
-            raise ValueError(f"{file} is no Flight of the Amazon Queen with MP3 speech")
+            raise ValueError(f"{file} is not Flight of the Amazon Queen with MP3 speech")
 
     def lines(self) -> list[Line]:
-        """All lines whose speaker is known, by name. A line's first segment may be missing."""
+        """All lines with a known speaker, by name. A line's first segment may be missing."""
         segments: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for number in range(self._entries):
             place = _HEADER.size + number * _ENTRY.size

@@ -1,4 +1,4 @@
-"""The figures of a scored corpus: as plain data for JSON, and as a table for people."""
+"""The figures of a scored corpus, as plain data for JSON and as a readable table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SLOW_MS = 700.0
 """A one-word answer that waits longer has met a slow fallback."""
 _PERCENTILES = (50, 90, 95, 99)
 NOTICED_MS = 150.0
-"""An answer that is heard over the user's speech for longer than this disturbs."""
+"""An answer heard over the user's speech for longer than this is noticed."""
 OVERLAP_COSTS, UNRECOVERED_COSTS_MS = 2.0, 2000.0
-"""The one cost of a turn, in ms of waiting: what a ms of heard overlap counts, and a cut whose two
-sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
+"""Weights of a turn's total cost, in ms of waiting: for a ms of heard overlap, and for a cut whose
+two sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
 
 PARTS: dict[str, Callable[[SceneScore], bool]] = {
     "all": lambda score: True,
@@ -27,7 +27,7 @@ PARTS: dict[str, Callable[[SceneScore], bool]] = {
 
 
 def figures(scores: Sequence[SceneScore], seed: int = 0) -> Figures:
-    """Everything, for all scenes and for real and synthetic ones apart."""
+    """All figures, for all scenes and separately for real and synthetic scenes."""
     report: Figures = {}
     for name, belongs in PARTS.items():
         part = [score for score in scores if belongs(score)]
@@ -64,7 +64,7 @@ def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
 
 
 def _outside(score: SceneScore) -> bool | None:
-    """Whether less than all of the beginning was committed; an item begins on a whole ms."""
+    """Whether part of the beginning was not committed; an item begins on a whole ms."""
     return None if score.onset_outside_ms is None else score.onset_outside_ms > 1
 
 
@@ -129,7 +129,7 @@ def _overlap(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
 
 
 def _length(seconds: float) -> str:
-    """The nearest of the lengths that are cut in."""
+    """The nearest of the inserted pauses' lengths."""
     lengths = (0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0)
     return f"{min(lengths, key=lambda length: abs(length - seconds)):.2f}"
 
@@ -164,7 +164,7 @@ def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figure
 
 
 def _slow(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
-    """One that was never answered, or before it was over, counts as slow, too."""
+    """A turn that was never answered, or answered too early, also counts as slow."""
     slow = [s.gate_ms is None or s.gate_ms > SLOW_MS for s in scores]
     return _shown(bootstrap.mean(slow, [s.group for s in scores]))
 
@@ -197,7 +197,7 @@ def _shown(estimate: Estimate) -> Figures:
 
 
 def table(report: object) -> Iterator[str]:
-    """The figures that matter, one line each; [95 % interval], n values from so many sources."""
+    """The main figures, one line each; [95 % interval], number of values/sources."""
     assert isinstance(report, dict)
     for part, of_part in report.items():
         yield f"{part}: {_at(of_part, 'scenes')} scenes of {_at(of_part, 'sources')} sources"

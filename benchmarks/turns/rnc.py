@@ -1,10 +1,10 @@
-"""Unpacking "RNC" data, method 1 (Rob Northen's packer), in which old games keep their files.
+"""Unpacks "RNC" data, method 1 (Rob Northen's packer), used by old games.
 
 A packed block is a header of 18 bytes (``RNC``, 1, unpacked and packed length as 32 bits
 big-endian, two check sums, two counts), then chunks. A chunk has three Huffman tables, the number
-of its turns, and in each turn bytes to take as they are, then a distance and a length to copy from
-what is already unpacked. Bits come from 16-bit little-endian words, lowest bit first; the bytes to
-take lie between those words.
+of its turns, and in each turn literal bytes, then a distance and a length to copy from the unpacked
+data. Bits come from 16-bit little-endian words, lowest bit first; the literal bytes lie between
+those words.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Codes = dict[tuple[int, int], int]
 
 
 def unpacked(data: bytes) -> bytes:
-    """What the block at the start of ``data`` holds. Raises ``ValueError`` if it is damaged."""
+    """Unpack the block at the start of ``data``. Raises ``ValueError`` if it is damaged."""
     if len(data) < _HEADER.size:
         raise ValueError("too short to be packed data")
     magic, method, length, _, _, _, _, chunks = _HEADER.unpack_from(data)
@@ -46,7 +46,7 @@ def unpacked(data: bytes) -> bytes:
 
 
 class _Bits:
-    """A word is read only when its first bit is wanted: bytes to take come after it."""
+    """A word is read only when its first bit is needed: literal bytes come after it."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -89,7 +89,7 @@ def _table(bits: _Bits) -> _Codes:
 
 
 def _value(bits: _Bits, codes: _Codes) -> int:
-    """A number: its symbol says how many bits it has, the highest of which is left out."""
+    """A number: its symbol is its bit count; the highest bit is implied."""
     code = 0
     for length in range(1, 16):
         code = code << 1 | bits.take(1)

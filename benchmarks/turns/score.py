@@ -1,11 +1,11 @@
-"""Score a corpus of turns from its audio, by what a real session does with it in virtual time.
+"""Score a corpus of turns by playing its audio to a real session in virtual time.
 
     python -m benchmarks.turns.score DIRECTORY [--set endpointing.confidence=0.95] [--out FILE]
     python -m benchmarks.turns.score DIRECTORY --sweep endpointing.confidence=0.7,0.8,0.9
     python -m benchmarks.turns.score DIRECTORY --features FILE    # what is known about each pause
 
-The models hear each sound once; what they said is kept in the cache directory. So the first run
-takes about as long as the corpus, and the next ones seconds.
+The models hear each sound once; their results are kept in the cache directory. So the first run
+takes about as long as the corpus, and later runs take seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from benchmarks.turns.report import PARTS, Figures, baseline_lines, figures, tab
 from pipeline.errors import ReachyVoiceError
 
 _GROWING_MS = tuple(range(320, 961, 128))
-"""Further silences for a detector that is asked again and again."""
+"""Further silences for a detector that runs repeatedly."""
 _DELAYS = {"embedded": EMBEDDED, "none": NO_DELAYS}
 
 
@@ -61,7 +61,7 @@ def score_corpus(task: Task) -> list[SceneScore]:
 
 
 def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:
-    """The same, with a line on stderr every 100 scenes that took long."""
+    """The same, with a line on stderr every 100 scenes if they are slow."""
     began = time.monotonic()
     for count, scene in enumerate(scenes, start=1):
         yield scene
@@ -79,7 +79,7 @@ def swept(texts: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
-    """A whole result: what was scored, by which settings, and the figures."""
+    """A complete result: the corpus, the settings, and the figures."""
     settings = task.settings
     return {
         "corpus": task.directory.name,
@@ -93,7 +93,7 @@ def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
 
 
 class SmartTurnAlone:
-    """On one corpus, heard once for all settings of ours."""
+    """Baselines on one corpus, heard once for all our settings."""
 
     def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
         """``scores``: of any settings."""
@@ -116,7 +116,7 @@ class SmartTurnAlone:
 
 
 def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
-    """Every pause of the corpus, with what is known of it."""
+    """Every pause of the corpus, with its features."""
     settings = task.settings
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)

@@ -20,7 +20,7 @@ from pipeline.audio import LISTEN_RATE
 
 _RATE = 11_025
 _SPEECH = range(50_000, 59_000)
-"""Above them are the opening and things that are no lines."""
+"""Higher numbers are the opening and other sounds that are not lines."""
 
 _HEADER_BYTES = 22
 _STEP = 16

@@ -1,4 +1,4 @@
-"""Cutting pauses into a clip, and drawing out the syllable before them."""
+"""Inserts pauses into a clip, and stretches the syllable before them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SYLLABLE_SAMPLES = LISTEN_RATE * 150 // 1000
 
 @dataclass(frozen=True)
 class Cut:
-    """A pause of ``seconds`` at ``border``, counting the silence that is already there.
+    """A pause of ``seconds`` at ``border``, including the silence already there.
 
-    ``stretch``: the last 150 ms of speech before it last that many times as long; 1 is as spoken.
+    ``stretch``: factor for the length of the last 150 ms of speech before it; 1: as spoken.
     """
 
     border: Border
@@ -50,7 +50,7 @@ class Utterance:
 
 
 def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
-    """``clip`` with its own pauses, and with ``cuts``, which are at different borders."""
+    """``clip`` with its natural pauses and with ``cuts``, which are at different borders."""
     whole = speech_span(clip.signal)
     short = silences(clip.signal, _SHORT_SILENCE_S)
     pieces: list[tuple[Signal, Signal]] = []
@@ -87,9 +87,9 @@ def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
 def _own_pauses(
     clip: Clip, cuts: Sequence[Cut], short: Sequence[Span], shifts: Sequence[tuple[int, int]]
 ) -> list[Pause]:
-    """The speaker's own pauses where nothing was cut in, moved to their place.
+    """The natural pauses without a cut, moved to their new positions.
 
-    ``shifts``: from which sample of the clip on everything moves by how many.
+    ``shifts``: pairs of a sample of the clip and the shift of everything from there on.
     """
     taken = {_silence_at(short, cut.border.at).start for cut in cuts}
     found = []
@@ -106,7 +106,7 @@ def _own_pauses(
 
 
 def _silence_at(short: Sequence[Span], at: int) -> Span:
-    """The silence around ``at``; one of no length where speech goes on through it."""
+    """The silence around ``at``; empty if speech goes on through it."""
     for silence in short:
         if silence.start <= at <= silence.end:
             return silence
@@ -123,10 +123,10 @@ def _drawn_out(piece: Signal, speech_end: int, factor: float) -> Signal:
 
 
 def stretched(signal: Signal, factor: float) -> Signal:
-    """``signal`` made ``factor`` times as long at the same pitch; it begins and ends as it did.
+    """``signal`` stretched by ``factor`` at the same pitch; its beginning and end stay the same.
 
-    Overlapping windows of 20 ms, each taken from where it fits best to the one before it, within
-    5 ms of its own place (WSOLA, Verhelst and Roelands 1993).
+    Overlapping windows of 20 ms, each taken where it best fits the window before, within 5 ms of
+    its nominal position (WSOLA, Verhelst and Roelands 1993).
     """
     size, hop, reach = 320, 160, 80
     samples = round(len(signal) * factor)
@@ -150,7 +150,7 @@ def stretched(signal: Signal, factor: float) -> Signal:
 
 
 def _joined(signal: Signal, longer: Signal) -> Signal:
-    """``longer`` with the first and last 5 ms of ``signal``, blended in, so that nothing clicks."""
+    """``longer`` with the first and last 5 ms of ``signal`` blended in, to avoid clicks."""
     size = min(80, len(signal) // 4)
     ramp = np.linspace(0.0, 1.0, size, dtype=np.float32)
     longer[:size] = signal[:size] * (1 - ramp) + longer[:size] * ramp

@@ -1,6 +1,6 @@
-"""Synthetic speakers that tell where each of their words ends: Piper and flite.
+"""Synthetic speakers that report the end of each word: Piper and flite.
 
-Both give the length of every phoneme they say (``benchmarks.harness.aligned_piper``).
+Both report the length of every phoneme (``benchmarks.harness.aligned_piper``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from benchmarks.turns.wording import Written
 from pipeline.audio import LISTEN_RATE
 
 _NEAR_SAMPLES = LISTEN_RATE * 25 // 1000
-"""Further away lie the closures inside the words: in "the sky" the one of the k."""
+"""Further away are the closures inside words, such as that of the k in "the sky"."""
 _FLITE_FORMAT = re.compile(r"(?P<phone>\S+):(?P<end_s>[\d.]+)")
 
 
 class Voice(Protocol):
-    """``say`` gives a dry clip; ``pace`` 1.2 is a fifth slower than the voice's own."""
+    """``say`` returns a dry clip; ``pace`` 1.2 is a fifth slower than the voice's default."""
 
     source: str
     speaker: str
@@ -75,7 +75,7 @@ def _flite_phones(printed: str) -> list[str]:
 
 
 def _flite_ends(printed: str) -> list[float]:
-    """End of each phone in seconds. Each sentence begins at 0 again, and with a pause."""
+    """End of each phone in seconds. Each sentence restarts at 0, with a pause."""
     ends: list[float] = []
     before_s = latest_s = 0.0
     for found in _FLITE_FORMAT.finditer(printed):
@@ -89,7 +89,7 @@ def _flite_ends(printed: str) -> list[float]:
 
 
 class Piper:
-    """The voice ``name`` of the project's Piper weights, with its network's own randomness."""
+    """The voice ``name`` of the project's Piper weights, with its network's randomness."""
 
     def __init__(self, weights: Path, name: str, seed: int) -> None:
         self.source = f"synthetic:piper-{name}"

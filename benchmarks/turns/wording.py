@@ -1,4 +1,4 @@
-"""What synthetic speakers say, with the places where they may pause: ``texts/PART.yaml``."""
+"""The texts of the synthetic speakers, with places for pauses: ``texts/PART.yaml``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Written:
-    """One turn as it is to be said. ``asked``: what the assistant had asked before."""
+    """One turn to be spoken. ``asked``: the assistant's question before it."""
 
     kind: SceneKind
     text: str
@@ -50,7 +50,7 @@ def read(part: Part) -> list[Written]:
 
 
 def parsed(marked: str, kind: Any, asked: str = "") -> Written:
-    """``marked``: a text with marks in it."""
+    """``marked``: a text with pause marks."""
     pieces = _MARK.split(marked.strip())
     marks: list[Mark] = []
     before = pieces[0]

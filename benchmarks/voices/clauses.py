@@ -1,4 +1,4 @@
-"""Healthy speech of voices that do not fail: clauses of answers, as the pipeline cuts them.
+"""Healthy speech of voices that do not fail: clauses of answers, cut by the pipeline.
 
 Piper (the default weights), and ``espeak-ng`` where it is installed.
 """
@@ -97,7 +97,7 @@ def answers(count: int, seed: int) -> list[str]:
 
 
 def texts(count: int, seed: int) -> list[str]:
-    """``count`` clauses, no two alike but short ones, as a reply gives them to the voice."""
+    """``count`` clauses, unique except for short ones, as a reply passes them to the voice."""
     draw = random.Random(seed)
     pool = _pool()
     found: list[str] = list(itertools.chain.from_iterable(_cut(a, 185) for a in ANSWERS))
@@ -128,7 +128,7 @@ def _plain(line: str) -> str:
 
 
 def _cut(answer: str, longest_letters: int) -> list[str]:
-    """The spoken pieces of an answer; the first one is early, as it always is."""
+    """The spoken pieces of an answer; the first is cut early, as always."""
     chunker = SpeechChunker("en")
     chunker.feed(answer)
     chunker.close()
@@ -146,7 +146,7 @@ Say = Callable[[str], Pcm]
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """``say`` gives int16 mono at ``rate`` Hz."""
+    """``say`` returns int16 mono at ``rate`` Hz."""
 
     name: str
     rate: int
@@ -177,7 +177,7 @@ def voices(piper_weights: Path) -> list[Voice]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Said:
-    """One healthy clause. ``pace_s``: seconds per character, as far as they were known before it;
+    """One healthy clause. ``pace_s``: seconds per character, as known before it;
     ``known``: whether the voice had spoken at all. ``pcm``: int16 mono at ``rate`` Hz."""
 
     voice: str
@@ -193,7 +193,7 @@ class Said:
 
 
 TALK_CLAUSES = 25
-"""A conversation; what is known of the voice is forgotten behind it."""
+"""A conversation; the knowledge about the voice is dropped after it."""
 
 
 def said_by(voice: Voice, spoken: Sequence[str]) -> Iterator[Said]:

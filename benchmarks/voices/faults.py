@@ -1,11 +1,11 @@
-"""How well ``pipeline.speaking.clause_watch`` tells speech from what a voice makes when it fails.
+"""How well ``pipeline.speaking.clause_watch`` distinguishes speech from a failing voice's sound.
 
     python -m benchmarks.voices.faults [--clauses 2500] [--faults 400] [--seed N] [--out FILE]
 
-First every healthy clause (``benchmarks.voices.clauses``): how many are cut, which is the price.
-Then each fault is put into healthy speech, at a random place: how many are found, and how much
-audio after they began. The voices here never fail by themselves; how the faults of a network sound
-is known from reports only.
+First every healthy clause (``benchmarks.voices.clauses``): how many are wrongly cut. Then each
+fault is put into healthy speech, at a random place: how many are found, and after how much audio.
+The voices here never fail by themselves; the sound of a network's faults is known only from
+reports.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _white(draw: Random, said: Said) -> Signal:
 
 
 def _coloured(draw: Random, said: Said, slope: float) -> Signal:
-    """Noise whose power falls with the frequency to the power of ``slope``."""
+    """Noise whose power falls with the frequency raised to ``slope``."""
     spectrum = np.fft.rfft(_white(draw, said))
     hz = np.fft.rfftfreq(int(FAULT_S * said.rate), 1 / said.rate)
     shaped: Signal = np.fft.irfft(spectrum / np.maximum(hz, 80) ** (slope / 2))
@@ -100,7 +100,7 @@ def _swelling(draw: Random, said: Said, signal: Signal) -> Signal:
 
 
 def _garbage(draw: Random, said: Said) -> Signal:
-    """A codec that is fed random numbers: every 80 ms noise of another colour."""
+    """A codec fed with random numbers: noise of another colour every 80 ms."""
     size = said.rate * 80 // 1000
     pieces = []
     for _ in range(int(FAULT_S / 0.08)):
@@ -119,7 +119,7 @@ def _silence(draw: Random, said: Said, level: float, at_start: bool = False) -> 
 
 
 def _loop(draw: Random, said: Said, exact: bool) -> Injected:
-    """The last half second to two seconds before a random place, again and again."""
+    """The last half second to two seconds before a random place, repeated."""
     period = int(draw.uniform(0.5, min(2.0, 0.9 * said.seconds)) * said.rate)
     at = int(draw.uniform(period, max(period + 1, 0.95 * len(said.pcm))))
     piece = said.pcm[at - period : at].astype(np.float64)
@@ -135,7 +135,7 @@ def _loop(draw: Random, said: Said, exact: bool) -> Injected:
 
 
 def _endless(draw: Random, said: Said, others: Sequence[Said]) -> Injected:
-    """Fluent speech of other words behind the clause."""
+    """Fluent speech of other words after the clause."""
     more = [each.pcm for each in others if each.voice == said.voice and each is not said]
     taken = [more[int(n)] for n in draw.integers(0, len(more), 8)]
     return np.concatenate((said.pcm, *taken)), said.seconds
@@ -165,8 +165,8 @@ FAULTS: dict[str, Inject] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One fault that was put in. ``after_s``: audio from its begin until it was known; less than
-    0: something else was taken for a fault before."""
+    """One inserted fault. ``after_s``: audio from its start until it was detected; less than 0: a
+    false detection before it."""
 
     name: str
     fault: Fault | None
@@ -228,7 +228,7 @@ def _figures(found: Sequence[Found]) -> dict[str, Any]:
 
 
 def cost_ms_per_s(clauses: Sequence[Said]) -> float:
-    """Of CPU, for each second of audio in chunks of 0.2 s."""
+    """CPU time for each second of audio in chunks of 0.2 s."""
     seconds, began = 0.0, time.process_time()
     for said in clauses:
         watch = ClauseWatch(said.text, said.rate, said.pace_s)
@@ -239,7 +239,7 @@ def cost_ms_per_s(clauses: Sequence[Said]) -> float:
 
 
 def clauses_of(count: int, seed: int) -> list[Said]:
-    """``count`` healthy clauses, shared out evenly among the voices that are there."""
+    """``count`` healthy clauses, spread evenly over the installed voices."""
     speakers = voices(weights("piper-joe"))
     each = -(-count // len(speakers))
     spoken = texts(each * len(speakers), seed)
