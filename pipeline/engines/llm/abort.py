@@ -18,11 +18,11 @@ from pipeline.work import CancelToken
 
 _POLL_SECONDS = 0.002
 _IDLE_SECONDS = 1.0
-"""The thread ends when nothing was computed for so long; the next computation starts another."""
+"""The thread ends after this long without a computation; the next one starts a new thread."""
 
 
 class AbortSwitch:
-    """One context's abort flag and who may set it."""
+    """One context's abort flag, and the thread that sets it."""
 
     def __init__(self, context: object) -> None:
         api = library()
@@ -40,7 +40,7 @@ class AbortSwitch:
 
     @contextmanager
     def watching(self, cancel: CancelToken, *, preemptible: bool) -> Iterator[None]:
-        """Abort what is computed inside when ``cancel`` says so."""
+        """Abort computations inside the block if ``cancel`` says so."""
         with self._changed:
             self._flag[0] = b"\0"
             self._watched, self._preemptible = cancel, preemptible

@@ -1,5 +1,5 @@
-"""The body and the stream of ``POST /v1/chat/completions``, as llama-server, vLLM, Ollama, LM
-Studio, SGLang and OpenAI have them. Sans-I/O."""
+"""The body and the stream of ``POST /v1/chat/completions``, as used by llama-server, vLLM,
+Ollama, LM Studio, SGLang and OpenAI. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _part(piece: str | Image) -> dict[str, Any]:
 
 
 class ChatReader:
-    """Takes a stream of ``chat.completion.chunk`` objects apart.
+    """Parses a stream of ``chat.completion.chunk`` objects.
 
-    Pieces of calls belong together by ``index``; older Ollamas send none, or the same for all, so
-    that another ``id`` begins another call, too. ``reasoning_content`` (llama-server, LM Studio,
+    Pieces of a call share an ``index``. Older versions of Ollama send no index, or the same one for
+    all calls, so a new ``id`` also starts a call. ``reasoning_content`` (llama-server, LM Studio,
     SGLang) and ``reasoning`` (vLLM, Ollama) are thoughts.
     """
 
@@ -93,7 +93,7 @@ class ChatReader:
         """All calls, once ``ended`` is set."""
 
     def feed(self, data: str) -> str:
-        """The text that an event adds, thoughts never. Raises ``Complained``, ``Garbled``."""
+        """The text that an event adds, without thoughts. Raises ``Complained``, ``Garbled``."""
         if data.strip() == "[DONE]":
             return ""
         chunk = decoded(data)
@@ -127,7 +127,7 @@ class ChatReader:
             call.arguments += arguments_text(arguments)
 
     def _of(self, index: Any, key: str) -> RawCall:
-        """The call that a piece belongs to; the newest of those that fit."""
+        """The call that a piece belongs to: the newest one that fits."""
         for call in reversed(self.calls):
             if call.index == index and (not key or not call.key or key == call.key):
                 return call
@@ -136,8 +136,8 @@ class ChatReader:
 
 
 def usage_of(answer: Any) -> Usage | None:
-    """The tokens that a chunk or an answer tells. ``timings``: llama-server's own figures, for
-    builds that do not tell cached tokens otherwise."""
+    """The token counts in a chunk or an answer. ``timings``: llama-server's own figures, for builds
+    that report cached tokens only there."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
@@ -145,7 +145,7 @@ def usage_of(answer: Any) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     if not cached and isinstance(timings, dict):
         cached = timings.get("cache_n")
-    told = (usage.get("prompt_tokens"), cached, usage.get("completion_tokens"))
-    whole, known, made = (n if isinstance(n, int) and n > 0 else 0 for n in told)
+    counts = (usage.get("prompt_tokens"), cached, usage.get("completion_tokens"))
+    whole, known, made = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
     known = min(known, whole)
     return Usage(whole, known, whole - known, made)

@@ -1,8 +1,8 @@
 """The chat template of a GGUF: messages and tools in, prompt text out.
 
-The template is jinja, rendered as Hugging Face's ``apply_chat_template`` does it. What people,
-tools and clients say can spell a control token ("<|im_end|>") without becoming one: such
-spellings travel through the template as placeholders, and come out marked as plain text.
+The template is jinja, rendered as Hugging Face's ``apply_chat_template`` does it. Text from people,
+tools and clients may spell a control token ("<|im_end|>") but must not become one: such spellings
+pass through the template as placeholders, and come out marked as plain text.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: in place
-    of a text, the data URL of a picture."""
+    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: the
+    data URL of a picture, instead of a text."""
 
     text: str
     plain: bool
@@ -78,8 +78,8 @@ class ChatTemplate:
     """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is not usable.
 
     ``bos``, ``eos``: spelling of those tokens. ``control_texts``: the spellings of all control
-    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``; where that
-    is false and a prompt ends inside of a thought nevertheless, the thought is ended.
+    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``; if that is
+    false but a prompt still ends inside a thought, the thought is closed.
     """
 
     def __init__(
@@ -105,27 +105,27 @@ class ChatTemplate:
         native = self._try_calls() if "tools" in source else None
         self.knows_tools = native is not None
         self.syntax = native or HERMES
-        """How calls are spelled; where we do not know how the model does it, as we explain it."""
+        """How calls are spelled: the model's own way if known, else the one we explain to it."""
         self._keeps_speech = self._keeps_several = True
         if native:
             self._keeps_speech = self._try_speech()
             self._keeps_several = self._try_several()
         self.thought_end = self._try_thoughts()
-        """What ends the thought inside of which prompts end; empty: they end in none."""
+        """What ends the thought that every prompt leaves open; empty if it leaves none open."""
         self._closing = ""
         if self.thought_end and self._fixed.get("enable_thinking") is False:
-            # The template has no switch, but an empty thought is what those that have one write.
+            # The template has no switch. Templates that have one write an empty thought.
             self._closing, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
-        """The prompt, up to where the assistant begins to speak.
+        """The prompt, up to where the assistant's answer begins.
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
         """
         try:
             return self._rendered(messages, tools)
         except EngineError:
-            # Many templates ask what the first message is, or want the user to begin.
+            # Many templates inspect the first message, or require the user to begin.
             early = [m for m in messages if m.role == "system"]
             others = messages[len(early) :]
             if any(m.role == "system" for m in others) or (others and others[0].role == "user"):
@@ -167,13 +167,13 @@ class ChatTemplate:
     def _data(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         data = _plain_data(messages)
         for entry in data if self._typed else ():
-            # A picture is a text to the template, which would write a mark of its own for it.
+            # Pass a picture as text: the template would write its own mark for it.
             entry["content"] = [{"type": "text", "text": entry["content"]}]
         return data
 
     def _hide(self, data: Any, spelled: list[str | Image]) -> Any:
-        """Put placeholders in the place of pictures and of texts that must stay plain, anywhere in
-        ``data``, and append what they stand for to ``spelled``."""
+        """Replace pictures, and texts that must stay plain, anywhere in ``data`` by placeholders,
+        and append the originals to ``spelled``."""
 
         def placeholder(what: str | Image) -> str:
             spelled.append(what)
@@ -193,7 +193,7 @@ class ChatTemplate:
         return data
 
     def _apart(self, message: Message) -> list[Message]:
-        """Speech and calls as messages of their own, where the template loses some of them."""
+        """Split speech and calls into separate messages if the template would lose some of them."""
         speech, calls = message.content, message.tool_calls
         groups = [calls] if self._keeps_several else [(call,) for call in calls]
         if not calls or (len(groups) == 1 and (self._keeps_speech or not speech)):
@@ -204,7 +204,7 @@ class ChatTemplate:
     # --- what the template can do
 
     def _try_typed(self) -> None:
-        """Some templates (SmolVLM) know no content but lists of typed parts."""
+        """Some templates (SmolVLM) accept only lists of typed parts as content."""
         if _HELLO.content not in self._tried([_HELLO]):
             self._typed = True
             self._typed = _HELLO.content in self._tried([_HELLO])
@@ -215,23 +215,23 @@ class ChatTemplate:
         return "Mind the gap." in self._tried(probe)
 
     def _try_late_system(self) -> bool:
-        """Others (Qwen3.5, Mistral) do so in the middle of a conversation."""
+        """Others (Qwen3.5, Mistral) do so in mid-conversation."""
         late = [Message("assistant", "Hi"), Message("system", "Mind the gap."), _HELLO]
         return "Mind the gap." in self._tried([_HELLO, *late])
 
     def _try_calls(self) -> Syntax | None:
-        """How the template writes a call; ``None``: in no way that we know."""
+        """How the template writes a call; ``None`` if we do not know the syntax."""
         rendered = self._tried([_HELLO, Message("assistant", "", (_PROBE_CALL,)), _PROBE_RESULT])
         return recognise(rendered, "probe", _PROBE_ARGUMENTS)
 
     def _try_speech(self) -> bool:
-        """Some templates drop what is said next to a call, or put it behind the call."""
+        """Some templates drop the text beside a call, or put it after the call."""
         said = Message("assistant", "Mind the gap.", (_PROBE_CALL,))
         before, found, _ = self._tried([_HELLO, said, _PROBE_RESULT]).partition("Mind the gap.")
         return bool(found) and self.syntax.begin not in before.rpartition("Hello")[2]
 
     def _try_several(self) -> bool:
-        """Some templates take one call in a message, and no more."""
+        """Some templates accept only one call per message."""
         both = Message("assistant", "", (_PROBE_CALL, {**_PROBE_CALL, "id": "call_2"}))
         call = self.syntax.written("probe", _PROBE_ARGUMENTS)
         return self._tried([_HELLO, both, _PROBE_RESULT]).count(call) == 2
@@ -241,7 +241,7 @@ class ChatTemplate:
         return next((end for mark, end in THOUGHTS.items() if prompt.endswith(mark)), "")
 
     def _tried(self, messages: Sequence[Message]) -> str:
-        """A prompt with a tool, empty if the template refuses it."""
+        """A prompt, with a tool if needed; empty if the template refuses it."""
         tools = [function_data(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
             return self._text(self._data(messages), tools)
@@ -261,12 +261,12 @@ def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:
 
 
 def readable(text: str) -> str:
-    """Without halves of surrogate pairs, which no tokenizer can read."""
+    """``text`` with lone surrogates replaced: tokenizers cannot read them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _plain_data(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as templates expect them: call arguments are objects, answers name the function."""
+    """Messages as templates expect them: call arguments are objects, results name the function."""
     names: dict[str, str] = {}
     data = []
     for message in messages:

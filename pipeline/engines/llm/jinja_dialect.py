@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from pipeline.errors import EngineError
 
 _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(?=\s*[-+]?%\})")
-"""Marks, for training, what the assistant wrote; for a prompt, only what it encloses counts."""
+"""Tags that mark the assistant's text for training; prompts need only the text inside."""
 
 
 def compile_template(source: str) -> Callable[..., str]:

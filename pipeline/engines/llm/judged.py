@@ -1,7 +1,7 @@
-"""A language model whose server does not say whether the words are complete: a second one says it.
+"""Pairs an LLM whose server cannot judge whether words are complete with a second one that can.
 
-The second one reads the words while the first one answers. It knows only what the robot said last,
-so its prompts stay short, and behind the same instructions as when its opinion was measured
+The second model, the judge, reads the words while the first one answers. It sees only the robot's
+last words, so its prompts stay short, and the instructions under which its opinion was measured
 (``pipeline.engines.word_scale``).
 """
 
@@ -18,11 +18,11 @@ from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled, Work
 
 _MOST_CHARS = 200
-"""Of what the robot said last: its question stands at the end."""
+"""How much of the robot's last words the judge sees: a question stands at their end."""
 
 
 class JudgedLlm:
-    """An ``LlmStage``: ``llm`` answers, ``judge`` gives the opinion of the words."""
+    """An ``LlmStage``: ``llm`` answers, ``judge`` judges whether the words are complete."""
 
     def __init__(self, llm: LlmStage, judge: LlmStage, instructions: str) -> None:
         self._llm = llm
@@ -56,7 +56,7 @@ class JudgedConversation:
         sampling: Sampling,
         work: Work,
     ) -> AsyncGenerator[Delta, None]:
-        """The answer, and before it the opinion, unless that comes later."""
+        """The answer, preceded by the judge's opinion if that is ready first."""
         stream = self._llm.reply(messages, tools, tool_choice, sampling, work)
         async with aclosing(stream) as deltas:
             first = asyncio.create_task(_next(deltas))
@@ -80,7 +80,7 @@ class JudgedConversation:
         self._judge.close()
 
     async def _opinion(self, messages: Sequence[Message], work: Work) -> float | None:
-        """``None`` where the user's are not the last words, or the judge fails."""
+        """``None`` if the last message is not the user's, or the judge fails."""
         *before, last = messages or (self._instructions,)
         if last.role != "user":
             return None

@@ -1,8 +1,8 @@
 """Which sequence of a context holds which tokens.
 
-The KV cells are a cache and nothing more: a session that lost its cells has its prompt read
-again and notices only the time. So any number of sessions share a few sequences, the least
-recently used one makes room for others, and none fails because of another.
+The KV cells are only a cache: if a session loses its cells, its prompt is read again, which costs
+only time. So any number of sessions can share a few sequences; the least recently used sequence
+makes room for others, and no session fails because of another.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 _WORTH_KEEPING_TOKENS = 256
-"""More than an answer that was cut off; as much as a second of reading on a CPU."""
+"""More than an interrupted answer; about a second of reading on a CPU."""
 
 
 class Memory(Protocol):
@@ -32,8 +32,8 @@ class Sequence:
     """One KV sequence. ``tokens``: exactly what its cells hold.
 
     ``owner``: the session whose conversation it is. ``holder``: the run that works on it right now;
-    no other one may touch it then. ``shared_tokens``: how many of its first tokens are
-    not of the conversation (instructions and tools), and may outlive the session.
+    other runs must not touch it. ``shared_tokens``: how many of its first tokens are instructions
+    and tools rather than conversation, and may outlive the session.
     """
 
     id: int
@@ -45,18 +45,18 @@ class Sequence:
 
 
 class KvCache:
-    """Hands sequences out, filled as far as any sequence already has the tokens."""
+    """Hands out sequences, pre-filled with tokens that any sequence already has."""
 
     def __init__(self, memory: Memory, sequences: int) -> None:
         self._memory = memory
         self._all = [Sequence(i) for i in range(sequences)]
         self.clock = 0
-        """Counts uses; as long as it stands still, no other run has worked."""
+        """Counts uses; while it does not change, no other run has worked."""
 
     def acquire(self, tokens: Tokens[int], owner: object, holder: object) -> Sequence | None:
-        """A sequence that starts as ``tokens`` do, as long as possible, and holds nothing else.
+        """A sequence that holds the longest known prefix of ``tokens`` and nothing else.
 
-        ``None`` if all of them are in use.
+        ``None`` if all sequences are in use.
         """
         target = self._choose(tokens, owner)
         if target is None:
@@ -84,7 +84,7 @@ class KvCache:
                 sequence.owner = sequence.holder = None
 
     def trim(self, sequence: Sequence, length: int) -> None:
-        """Keep the first ``length`` tokens at most; none, where the model cannot do that."""
+        """Keep at most the first ``length`` tokens; no tokens if the model cannot do that."""
         if length >= len(sequence.tokens):
             return
         kept = length > 0 and self._memory.remove(sequence.id, length)
@@ -95,12 +95,12 @@ class KvCache:
 
     @property
     def conversations(self) -> int:
-        """How many sessions have something in the cells that only they have said; one at least."""
+        """How many sessions have their own conversation in the cells; at least 1."""
         owners = {id(s.owner) for s in self._all if s.owner and len(s.tokens) > s.shared_tokens}
         return max(1, len(owners))
 
     def evict(self) -> bool:
-        """Free the cells of the least recently used idle sequence. False: there is none."""
+        """Free the cells of the least recently used idle sequence. False: no sequence is idle."""
         idle = [s for s in self._all if s.holder is None and s.tokens]
         if idle:
             self.trim(min(idle, key=lambda s: s.used), 0)
@@ -109,7 +109,7 @@ class KvCache:
     def revoke(self, holder: object) -> bool:
         """Take the least recently used sequence from the run that holds it, except from ``holder``.
 
-        The loser finds out by looking at ``Sequence.holder``. False: no other session has one.
+        The loser notices by checking ``Sequence.holder``. False: no other run holds a sequence.
         """
         others = [s for s in self._all if s.holder not in (None, holder)]
         if others:
@@ -117,10 +117,10 @@ class KvCache:
         return bool(others)
 
     def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
-        """The owner's own sequence, else one without a conversation, else the stalest.
+        """The owner's sequence, else one without a conversation, else the least recently used.
 
-        A sequence that would lose much stays as it is where another can be had for nothing: what
-        is read may be a shorter history that is not in use yet, or a question in between.
+        A sequence that would lose much is kept if another is free: the new prompt may be a
+        shorter history that is not in use yet, or a side question.
         """
         idle = [s for s in self._all if s.holder is None]
         free = [s for s in idle if s.owner is None]
@@ -136,7 +136,7 @@ class KvCache:
         return min(free, key=lambda s: _lost(s, tokens), default=None)
 
     def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
-        """Fill ``target`` from whichever sequence knows most of ``tokens``."""
+        """Fill ``target`` from the sequence that knows most of ``tokens``."""
         own = common_prefix(target.tokens, tokens)
         best = max(self._all, key=lambda s: self._shareable(s, tokens))
         length = self._shareable(best, tokens)

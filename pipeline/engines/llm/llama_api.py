@@ -1,7 +1,7 @@
 """llama.cpp's C functions, through the thin ctypes layer of llama-cpp-python.
 
-Loads the library once, with its log kept out of the terminal, and turns what the C side says
-into errors that a person can act on.
+Loads the library once, keeps its log out of the terminal, and turns its messages into errors that
+a person can act on.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _kept_alive: list[Any] = []
 @functools.cache
 def library() -> Any:
     """The module with the C functions. The first call loads it (a few 100 ms)."""
-    # OpenMP reads this when it loads. Its idle threads spin by default, and starve everybody
-    # else on a machine with few cores: 126 tokens/s became 1.8.
+    # OpenMP reads this when it loads. Its idle threads spin by default, and starve all other
+    # threads on a machine with few cores: 126 tokens/s became 1.8.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     api: Any = importlib.import_module("llama_cpp.llama_cpp")
     _capture_log(api)
@@ -53,19 +53,19 @@ def multimodal() -> Any:
 
 
 def version() -> str:
-    """Of llama-cpp-python, and so of the llama.cpp inside it."""
+    """The version of llama-cpp-python, which determines the llama.cpp inside it."""
     return str(importlib.import_module("llama_cpp").__version__)
 
 
 def recent_problems() -> str:
-    """What llama.cpp last complained about, on one line. Empties the memory."""
+    """llama.cpp's latest warnings and errors, on one line. Clears them."""
     lines = [line.strip() for line in "".join(_log).splitlines()]
     _log.clear()
     return "; ".join(line for line in lines if line)
 
 
 def keep_log(set_callback: Callable[[Any, Any], None]) -> None:
-    """Keep what another library of llama.cpp complains about, too."""
+    """Also keep the warnings of another library of llama.cpp."""
     set_callback(_kept_alive[0], ctypes.c_void_p(0))
 
 

@@ -23,7 +23,7 @@ from pipeline.work import CancelToken
 _GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 """``enum ggml_type``."""
 _PREEMPTIBLE_TOKENS = 8
-"""Shorter computations are over before stepping aside would pay."""
+"""Shorter computations end before preemption would pay."""
 
 
 class Outcome(Enum):
@@ -32,7 +32,7 @@ class Outcome(Enum):
     DONE = auto()
     ABORTED = auto()
     FULL = auto()
-    """No cells are left for it."""
+    """Too few cells are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +44,25 @@ class ContextShape:
     sequences: int
     slice_tokens: int
     batch_tokens: int
-    """What one computation has room for: a slice, or a whole picture."""
+    """The most that one computation holds: a slice, or a whole picture."""
     threads: int
     kv_type: KvType
     flash: bool | None
     swa_full: bool = True
-    """Whether layers with a sliding window have room for all cells; without, only a few of the last
-    tokens can be taken back."""
+    """Whether layers with a sliding window keep all cells; if not, only the last few tokens can be
+    removed again."""
 
 
 class Context:
     """KV cells and computations on them. Not thread-safe, except for aborting.
 
-    ``forgets_partly`` is False for models with recurrent state: a sequence of theirs can grow
-    or be dropped, but not be shortened or copied in part.
+    ``forgets_partly`` is False for models with recurrent state: their sequences can grow or be
+    dropped, but not be shortened or copied in part.
     """
 
     def __init__(self, model: Model, shape: ContextShape) -> None:
         self._api = library()
-        self._model = model  # the C context needs it for as long as it lives
+        self._model = model  # the C context needs it as long as it lives
         self._handle = self._open(model, shape)
         self._memory = self._api.llama_get_memory(self._handle)
         self._batch = _Batch(shape.slice_tokens)
@@ -72,15 +72,15 @@ class Context:
         self.forgets_partly = model.forgets_partly
         self._window_tokens = model.window_tokens
         self.tokens = min(int(self._api.llama_n_ctx(self._handle)), model.trained_tokens)
-        """The longest that one sequence can get."""
+        """The maximum length of one sequence."""
 
     def _open(self, model: Model, shape: ContextShape) -> Any:
         recent_problems()
         handle = self._api.llama_init_from_model(model.handle, _parameters(self._api, shape))
         if not handle:
             raise EngineError(
-                "The language model's context cannot be made",
-                why=recent_problems() or "llama.cpp refused it, maybe for want of memory",
+                "The language model's context cannot be created",
+                why=recent_problems() or "llama.cpp refused it, perhaps for lack of memory",
                 fix="Lower llm.context_tokens or llm.gpu_layers, or set llm.kv_type to q8_0",
             )
         self._free = weakref.finalize(self, _free_context, self._api, handle, model)
@@ -102,9 +102,9 @@ class Context:
     ) -> Outcome:
         """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
 
-        ``logits``: make those of the last token readable; ``probe``: and those of this one of
-        ``tokens``. ``by`` aborts it when cancelled, and if ``preemptible`` when preempted (on
-        a CPU; llama.cpp does not look on a GPU, where slices are short).
+        ``logits``: keep those of the last token; ``probe``: also keep those of the token at this
+        index. ``by`` aborts the computation when cancelled and, if ``preemptible``, when preempted
+        (only on a CPU: llama.cpp does not check on a GPU, where slices are short).
         """
         self._batch.fill(tokens, position, sequence, logits, probe)
         preemptible &= self.forgets_partly and len(tokens) > _PREEMPTIBLE_TOKENS
@@ -117,7 +117,7 @@ class Context:
     ) -> Outcome:
         """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
 
-        Raises ``EngineError``, and ``VisionFailed`` where they have.
+        Raises ``EngineError``, and ``VisionFailed`` if the projector failed.
         """
         api = multimodal()
         found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
@@ -138,18 +138,18 @@ class Context:
         if result in (1, 2):
             return Outcome.FULL if result == 1 else Outcome.ABORTED
         why = recent_problems() or f"llama_decode returned {result}"
-        raise EngineError("The language model failed while it computed", why=why)
+        raise EngineError("The language model failed during a computation", why=why)
 
     def logits(self, at: int = -1) -> NDArray[np.float32]:
-        """Of the last token of the last ``decode``, or of its probe: a view, valid until the next
-        one. Float32, shape (vocabulary,)."""
+        """Logits of the last token of the last ``decode``, or of its probe: a view, valid until the
+        next ``decode``. Float32, shape (vocabulary,)."""
         pointer = self._api.llama_get_logits_ith(self._handle, at)
         return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
 
     # --- cells
 
     def remove(self, sequence: int, start: int) -> bool:
-        """Free a sequence's cells from position ``start`` on. False: nothing was freed."""
+        """Free a sequence's cells from position ``start`` on. Returns whether that worked."""
         return bool(self._api.llama_memory_seq_rm(self._memory, sequence, start, -1))
 
     def copy(self, source: int, target: int, count: int) -> None:
@@ -157,11 +157,11 @@ class Context:
         self._api.llama_memory_seq_cp(self._memory, source, target, 0, count)
 
     def reaches(self, sequence: int, count: int) -> bool:
-        """Whether a sequence can go on behind its first ``count`` tokens.
+        """Whether a sequence can continue after its first ``count`` tokens.
 
-        Layers with a sliding window may have lost the cells behind it: llama.cpp saves none of
-        them, and takes them for others when it likes, also where it was told to keep all
-        (``swa_full``). It tells the first position that is whole in all layers.
+        Layers with a sliding window may have lost the cells before them: llama.cpp does not save
+        them, and may reuse them even with ``swa_full``. It reports the first position that is
+        intact in all layers.
         """
         if not self._window_tokens or not count:
             return True
@@ -169,7 +169,7 @@ class Context:
         return bool(0 <= first <= max(0, count + 1 - self._window_tokens))
 
     def state(self, sequence: int) -> memoryview:
-        """A copy of what a sequence's cells hold."""
+        """A copy of the contents of a sequence's cells."""
         size = self._api.llama_state_seq_get_size(self._handle, sequence)
         buffer = (ctypes.c_uint8 * size)()
         written = self._api.llama_state_seq_get_data(self._handle, buffer, size, sequence)
@@ -220,19 +220,19 @@ def _parameters(api: Any, shape: ContextShape) -> Any:
     params.n_ctx = shape.cells
     params.n_batch = params.n_ubatch = shape.batch_tokens
     params.n_seq_max = shape.sequences
-    # The default reserves logits for a whole batch, 100 MB that are never read.
+    # The default reserves logits for a whole batch: 100 MB that are never read.
     params.n_outputs_max = max(shape.sequences, 2)
     params.n_threads = params.n_threads_batch = shape.threads
     params.kv_unified = True
     params.swa_full = shape.swa_full
     params.flash_attn_type = -1 if shape.flash is None else int(shape.flash)
     params.type_k = _GGML_TYPES[shape.kv_type]
-    # llama.cpp can read quantized values (not keys) with flash attention only.
+    # llama.cpp can read quantized values (unlike keys) only with flash attention.
     params.type_v = _GGML_TYPES["f16" if shape.flash is False else shape.kv_type]
     params.no_perf = True
     return params
 
 
 def _free_context(api: Any, handle: Any, _model: Model) -> None:
-    """Free a context; holding ``_model`` until here frees the weights after it."""
+    """Free a context. Keeping ``_model`` alive until now frees the weights after it."""
     api.llama_free(handle)

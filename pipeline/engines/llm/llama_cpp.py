@@ -1,7 +1,7 @@
 """Language models as GGUF files, in this process, through llama.cpp.
 
-One set of weights and one context serve all conversations. Each has a KV sequence of its own,
-prompts are read in slices, and whatever a prompt shares with an earlier one is not read again.
+One set of weights and one context serve all conversations. Each conversation has its own KV
+sequence, prompts are read in slices, and what a prompt shares with an earlier one is not re-read.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _CPU_SLICE_TOKENS = 64
 """As fast as 256 on one core (SmolLM2-135M, AVX-512: 198 and 200 tokens/s over 3,072 tokens), and
 little is lost when a slice is aborted."""
 _GPU_SLICE_TOKENS = 512
-"""A GPU needs long slices to be busy, and cannot be aborted: one takes some 10 ms."""
+"""A GPU needs long slices to be busy, and cannot be aborted: a slice takes some 10 ms."""
 _PICTURE_TOKENS = 256
-"""Of each picture of Gemma 3, which knows no other size, and reads it in one pass."""
+"""Gemma 3's only picture size, which it reads in one pass."""
 _BLOCK = 32
 """Numbers that share one scale in llama.cpp's q8_0 and q4_0; a head must hold whole blocks."""
 
@@ -60,8 +60,8 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
         companion_path("mmproj", options.mmproj, weights)  # before anything large is loaded
     if options.gpu_layers and not library().llama_supports_gpu_offload():
         log.warning(
-            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without: the "
-            "model runs on the CPU, slowly. reachy-voice doctor says more",
+            "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without GPUs: "
+            "the model runs on the CPU, slowly. Run reachy-voice doctor for details",
             options.gpu_layers,
         )
         none = {"gpu_layers": 0, "main_gpu": 0, "split_mode": "layer", "tensor_split": None}
@@ -70,8 +70,8 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     shape = _shape(options, model)
     if options.context_tokens > model.trained_tokens:
         log.warning(
-            "%s was trained for %s tokens: one conversation gets no more, and llm.context_tokens "
-            "(%s) is the room for all of them",
+            "%s was trained for %s tokens: one conversation cannot be longer. llm.context_tokens "
+            "(%s) is shared by all conversations",
             *(path.name, model.trained_tokens, options.context_tokens),
         )
     context = Context(model, shape)
@@ -93,7 +93,7 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
     # Some families read a picture in one pass.
     picture_tokens = max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0
     return ContextShape(
-        # One sequence more than conversations, to copy prefixes through when they are saved.
+        # One extra sequence, through which prefixes are copied when they are saved.
         cells=options.context_tokens,
         sequences=options.sequences + 1,
         slice_tokens=slice_tokens,
@@ -136,7 +136,7 @@ def _fits(kv_type: KvType, model: Model) -> bool:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # what a container may use; not on macOS
+    if hasattr(os, "sched_getaffinity"):  # respects container limits; not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 

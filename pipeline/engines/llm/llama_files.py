@@ -1,4 +1,4 @@
-"""Which GGUF files the options of ``llama-cpp`` mean."""
+"""Finds the GGUF files that the options of ``llama-cpp`` name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.errors import WeightsError
 
 _PROJECTOR = "mmproj"
-"""How the names of files begin that let a model see pictures, by llama.cpp's own convention."""
+"""Prefix of files that let a model see pictures, by llama.cpp's convention."""
 
 
 def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
-    """The language model; of several parts, the first. Raises ``WeightsError``."""
+    """The language model's file, or its first part. Raises ``WeightsError``."""
     if options.model_file and Path(options.model_file).is_absolute():
         return Path(options.model_file)
     found = sorted(weights.glob("*.gguf")) if weights else []
@@ -24,7 +24,7 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
         wanted = options.model_file or "*.gguf"
         raise WeightsError(
             "The language model is missing",
-            why=f"there is no {wanted} in {weights}" if weights else "llm.weights names none",
+            why=f"there is no {wanted} in {weights}" if weights else "llm.weights is not set",
             fix="Run: reachy-voice models pull, or set llm.model_file to the path of a GGUF",
         )
     if len(found) > 1 and "-00001-of-" not in found[0].name:
@@ -38,7 +38,7 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
 
 
 def companion_path(option: str, name: str, weights: Path | None) -> Path:
-    """A further GGUF, called ``name`` by llm.``option``. Raises ``WeightsError``."""
+    """The additional GGUF that llm.``option`` calls ``name``. Raises ``WeightsError``."""
     path = Path(name) if Path(name).is_absolute() or weights is None else weights / name
     if path.is_absolute() and path.is_file():
         return path

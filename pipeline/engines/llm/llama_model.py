@@ -24,8 +24,8 @@ _Q4_1_FILE, _Q8_0_FILE = 3, 7
 """``enum llama_ftype``: most tensors are Q4_1, or Q8_0."""
 _REQUANTIZE_MAX_BYTES = 512 * 2**20
 _UNKNOWN, _CONTROL, _LSTRIP = 1, 8, 128
-"""``enum llama_token_attr``: tokens that text must not be able to spell, and those that take the
-spaces before them in."""
+"""``enum llama_token_attr``: tokens that text must not be able to spell, and tokens that absorb the
+spaces before them."""
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 65_536
 
 
@@ -59,7 +59,7 @@ class Model:
         params.main_gpu = options.main_gpu
         params.split_mode = _SPLIT_MODES[options.split_mode]
         if options.tensor_split:
-            # llama.cpp reads one number for each device that it could have.
+            # llama.cpp reads one number for each possible device.
             shares = [*options.tensor_split, *[0.0] * self._api.llama_max_devices()]
             params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         handle = self._api.llama_model_load_from_file(os.fsencode(path), params)
@@ -77,10 +77,10 @@ class Model:
         return small and self._api.llama_model_ftype(self.handle) == _Q4_1_FILE
 
     def _load_faster(self, path: Path) -> None:
-        """Go on with a Q8_0 copy: twice the prefill speed, for 0.4 s now (135M, measured).
+        """Switch to a Q8_0 copy: doubles prefill speed and takes 0.4 s (135M, measured).
 
-        The copy holds the same numbers to within 0.4 % of each block's largest. It has no name
-        once it is loaded, so it is gone when we are.
+        The copy matches the original to within 0.4 % of each block's largest number. Its file is
+        unlinked once it is loaded, so it disappears with the process.
         """
         with tempfile.TemporaryDirectory(prefix="reachy-voice-") as directory:
             copy = Path(directory) / "q8_0.gguf"
@@ -99,7 +99,7 @@ class Model:
     # --- metadata
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """The jinja source that the GGUF carries, or its variant ``name``; ``None``: it has none.
+        """The GGUF's jinja source, or its variant ``name``; ``None`` if it has no such template.
 
         Hermes 2 and 3 have a variant called "tool_use".
         """
@@ -108,7 +108,7 @@ class Model:
         return source.decode() if source else None
 
     def number(self, key: str) -> int | None:
-        """A whole number of the GGUF's metadata; ``key``: without the architecture's name."""
+        """An integer in the GGUF's metadata; ``key``: without the architecture's name."""
         architecture = self._metadata("general.architecture")
         text = self._metadata(f"{architecture}.{key}")
         return int(text) if text.isdecimal() else None
@@ -121,27 +121,27 @@ class Model:
 
     @functools.cached_property
     def head_sizes(self) -> frozenset[int]:
-        """Numbers in one attention head's key, or value, of any kind of layer."""
+        """Sizes of the keys and values of one attention head, over all kinds of layers."""
         api = self._api
         even = int(api.llama_model_n_embd(self.handle) // api.llama_model_n_head(self.handle))
         names = ("key_length", "value_length", "key_length_swa", "value_length_swa")
-        told = {self.number(f"attention.{name}") for name in names} - {None}
-        return frozenset(size for size in told if size) or frozenset({even})
+        sizes = {self.number(f"attention.{name}") for name in names} - {None}
+        return frozenset(size for size in sizes if size) or frozenset({even})
 
     @property
     def window_tokens(self) -> int:
-        """How far some of its layers look back; 0: all of them see everything."""
+        """Size of the sliding window of some layers; 0: all layers see everything."""
         return int(self._api.llama_model_n_swa(self.handle))
 
     @functools.cached_property
     def forgets_partly(self) -> bool:
-        """Whether the newest tokens of a sequence can be taken back. Recurrent state cannot."""
+        """Whether a sequence can drop its newest tokens. Recurrent state cannot."""
         recurrent = self._api.llama_model_is_recurrent(self.handle)
         return not (recurrent or self._api.llama_model_is_hybrid(self.handle))
 
     @functools.cached_property
     def identity(self) -> bytes:
-        """Tells models apart: library, size, and blocks spread over the whole file."""
+        """A digest of library version, size and blocks spread over the whole file."""
         size = self.path.stat().st_size
         kind = self._api.llama_model_ftype(self.handle)
         digest = hashlib.sha256(f"{version()} {size} {kind}".encode())
@@ -154,7 +154,7 @@ class Model:
     # --- tokens
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """Tokens of ``text``; ``special``: spelled control tokens become those tokens."""
+        """Tokens of ``text``; ``special``: control tokens spelled in it become control tokens."""
         data = text.encode()
         room = len(data) + 8
         tokens = (ctypes.c_int32 * room)()
@@ -175,7 +175,7 @@ class Model:
         return int(self._api.llama_vocab_eos(self.vocab))
 
     def ends(self, token: int) -> bool:
-        """Whether the model says with it that it has finished."""
+        """Whether the token ends the model's answer."""
         return bool(self._api.llama_vocab_is_eog(self.vocab, token))
 
     def text(self, token: int) -> str:
@@ -183,8 +183,8 @@ class Model:
         return self._api.llama_vocab_get_text(self.vocab, token).decode() if token >= 0 else ""
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """UTF-8 that a token stands for, maybe part of a character. Control tokens: nothing,
-        unless ``special``."""
+        """The UTF-8 text of a token, maybe part of a character. Empty for control tokens, unless
+        ``special``."""
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
@@ -195,8 +195,8 @@ class Model:
 
     @functools.cached_property
     def control_tokens(self) -> Mapping[int, str]:
-        """Tokens that are no text, with the spellings that become them when a prompt is read
-        with ``special``."""
+        """Tokens that are not text, with the spelling that ``tokenize`` turns into each of them if
+        ``special``."""
         attributes = self._api.llama_vocab_get_attr
         tokens = range(self.vocab_tokens)
         wanted = [t for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
@@ -204,7 +204,7 @@ class Model:
 
     @functools.cached_property
     def border_texts(self) -> frozenset[str]:
-        """Spellings before which a text can be cut without a change to its tokens."""
+        """Spellings before which cutting a text does not change its tokens."""
         attributes = self._api.llama_vocab_get_attr
         tokens = self.control_tokens.items()
         return frozenset(
@@ -221,7 +221,7 @@ def check_magic(path: Path) -> None:
     except OSError as problem:
         raise unusable(path, problem.strerror or str(problem)) from problem
     if magic != _MAGIC:
-        raise unusable(path, "it is not a GGUF, it does not begin with the letters GGUF")
+        raise unusable(path, "it is not a GGUF: it does not begin with the letters GGUF")
 
 
 def unusable(path: Path, why: str) -> WeightsError:

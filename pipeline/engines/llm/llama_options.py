@@ -20,58 +20,58 @@ class LlamaCppOptions(EngineOptions):
     weights: str | None = "smollm2-135m-instruct"
     """Catalogue entry with a GGUF; null if ``model_file`` is a whole path."""
     model_file: str | None = None
-    """Which ``*.gguf``, where the weights have several; or the absolute path of your own."""
+    """Which ``*.gguf``, if the weights have several; or the absolute path of any GGUF."""
     mmproj: str | None = None
-    """The GGUF that lets the model see pictures (its name begins with mmproj, as a rule): which one
-    of the weights, or an absolute path. null: pictures are not seen."""
+    """The GGUF that lets the model see pictures (its name mostly begins with mmproj): a file in the
+    weights, or an absolute path. null: the model does not see pictures."""
     image_tokens: int = Field(default=512, ge=16, le=4096)
-    """The most that one picture may take, for models that see large ones in more detail: more is
-    slower, and leaves less room for words."""
+    """Most tokens per picture, for models that see large pictures in more detail. Higher is slower
+    and leaves less room for words."""
     context_tokens: int = Field(default=8192, ge=512)
-    """KV cells of all conversations together, and so the longest prompt and answer. No single
-    conversation gets longer than the model was trained for."""
+    """KV cells of all conversations together, which also limits each prompt and answer. A single
+    conversation cannot exceed the length that the model was trained for."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads; null: one less than there are cores."""
+    """CPU threads; null: one fewer than cores."""
     gpu_layers: int = Field(default=0, ge=-1)
     """Layers on the GPU; -1: all."""
     main_gpu: int = Field(default=0, ge=0)
-    """The GPU that is used where ``split_mode`` is none, counted from 0."""
+    """The GPU to use if ``split_mode`` is none, counted from 0."""
     split_mode: Literal["none", "layer", "row"] = "layer"
     """How several GPUs share the model: not at all, by layers, or by rows of each matrix."""
     tensor_split: tuple[float, ...] | None = None
     """How much each GPU takes: ``[3, 1]`` gives the first one three quarters. null: by memory."""
     sequences: int = Field(default=8, ge=1, le=64)
-    """Conversations whose tokens are kept at the same time; more are served, but re-read."""
+    """Conversations kept in the cache at once; more can be served, but are re-read."""
     batch_tokens: int | None = Field(default=None, ge=8, le=4096)
     """Prompt tokens per slice; null: 64 on a CPU, 512 on a GPU."""
     flash_attention: bool | None = None
-    """null: only on a GPU (on a CPU it takes twice the time, measured at 2,500 tokens), or where
+    """null: only on a GPU (on a CPU it takes twice the time, measured at 2,500 tokens), or if
     ``kv_type`` needs it."""
     kv_type: KvType | None = None
-    """``q8_0`` halves the cells of keys, and with flash attention those of values too; ``q4_0``, a
-    quarter, is less exact, and only with flash attention. null: ``q8_0`` where the model's heads
-    allow it, else ``f16``."""
+    """``q8_0`` halves the memory of keys, and with flash attention of values too. ``q4_0`` quarters
+    it, is less exact, and needs flash attention. null: ``q8_0`` if the model's heads allow it,
+    else ``f16``."""
     swa_full: bool = True
-    """Keep the cells of layers with a sliding window (Gemma) for the whole context. false: for the
-    window, in a fraction of the memory; but then not much can be taken back, and after an
-    interruption, or with several conversations, a whole prompt may have to be read anew."""
+    """Keep the cells of layers with a sliding window (Gemma) for the whole context. false: only for
+    the window, in a fraction of the memory; but then after an interruption, or with several
+    conversations, a whole prompt may have to be read again."""
     requantize: bool = True
-    """Convert small Q4_1 weights to Q8_0 at start: twice the speed, for some memory."""
+    """Convert small Q4_1 weights to Q8_0 at startup: twice the speed for some memory."""
     template_arguments: dict[str, bool | int | float | str] = Field(
         default={"enable_thinking": False}
     )
     """Further variables for the model's chat template. With ``enable_thinking: false``, a thought
-    that the template begins in any case is ended at once."""
+    that the template always begins is closed at once."""
     saved_prefix_mb: int = Field(default=1024, ge=0)
-    """Disk space for instructions and tools that were read before; 0: save none."""
+    """Disk space for saved states of instructions and tools; 0 saves nothing."""
     saved_prefix_dir: Path | None = None
-    """Where; null: in the cache directory."""
+    """Directory for saved states; null: in the cache directory."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_removed_keys(cls, given: Any) -> Any:
         if isinstance(given, dict) and given.get("lookup_tokens") is not None:
-            log.warning("llm.lookup_tokens has no effect any more: remove it")
+            log.warning("llm.lookup_tokens no longer has any effect: remove it")
             return {key: value for key, value in given.items() if key != "lookup_tokens"}
         return given
 
@@ -83,9 +83,9 @@ class LlamaCppOptions(EngineOptions):
                 "or kv_type to q8_0"
             )
         if self.tensor_split is not None and self.gpu_layers == 0:
-            raise ValueError("tensor_split is about GPUs: set gpu_layers, too (-1: all layers)")
+            raise ValueError("tensor_split is for GPUs: also set gpu_layers (-1: all layers)")
         if self.tensor_split is not None and not _is_split(self.tensor_split):
-            raise ValueError("tensor_split takes numbers from 0 up, and one above 0")
+            raise ValueError("tensor_split takes numbers of at least 0, one of them above 0")
         return self
 
 

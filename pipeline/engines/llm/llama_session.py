@@ -30,8 +30,8 @@ def prompt_limit(room: int) -> int:
 
 
 def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """Do it once more for each picture that the projector fails on: nothing is said before all are
-    seen, and the next prompt says that this one was not."""
+    """Repeat ``work`` for each picture that the projector fails on. Nothing is said until the model
+    has seen all pictures, and the next prompt says that this picture was not seen."""
 
     @functools.wraps(work)
     def again(*given: _P.args, **named: _P.kwargs) -> Iterator[_T]:
@@ -46,14 +46,14 @@ def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, I
 
 
 class LlamaSession:
-    """An ``LlmSession``. Its KV sequence is a cache, so it never gets lost for good."""
+    """An ``LlmSession``. Its KV sequence is only a cache and can always be rebuilt."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._limit = prompt_limit(parts.context.tokens)
         self._known = known_texts()
         self._end: tuple[list[int], float] = ([], 0.0)
-        """The tokens up to the last words that were looked at, and how likely they are complete."""
+        """The tokens up to the last words judged, and how likely these are complete."""
         self.closed = False
 
     @_without_failed_pictures
@@ -64,7 +64,7 @@ class LlamaSession:
         said: str,
         cancel: CancelToken,
     ) -> Iterator[Warmed | None]:
-        """Read what the next prompt begins with in any case, and behind it what was ``said``.
+        """Read the certain beginning of the next prompt, followed by the words ``said`` so far.
 
         The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
         ``EngineError``, ``Cancelled``.
@@ -75,7 +75,7 @@ class LlamaSession:
         pictures = prompts.pictures(messages, self._known)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
-            if tools:  # compiled now, a call does not wait for it
+            if tools:  # compile now, so that a call need not wait
                 prompts.calls.matcher(tools)
             yield from run.fill()
             end = self._end_probability(run, probe)
@@ -93,7 +93,7 @@ class LlamaSession:
         sampling: Sampling,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        """Answer; one step reads a slice of the prompt or makes one token (of a call: some).
+        """Answer; one step reads a slice of the prompt or makes a token (in a call: several).
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
@@ -119,17 +119,17 @@ class LlamaSession:
             run.close()
 
     def close(self) -> None:
-        """Stop what runs, and forget what was said."""
+        """Stop all runs, and forget the conversation."""
         self.closed = True
         self._known.clear()
         self._end = ([], 0.0)
         self._parts.cache.disown(self)
 
     def _share(self, fixed_tokens: int) -> int:
-        """How long prompts may get, so that all present conversations keep theirs in the cells.
+        """The longest prompt with which all current conversations fit into the cells.
 
-        A longer one is answered as well, but then each turn of one takes the cells of another.
-        ``fixed_tokens``: of instructions and tools, which take cells once where they are the same.
+        Longer prompts are answered too, but then each turn evicts another conversation's cells.
+        ``fixed_tokens``: instructions and tools, which conversations can share.
         """
         room = max(0, self._limit - fixed_tokens)
         return fixed_tokens + room // self._parts.cache.conversations
@@ -158,7 +158,7 @@ class LlamaSession:
         )
 
     def _end_probability(self, run: Run, probe: int | None) -> float | None:
-        """Of the words up to token ``probe``, that were read now or are the last ones looked at."""
+        """For the words up to token ``probe``, if just read or the same as those judged last."""
         if probe is None:
             return None
         tokens = run.tokens[: probe + 1]

@@ -1,6 +1,6 @@
-"""Language models by URL: answering, and reading ahead, over ``POST /v1/chat/completions``.
+"""Language models by URL: answering and reading ahead over ``POST /v1/chat/completions``.
 
-The server keeps what it has read, so a conversation here is nothing but what it cost.
+The server caches what it has read, so a conversation here holds only its token counts.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ from pipeline.work import Cancelled, Work
 log = logging.getLogger("reachy_voice.llm")
 
 REPLY_TOKENS = 512
-"""Room in the context that a prompt leaves for its answer; without it a server stops in the middle
-of a sentence."""
+"""Room in the context that a prompt leaves for its answer; without it a server stops in
+mid-sentence."""
 
 
 JUDGE_CONTEXT_TOKENS = 4096
-"""A judge reads the instructions once, and of each conversation its latest words."""
+"""A judge reads the instructions once, and only the latest words of each conversation."""
 LINGER_S = 0.5
-"""Behind the end of an answer figures follow, and the end of the stream, which keeps the connection
-for the next request."""
+"""Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
+keeps the connection for the next request."""
 
 
 class ChatOptions(UrlOptions):
     engine: Literal["openai-chat"] = "openai-chat"
     read_ahead: bool | None = None
-    """Have the server read prompts before they are answered, with one token as the answer: answers
-    begin sooner where it keeps what it has read. null: but not at OpenAI, where tokens cost."""
+    """Have the server read prompts in advance by asking for one-token answers: answers begin sooner
+    if it caches what it has read. null: yes, except at OpenAI, where tokens cost money."""
     context_tokens: int | None = Field(default=None, ge=512)
-    """Longest prompt and answer; null: what the server tells."""
+    """Longest prompt and answer; null: as the server reports."""
     vision: bool = False
-    """Whether the model sees: pictures are sent to it. Without, it is told that there was one."""
+    """Whether the model can see pictures. If not, it reads a note in place of each picture."""
     word_judge: str | None = "smollm2-135m-instruct"
-    """Weights of a small language model here that says whether the user's words are complete, which
-    servers do not tell: then unfinished sentences are waited for. null: the turn detector decides
-    alone, as it does without the memory (210 MB)."""
+    """Weights of a small local model that judges if the user's words are complete, which servers do
+    not report: the robot then waits for unfinished sentences. null: the turn detector decides
+    alone, as it does if the memory (210 MB) is lacking."""
 
     @property
     def judge(self) -> LlamaCppOptions | None:
@@ -87,7 +87,7 @@ class UrlLlm:
         self.options = options
         engine.warm_up = self._warm_up
         self.refuses_reading = False
-        """Whether the server does not take what reads ahead."""
+        """Whether the server has rejected a request that reads ahead."""
 
     @property
     def reads_ahead(self) -> bool:
@@ -97,7 +97,7 @@ class UrlLlm:
 
     @property
     def context_tokens(self) -> int:
-        """0: unknown."""
+        """0 if unknown."""
         return self.options.context_tokens or self.engine.found.context_tokens
 
     @property
@@ -119,15 +119,15 @@ class UrlConversation:
         self._llm = llm
         self._closed = False
         self._seen = Usage()
-        """Of the last answer or reading ahead."""
+        """Usage of the last answer or reading ahead."""
         self._tokens_per_char = 0.0
-        """Of its prompt; 0: not known."""
+        """Ratio in its prompt; 0 if unknown."""
 
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
     ) -> Warmed:
-        """Have the server read the prompt. Without reading ahead, what the last answer cost says
-        how full the context is. Raises ``EngineError``, ``Cancelled``."""
+        """Have the server read the prompt. Without reading ahead, the last answer's usage shows how
+        full the context is. Raises ``EngineError``, ``Cancelled``."""
         self._require_open()
         asked = self._asked(messages, tools)
         self._require_room(asked)
@@ -136,7 +136,7 @@ class UrlConversation:
                 self._seen = await self._read(asked.read_ahead(said), work)
             except Refused as error:
                 self._llm.refuses_reading = True
-                log.warning("prompts are not read ahead any more: %s", error)
+                log.warning("prompts are no longer read ahead: %s", error)
         usage = self._seen
         return Warmed(
             usage,
@@ -145,7 +145,7 @@ class UrlConversation:
         )
 
     async def read(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> None:
-        """Have the server read a prompt, whatever the settings say of that."""
+        """Have the server read a prompt, whatever ``read_ahead`` says."""
         await self._read(self._asked(messages, tools).read_ahead(""), work)
 
     async def reply(
@@ -169,17 +169,17 @@ class UrlConversation:
                         yield delta
                 return
             except Refused as error:
-                log.warning("a call is asked for without its schema: %s", error.what)
+                log.warning("asking for a call without its schema: %s", error.what)
                 asked = replace(asked, form="any arguments")
             except NoCall as error:  # llama-server ignores the bounds of a "number"
-                log.warning("a call is asked for once more: %s", error.what)
+                log.warning("asking for a call once more: %s", error.what)
                 spent, asked = error.usage, replace(asked, form="schema")
         async with aclosing(self._answer(asked, work, spent)) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def _answer(self, asked: Asked, work: Work, spent: Usage) -> AsyncGenerator[Delta, None]:
-        """``spent``: on an attempt before this one."""
+        """``spent``: usage of an earlier attempt."""
         reader, parts = ChatReader(), Parts(asked)
         async with (
             self._ask(asked, work, stream=True) as exchange,
@@ -204,8 +204,8 @@ class UrlConversation:
     # -- room
 
     def _require_room(self, asked: Asked) -> None:
-        """Raise ``PromptTooLong`` for a server that would not. How long a prompt is, is computed
-        from the last one; so the first one passes."""
+        """Raise ``PromptTooLong`` if the server would not. The length is estimated from the last
+        prompt, so the first prompt always passes."""
         llm = self._llm
         most = llm.context_tokens
         cuts = llm.engine.found.family.cuts or llm.options.context_tokens
@@ -251,7 +251,7 @@ class UrlConversation:
     async def _texts(
         self, exchange: Exchange, reader: ChatReader, asked: Asked
     ) -> AsyncGenerator[str, None]:
-        """What is said. Behind the end, figures may follow; the answer does not fail without."""
+        """The text. Token counts may follow its end; the answer does not fail without them."""
         place = self._llm.engine.place
         try:
             async with aclosing(exchange.events()) as events:
@@ -282,7 +282,7 @@ class UrlConversation:
 
 
 _MARKS_CHARS = 24
-"""What a template writes around a message, in characters of text that cost as much."""
+"""Tokens that a template adds around a message, as the equivalent in characters of text."""
 
 
 def _tool_chars(asked: Asked) -> int:
@@ -290,21 +290,21 @@ def _tool_chars(asked: Asked) -> int:
 
 
 def _chars(asked: Asked) -> int:
-    """Of all that a model reads."""
+    """Length of everything that the model reads."""
     texts = sum(len(message.content) + _MARKS_CHARS for message in asked.messages)
     calls = sum(len(json.dumps(call)) for m in asked.messages for call in m.tool_calls)
     return _tool_chars(asked) + texts + calls
 
 
 def _fixed_tokens(asked: Asked, usage: Usage) -> int:
-    """Of instructions and tools, by their share of the text: servers tell only the sum."""
+    """Tokens of instructions and tools, by their share of the text: servers report only the sum."""
     first = asked.messages[0] if asked.messages else None
     system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0
     return usage.prompt * (_tool_chars(asked) + system) // max(1, _chars(asked))
 
 
 class NoCall(EngineError):
-    """The answer had to be a call. ``usage``: what it cost."""
+    """The answer had to be a call but was not. ``usage``: what it cost."""
 
     usage = Usage()
 
@@ -312,8 +312,8 @@ class NoCall(EngineError):
 def _no_call(engine: UrlEngine, usage: Usage) -> NoCall:
     error = NoCall(
         f"{engine.place.who} wrote no tool call that fits its schema",
-        why="a call was asked for",
-        fix="Choose a model that calls tools, and start its server with a parser for its calls",
+        why="the answer had to be a call",
+        fix="Choose a model that can call tools, and start its server with a parser for its calls",
     )
     error.usage = usage
     return error

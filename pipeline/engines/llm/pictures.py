@@ -1,4 +1,4 @@
-"""Pictures in messages: where they stand, and messages that become one."""
+"""Pictures in messages: finding, replacing and moving them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pipeline.messages import Image, Message
 
 UNREADABLE_IMAGE = "(An image was shared here. It is broken and cannot be seen.)"
 FORGOTTEN_IMAGE = "(An image was shared here. It is not there any more.)"
-"""What a model that can see reads of an image that is not kept."""
+"""What a model that can see reads in place of an image that was not kept."""
 
 
 def joined(first: Message, second: Message, between: str) -> Message:
-    """Both as one message of the first one's role, with their pictures."""
+    """Both as one message with the first one's role and all pictures."""
     start = len(first.content) + len(between)
     moved = (replace(image, start=start + image.start) for image in second.images)
     content = f"{first.content}{between}{second.content}"
@@ -24,7 +24,7 @@ def joined(first: Message, second: Message, between: str) -> Message:
 
 
 def pieces(message: Message) -> Iterator[str | Image]:
-    """Its texts and pictures in order, without the sentences in the pictures' places."""
+    """Its texts and pictures in order, without the placeholder sentences of the pictures."""
     at = 0
     for image in message.images:
         if text := message.content[at : image.start]:
@@ -36,7 +36,7 @@ def pieces(message: Message) -> Iterator[str | Image]:
 
 
 def seen(message: Message, sentence: Callable[[Image], str | None]) -> Message:
-    """The message with some of its pictures as ``sentence`` tells; ``None``: it stays a picture."""
+    """The message with pictures replaced by ``sentence``; ``None`` keeps the picture."""
     if not message.images:
         return message
     content, images = "", []
@@ -53,7 +53,7 @@ def seen(message: Message, sentence: Callable[[Image], str | None]) -> Message:
 
 
 def data_of(url: str) -> bytes | None:
-    """The file in a data URL; ``None`` if there is none."""
+    """The file in a data URL; ``None`` if it is not one."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
@@ -66,13 +66,13 @@ def data_of(url: str) -> bytes | None:
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8"
 _NO_SIZE = (0xC4, 0xC8, 0xCC)
-"""JPEG markers among those of frames (0xC0 to 0xCF) that begin no frame: tables, and extensions."""
+"""JPEG markers from 0xC0 to 0xCF that do not begin a frame: tables and extensions."""
 _BARE = (0x01, *range(0xD0, 0xD9))
-"""JPEG markers without a length behind them."""
+"""JPEG markers that no length follows."""
 
 
 def pixels(data: bytes) -> tuple[int, int] | None:
-    """Width and height that the head of a PNG or JPEG tells; ``None`` if it is neither."""
+    """Width and height from the header of a PNG or JPEG; ``None`` for other data."""
     if data.startswith(_PNG) and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         return width, height
@@ -83,7 +83,7 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
     at = 2
     while at + 9 < len(data) and data[at] == 0xFF:
         marker = data[at + 1]
-        if marker == 0xFF:  # filling
+        if marker == 0xFF:  # padding
             at += 1
         elif marker in _BARE:
             at += 2

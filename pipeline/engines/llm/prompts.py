@@ -21,28 +21,28 @@ from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, Message, Tool
 
 _LONG_TOKEN_CHARS = 24
-"""Average of a token, in characters, that no long text reaches (English: 4 to 5)."""
+"""Average token length, in characters, that no long text reaches (English: 4 to 5)."""
 _KNOWN_PROMPTS = 8
 _KNOWN_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
-"""Two texts whose first tokens differ, so what prompts with them share is in neither."""
+"""Two texts with different first tokens: prompts that contain them share nothing of the texts."""
 _BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
 """How messages and results begin."""
 _MARK = "\ue002"
-"""A private-use character, where the user may go on."""
+"""A private-use character that marks where the user may continue."""
 _HELLO = Message("user", "Hello")
 
 
 def known_texts() -> Recent:
-    """Tokens of the texts of a conversation's last prompts, and its pictures: what is needed to
-    read only what is new. They hold what was said and shown."""
+    """Cache for a conversation's latest texts (as tokens) and pictures, so that only new ones are
+    read. It holds what people said and showed."""
     return Recent(_KNOWN_PROMPTS)
 
 
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
-    ``most_tokens``: of a prompt that is worth the time to read it to its end. ``vision``: without,
-    models read a sentence in the place of a picture.
+    ``most_tokens``: longest prompt that is worth tokenizing to its end. Without ``vision``, models
+    read a sentence in place of a picture.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Prompts:
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
         self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
-        """What ends the thought inside of which prompts end; empty: they end in none."""
+        """What ends the thought that every prompt leaves open; empty if it leaves none open."""
         self._prefixes = Recent(_KNOWN_PREFIXES)
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
         self._tail = one[len(one) - common_suffix(one, other) :]
-        """What comes behind the user's last message."""
+        """The tokens after the user's last message."""
         self.word_ends = WordEnds(model)
 
     def whole(
@@ -74,16 +74,16 @@ class Prompts:
         tools: Sequence[Tool],
         known: Recent | None = None,
     ) -> list[int]:
-        """Everything, up to where the assistant begins to speak.
+        """The whole prompt, up to where the assistant's answer begins.
 
-        ``known`` spares reading what earlier prompts of the same conversation had. Raises
-        ``PromptTooLong`` if that is seen from afar, else it is for the caller to see.
+        ``known`` avoids tokenizing parts of earlier prompts again. Raises ``PromptTooLong`` if the
+        length is obviously too large; the caller checks the exact length.
         """
         known = known or known_texts()
         messages = [self._seen(message, known) for message in messages]
         template = self._template_for(messages, tools)
         tokens = self._begun(self._tokens(template.render(messages, tools), known))
-        # Only a token of its own tells what comes next.
+        # Only an ordinary token has logits for the next one.
         if tokens and tokens[-1] < 0:
             tokens += self._model.tokenize("\n", special=False)
         return tokens
@@ -108,13 +108,12 @@ class Prompts:
         said: str,
         known: Recent | None = None,
     ) -> tuple[list[int], int | None]:
-        """The tokens that the next prompt begins with, however the user goes on, and where among
-        them the user's last word ends; ``None`` if that is not the last that was said.
+        """The tokens that the next prompt begins with, however the user continues, and where in
+        them the user's last word ends; ``None`` if the last words are not the user's.
 
-        ``said``: see ``LlmSession.warm``. Where it is empty and the user or a tool had the last
-        word, the assistant's turn has come, and this is the whole prompt; where the assistant has
-        called a tool, its result comes next. Raises
-        ``PromptTooLong`` as ``whole`` does.
+        ``said``: see ``LlmSession.warm``. If it is empty and the last message is from the user or
+        a tool, it is the assistant's turn, and this is the whole prompt. If the assistant has
+        called a tool, the tool's result comes next. Raises ``PromptTooLong`` as ``whole`` does.
         """
         known = known or known_texts()
         words = without_end_marks(said)
@@ -126,16 +125,16 @@ class Prompts:
 
     def last_word(self, tokens: list[int]) -> int | None:
         """Where the user's last word ends in a whole prompt that ends with the user's message;
-        ``None`` if that cannot be seen."""
+        ``None`` if that is unclear."""
         end = len(tokens) - len(self._tail)
         return self.word_ends.last(tokens, end) if tokens[end:] == self._tail else None
 
     def _shared(
         self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: Recent
     ) -> list[int]:
-        """What all prompts share in which the next message begins with ``said``.
+        """The common beginning of all prompts whose next message begins with ``said``.
 
-        They are rendered once, with a mark where the message may go on.
+        The prompt is rendered once, with a mark where the message may continue.
         """
         waits = bool(messages) and bool(messages[-1].tool_calls) and not said
         asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
@@ -148,7 +147,7 @@ class Prompts:
         part = parts[marked[0]].text
         before = self._tokens(parts[: marked[0]], known)
         self._check_length(part)
-        # The message may also end here, and some tokens reach over the end of a text.
+        # The message may also end here, and some tokens extend past the end of a text.
         ways = (*(f" {probe}" for probe in _PROBES), "", ".") if said else _BEGINNINGS
         first, *others = (
             self._model.tokenize(part.replace(_MARK, way), special=True) for way in ways
@@ -174,13 +173,13 @@ class Prompts:
         return tokens
 
     def _begun(self, tokens: list[int]) -> list[int]:
-        """With the token that every prompt has to begin with."""
+        """``tokens`` with the BOS token in front, if the model needs it."""
         model = self._model
         missing = model.starts_with_bos and tokens[:1] != [model.bos]
         return [model.bos, *tokens] if missing else tokens
 
     def _parts(self, piece: Piece) -> list[Piece]:
-        """A piece cut before its control tokens, across which no token reaches."""
+        """A piece, cut before its control tokens: no other token spans such a border."""
         if piece.plain or piece.image or self._border is None:
             return [piece]
         return [Piece(text, plain=False) for text in self._border.split(piece.text) if text]
@@ -201,10 +200,10 @@ class Prompts:
         return known.get(part.text, lambda: self._model.tokenize(part.text, special=True))
 
     def _seen(self, message: Message, known: Recent) -> Message:
-        """With those pictures alone that the model can see; the others are told of."""
-        return seen(message, lambda image: self._told(image, known))
+        """The message with a sentence in place of each picture that the model cannot see."""
+        return seen(message, lambda image: self._sentence(image, known))
 
-    def _told(self, image: Image, known: Recent) -> str | None:
+    def _sentence(self, image: Image, known: Recent) -> str | None:
         if self._picture(image, known):
             return None
         if self._vision is None:
@@ -222,7 +221,7 @@ class Prompts:
         return known.get(digest, lambda: vision.picture(url))
 
     def _check_length(self, text: str) -> None:
-        """Do not spend time on reading a text that is far too long."""
+        """Do not tokenize a text that is far too long."""
         if self._most_tokens and len(text) > self._most_tokens * _LONG_TOKEN_CHARS:
             raise PromptTooLong(len(text) // 4, self._most_tokens)
 
@@ -238,13 +237,13 @@ class Prompts:
 
 
 def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
-    """The user says ``text``, and goes on in a message that has not ended (``chat.prompt``)."""
+    """The user says ``text``, continuing the last message if it is the user's."""
     if messages and messages[-1].role == "user":
         return [*messages[:-1], joined(messages[-1], Message("user", text), " ")]
     return [*messages, Message("user", text)]
 
 
 def _with_result(messages: Sequence[Message], text: str) -> list[Message]:
-    """The first tool that was called last answers ``text``."""
+    """The first of the latest tool calls returns ``text``."""
     call = messages[-1].tool_calls[0]
     return [*messages, Message("tool", text, tool_call_id=str(call.get("id", "")))]

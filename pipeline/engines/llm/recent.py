@@ -1,4 +1,4 @@
-"""What was made for the last few rounds of work, so that it is not made again."""
+"""A cache of values used in the last few rounds of work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _T = TypeVar("_T")
 
 
 class Recent:
-    """Values by key; those that ``rounds`` rounds in a row did not ask for are forgotten.
+    """Values by key. A value that is not used for ``rounds`` rounds is forgotten.
 
-    A round is what its owner wants it to be: a prompt, or a single look-up.
+    The owner decides what a round is: a prompt, or a single look-up.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -20,13 +20,13 @@ class Recent:
         self._found: dict[Hashable, tuple[int, Any]] = {}
 
     def begin(self) -> None:
-        """Another round begins."""
+        """Begin a new round."""
         self._round += 1
         oldest = self._round - self._rounds
         self._found = {key: found for key, found in self._found.items() if found[0] >= oldest}
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """The value of ``key``, made now if it is not known. Not to be changed."""
+        """The value of ``key``, made now if unknown. Do not modify it."""
         value: _T = self._found[key][1] if key in self._found else make()
         self._found[key] = self._round, value
         return value

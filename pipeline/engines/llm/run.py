@@ -1,4 +1,4 @@
-"""One piece of work on a context that others share, cut into slices."""
+"""One piece of work, cut into slices, on a shared context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
 
 _WORTH_SAVING_TOKENS = 256
-"""Shorter prefixes are read about as fast as a file is loaded and checked."""
+"""Reading a shorter prefix is about as fast as loading and checking a file."""
 
 
 _LOOK_S = 0.01
@@ -29,7 +29,7 @@ _LOOK_S = 0.01
 
 
 class Owner(Protocol):
-    """Whose conversation it is."""
+    """The session that a run works for."""
 
     @property
     def closed(self) -> bool: ...
@@ -48,14 +48,14 @@ class Parts:
 
 
 class Run:
-    """Brings tokens into the cells, whatever others do between two slices.
+    """Brings tokens into the cells, whatever other runs do between two slices.
 
     ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
     the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
-    token even if it is known, for its logits. ``probe``: one of the prompt's tokens whose logits
-    are kept in ``probed``; it is computed even if it is known, unless the model cannot take it
-    back. ``media``: the parts of pictures among the tokens, by their first ones. Call ``close`` at
-    the end.
+    token even if it is known, for its logits. ``probe``: index of a prompt token whose logits
+    are kept in ``probed``; it is computed even if it is cached, unless the model cannot remove
+    tokens. ``media``: parts of pictures, by their first tokens. Call ``close`` at the end.
+
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Run:
         return Usage(self.prompt_tokens, cached, self.prompt_tokens - cached, generated)
 
     def close(self) -> None:
-        """Let others have the sequence. Its tokens stay as a cache."""
+        """Release the sequence. Its tokens stay cached."""
         if self._sequence:
             self._cache.release(self._sequence, self)
 
     def fill(self) -> Iterator[None]:
-        """Compute what is missing, one slice per step.
+        """Compute the missing tokens, one slice per step.
 
-        When it ends, the logits of the last token are there, until the caller yields. Raises
+        Afterwards the logits of the last token are valid until the caller yields. Raises
         ``Cancelled``, ``EngineError``.
         """
         while True:
@@ -133,7 +133,7 @@ class Run:
             yield from self._end_step(outcome, sequence)
 
     def _end_step(self, outcome: Outcome, sequence: Sequence) -> Iterator[None]:
-        """Let others work, after a computation."""
+        """Let other runs work after a computation."""
         if outcome is not Outcome.DONE:
             done = len(sequence.tokens)
             if not (self._context.forgets_partly and self._context.reaches(sequence.id, done)):
@@ -145,14 +145,14 @@ class Run:
             yield None
 
     def _piece(self, start: int) -> list[int]:
-        """What one computation takes: tokens, or the first one of a part of a picture."""
+        """Input of one computation: tokens, or the first token of a part of a picture."""
         piece = self.tokens[start : start + self._context.slice_tokens]
         if piece and piece[0] < 0:
             return piece[:1]
         return list(takewhile(lambda token: token >= 0, piece))
 
     def _see(self, first: int, sequence: Sequence, insist: bool) -> Iterator[None]:
-        """One step towards the cells of a part of a picture: wait for the projector, or compute."""
+        """One step of reading a part of a picture: wait for the projector, or compute."""
         media = self._media[first]
         if not media.looked_at(_LOOK_S):
             self._check()
@@ -168,7 +168,7 @@ class Run:
         yield from self._end_step(outcome, sequence)
 
     def save_prefix(self) -> Iterator[None]:
-        """Write the prefix's cells to disk, unless that was done before."""
+        """Write the prefix's cells to disk, unless they are already there."""
         prefix, sequence = self._prefix, self._sequence
         if not (self._saved and sequence and self._held() and self._context.forgets_partly):
             return
@@ -200,7 +200,7 @@ class Run:
             raise Cancelled
 
     def _step_aside(self) -> Generator[None, None, bool]:
-        """Let more urgent work go first. True: the scheduler wants us nevertheless."""
+        """Let more urgent work go first. True: the scheduler chose this run anyway."""
         insist = False
         if self._cancel.preempted:
             yield None
@@ -209,10 +209,10 @@ class Run:
         return insist
 
     def _make_room(self) -> Iterator[None]:
-        """Free cells: those of idle sequences; else wait for the runs at work, else take theirs.
+        """Free cells of idle sequences; else wait for active runs; else take their cells.
 
-        When the scheduler comes back to us and no other run has worked in between, then we are
-        more urgent than those that hold the rest, and waiting would last for ever.
+        If the scheduler returns to this run and no other run has worked in between, this run is
+        more urgent than those that hold the rest, and would wait for ever.
         """
         if self._cache.evict():
             return
@@ -232,13 +232,13 @@ class Run:
         return self._sequence is not None and self._sequence.holder is self
 
     def _reusable(self) -> list[int]:
-        """The tokens that need not be computed if they are known."""
+        """The tokens that may come from the cache."""
         if self._probe is not None and self.probed is None and self._context.forgets_partly:
             return self.tokens[: self._probe]
         return self.tokens[:-1] if self._evaluate_last else self.tokens
 
     def _hold(self) -> Generator[None, None, Sequence]:
-        """Make sure that a sequence is ours; it may have been taken since the last slice."""
+        """Make sure that this run holds a sequence: it may have lost it since the last slice."""
         while self._sequence is None or not self._held():
             self._sequence = self._cache.acquire(self._reusable(), self._owner, self)
             if self._sequence is None:
@@ -250,7 +250,7 @@ class Run:
         return self._sequence
 
     def _load_prefix(self, sequence: Sequence) -> Iterator[None]:
-        """Take the prefix from disk if that spares reading it."""
+        """Load the prefix from disk if that saves computing it."""
         prefix, saved = self._prefix, self._saved
         if not saved or len(sequence.tokens) >= len(prefix) or prefix not in saved:
             return

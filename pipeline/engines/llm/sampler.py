@@ -1,4 +1,4 @@
-"""Picks tokens: llama.cpp's samplers, and llguidance's mask for as long as a grammar is set."""
+"""Picks tokens: llama.cpp's samplers, and llguidance's mask while a grammar is set."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reachy_voice.llm")
 
 _TOP_K = 128
-"""Candidates that the later samplers look at; walking the whole vocabulary for penalties is slow,
-and nothing below the first 128 has a chance."""
+"""Candidates for the later samplers: penalties on the whole vocabulary are slow, and tokens below
+the first 128 have no chance."""
 _PENALTY_TOKENS = 64
 """How far back a repetition counts (llama.cpp's default)."""
 _SEED_BITS = 32
@@ -34,8 +34,8 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 class Sampler:
     """Chooses the tokens of one reply.
 
-    Repetition counts within the reply only, never against what the prompt says; and not under
-    a grammar, whose signs have to repeat.
+    The repetition penalty counts only tokens of the reply, not of the prompt, and is off under a
+    grammar, whose marks have to repeat.
     """
 
     def __init__(self, model: Model, sampling: Sampling) -> None:
@@ -56,13 +56,13 @@ class Sampler:
         return self._grammar is not None
 
     def bind(self, grammar: LLMatcher) -> None:
-        """Let only tokens through that ``grammar`` allows, from where it is."""
+        """Allow only tokens that ``grammar`` allows in its current state."""
         self._grammar = grammar
         if self._bound_chain is None:
             self._bound_chain = self._chain(penalties=False)
 
     def release(self) -> None:
-        """Let everything through again."""
+        """Allow all tokens again."""
         self._grammar = None
 
     # --- choosing
@@ -74,11 +74,11 @@ class Sampler:
         refused: Callable[[int], bool] | None = None,
         preferred: Sequence[int] = (),
     ) -> int | None:
-        """The next token; ``None`` if the grammar allows none, or is too complex to go on with.
+        """The next token; ``None`` if the grammar allows no token or is too complex to continue.
 
-        Float32 ``logits``, shape (vocabulary,). ``refused``: tokens that are not to be taken,
-        where there is no grammar. ``preferred``: tokens that are taken before any other if the
-        grammar allows them, the first that it does.
+        Float32 ``logits``, shape (vocabulary,). ``refused``: tokens to reject while no grammar is
+        set. ``preferred``: tokens to take before any other: the first that the grammar allows.
+
         """
         grammar = self._grammar
         if grammar is None:
@@ -86,7 +86,7 @@ class Sampler:
         else:
             token = self._bound_choice(grammar, logits, preferred)
             if token is None or not (self._model.ends(token) or grammar.consume_token(token)):
-                log.warning("A tool call cannot go on: %s", grammar.get_error() or "nothing fits")
+                log.warning("A tool call cannot continue: %s", grammar.get_error() or "none fits")
                 return None
         if token is not None:
             self._api.llama_sampler_accept(self._free_chain, token)

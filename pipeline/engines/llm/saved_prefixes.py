@@ -1,6 +1,6 @@
 """KV states of instructions and tools on disk, so that they are read once and then loaded.
 
-What people say is never in them. Every step is a slice, so that urgent work gets in between.
+They never contain what people say. Every step is a slice, so that urgent work can run in between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 log = logging.getLogger("reachy_voice.llm")
 
 _CHECKSUM = struct.Struct("<I")
-"""CRC-32 of the state, in front of it."""
+"""CRC-32 of the state, stored before it."""
 _FORMAT = b"2"
 _SLICE_BYTES = 4 * 2**20
 _ABANDONED_SECONDS = 3600
@@ -27,7 +27,7 @@ _ABANDONED_SECONDS = 3600
 
 
 class SavedPrefixes:
-    """A directory of states, only for its owner's eyes, within ``budget_bytes``.
+    """A directory of states, readable only by its owner, of at most ``budget_bytes``.
 
     ``identity`` names everything that a state depends on besides its tokens: model, library,
     cell types. A full disk or an unreadable directory costs speed, never an answer.

@@ -1,4 +1,4 @@
-"""Messages for chat templates that know no tools or no system message, and calls as data."""
+"""Messages for chat templates without tools or system messages, and calls as data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.messages import Message, Tool
 
 _MOST_LEVELS = 64
-"""Of arguments in the history, and of schemas; what is nested deeper is left out."""
+"""Nesting limit of arguments in the history and of schemas; deeper values are left out."""
 
 _TOOLS_AS_TEXT = """\
 You can call functions. They are described between <tools> and </tools>, one JSON object a line:
@@ -48,12 +48,12 @@ def as_text(message: Message) -> Message:
 
 
 def alternating(messages: Sequence[Message]) -> list[Message]:
-    """Results in words are the user's; many templates refuse two messages of one side in a row."""
+    """Merge neighbours: many templates refuse two messages of the same role in a row."""
     return _merged(messages, ("user", "assistant"), "\n")
 
 
 def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
-    """System messages behind the first ones are told by the user, with what the user says next."""
+    """Turn system messages after the first ones into user messages, merged with the next one."""
     early = list(takewhile(lambda message: message.role == "system", messages))
     late = [
         Message("user", message.content) if message.role == "system" else message
@@ -63,7 +63,7 @@ def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
 
 
 def _merged(messages: Sequence[Message], roles: Collection[str], between: str) -> list[Message]:
-    """Neighbours of one of ``roles`` become one message."""
+    """Merge neighbouring messages that share one of ``roles``."""
     result: list[Message] = []
     for message in messages:
         if result and result[-1].role == message.role and message.role in roles:
@@ -74,15 +74,15 @@ def _merged(messages: Sequence[Message], roles: Collection[str], between: str) -
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
-    """Put leading system messages in front of what the user says first."""
+    """Put system messages in front of the user's first message."""
     texts = [m.content for m in messages if m.role == "system"]
     others = [m for m in messages if m.role != "system"]
     if not texts:
         return list(messages)
-    told = Message("user", "\n\n".join(texts))
+    merged = Message("user", "\n\n".join(texts))
     if others and others[0].role == "user":
-        return [joined(told, others[0], "\n\n"), *others[1:]]
-    return [told, *others]
+        return [joined(merged, others[0], "\n\n"), *others[1:]]
+    return [merged, *others]
 
 
 def _json(data: Any) -> str:
@@ -120,7 +120,7 @@ def function_data(tool: Tool) -> dict[str, Any]:
 
 
 def is_deep(data: Any, levels: int = _MOST_LEVELS) -> bool:
-    """Whether it is nested too deeply for templates, which write it recursively."""
+    """Whether ``data`` is nested too deeply for templates, which recurse."""
     inner = data.values() if isinstance(data, Mapping) else data
     if not isinstance(data, Mapping | list | tuple):
         return False

@@ -1,4 +1,4 @@
-"""What a server is asked, and what of its answer counts. Sans-I/O."""
+"""Builds a server's prompt and filters its answer. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = logging.getLogger("reachy_voice.llm")
 
 MOST_CALLS = 16
 NOTHING_SAID = "."
-"""Where a prompt that is read ahead ends without the user: many templates want them to be last."""
+"""The user's message if there is none to read ahead: many templates want the user to be last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question to a model."""
+    """One request to a model."""
 
     model: str
     family: Family
@@ -35,7 +35,7 @@ class Asked:
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
     form: Literal["free", "schema", "any arguments"] = "free"
-    """What the server is to hold the model to, where the answer must be a call."""
+    """What the server constrains the answer to, if it must be a call."""
 
     @property
     def forced(self) -> bool:
@@ -44,27 +44,27 @@ class Asked:
 
     @property
     def offered(self) -> Sequence[Tool]:
-        """What the server is told of. Not all servers can be made to call a named tool; all can be
-        offered that one alone."""
+        """The tools in the request. Not all servers can force a named tool, but all can be offered
+        that tool alone."""
         if self.choice.kind == "named":
             return [tool for tool in self.tools if tool.name == self.choice.name]
         return self.tools
 
     @property
     def callable(self) -> Sequence[Tool]:
-        """What may be called; some servers do not know ``none``."""
+        """The tools that may be called; some servers ignore ``none``."""
         return [] if self.choice.kind == "none" else self.offered
 
     @property
     def tool_choice(self) -> str:
-        """``none`` beside a form: the model is told of the tools, and answers in that form."""
+        """With a form, ``none``: the model sees the tools, and answers in that form."""
         if self.form != "free":
             return "none"
         return "required" if self.forced else self.choice.kind
 
     @property
     def private(self) -> Iterator[str]:
-        """What people have said in it, or tools have told."""
+        """What people said in it, and what tools returned."""
         for message in self.messages:
             if message.role != "system":
                 yield message.content
@@ -72,8 +72,8 @@ class Asked:
                 yield arguments_text(call["function"]["arguments"])
 
     def read_ahead(self, said: str) -> Asked:
-        """The same prompt, to be read without an answer. ``said``: the words so far of what the
-        user says next."""
+        """The same prompt, to be read without an answer. ``said``: the user's next words so
+        far."""
         messages = list(self.messages)
         if messages and messages[-1].role == "user":
             if said:
@@ -85,22 +85,22 @@ class Asked:
 
 
 def for_eyes(message: Message) -> Message:
-    """As a model reads it that can see: with the pictures that are kept, and told of the others."""
+    """For a model that can see: with the pictures that were kept, and a note for the others."""
     return seen(message, lambda image: None if image.url else FORGOTTEN_IMAGE)
 
 
 def for_the_blind(message: Message) -> Message:
-    """As a model reads it that cannot see: a sentence is in each picture's place."""
+    """For a model that cannot see: with only the sentence in place of each picture."""
     return replace(message, images=()) if message.images else message
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments of a call in the history as the JSON text that the API wants."""
+    """Arguments of a call in the history, as the JSON text that the API expects."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def sampling_fields(asked: Asked) -> dict[str, Any]:
-    """What all servers call the same, and what this family calls otherwise."""
+    """Fields that all servers share, and those whose names depend on the family."""
     sampling = asked.sampling
     names = asked.family.sampling
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -113,7 +113,7 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
 
 
 def format_fields(asked: Asked) -> dict[str, Any]:
-    """``response_format``: one call as JSON, where it is asked for by its schema."""
+    """``response_format``: one call as JSON, if it is requested by schema."""
     if asked.form == "free":
         return {}
     tools = asked.callable
@@ -124,14 +124,14 @@ def format_fields(asked: Asked) -> dict[str, Any]:
 
 
 def call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
-    """Of one call of one of ``tools``, as an object with a name and arguments."""
+    """The schema of a call of one of ``tools``: an object with a name and arguments."""
     if len(tools) == 1:
         return _object(tools[0], "#")
     return {"anyOf": [_object(tool, f"#/anyOf/{i}") for i, tool in enumerate(tools)]}
 
 
 def _object(tool: Tool, place: str) -> dict[str, Any]:
-    """``place``: of this object in the whole schema, which references point into."""
+    """``place``: path of this object in the whole schema, for references."""
     arguments = _moved({"type": "object", **tool.parameters}, f"{place}/properties/arguments")
     return {
         "type": "object",
@@ -142,7 +142,7 @@ def _object(tool: Tool, place: str) -> dict[str, Any]:
 
 
 def _moved(schema: Any, place: str) -> Any:
-    """With references as they are when it stands at ``place``."""
+    """``schema`` with its references adjusted for ``place``."""
     if isinstance(schema, Mapping):
         moved = {key: _moved(value, place) for key, value in schema.items()}
         reference = schema.get("$ref")
@@ -156,7 +156,7 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 class Complained(Exception):
-    """An error in the middle of a stream; ``body`` is what the server says."""
+    """An error in the middle of a stream; ``body`` is the server's report."""
 
     def __init__(self, body: Any) -> None:
         super().__init__("the server reports an error")
@@ -164,12 +164,12 @@ class Complained(Exception):
 
 
 class Garbled(Exception):
-    """What came is not what the API says."""
+    """The answer does not follow the API."""
 
 
 @dataclass(slots=True)
 class RawCall:
-    """A call as far as it has come."""
+    """A call, as far as it has arrived."""
 
     key: str
     name: str = ""
@@ -182,26 +182,26 @@ def decoded(data: str) -> dict[str, Any]:
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
-        raise Garbled("an event of its stream is no JSON") from None
+        raise Garbled("an event of its stream is not JSON") from None
     if not isinstance(event, dict):
-        raise Garbled("an event of its stream is no object")
+        raise Garbled("an event of its stream is not an object")
     if event.get("error"):
         raise Complained(event)
     return event
 
 
 class Parts:
-    """Text and calls out of what a server streams.
+    """Extracts text and calls from a server's stream.
 
-    Thoughts that stand in the text are left out, and calls that a server has not taken out of the
-    text are taken out here, each once. Only calls of tools that were offered, whose arguments fit,
-    come out.
+    Thoughts in the text are left out, and calls that the server has left in the text are extracted
+    here, each once. Only calls of tools that were offered, with arguments that fit, are kept.
+
     """
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._tools = {tool.name: tool for tool in asked.callable}
-        # Only the marks of Hermes: what others write looks different to each server's own parser.
+        # Only Hermes marks: each server's own parser handles other syntaxes in its own way.
         may_call = bool(asked.callable)
         self._parser = CallParser(HERMES, asked.callable, bare=may_call, anywhere=asked.forced)
         self._made: list[ToolCall] = []
@@ -210,7 +210,7 @@ class Parts:
 
     @property
     def missing(self) -> bool:
-        """Whether a call had to be made, and none was."""
+        """Whether the answer had to be a call but is not."""
         return self._asked.forced and not self._made
 
     def text(self, text: str) -> Iterator[Part]:
@@ -230,14 +230,14 @@ class Parts:
                     continue
                 self._made.append(part)
             elif self._asked.forced:
-                continue  # a call is asked for, and no words
+                continue  # only calls are wanted
             yield part
 
     def _checked(self, raw: RawCall) -> ToolCall | None:
-        """The call, if it can be made. A line in the log says why it cannot."""
+        """The call if it is valid, or ``None`` and a log line that says why not."""
         tool = self._tools.get(raw.name)
         if tool is None:
-            log.warning("A call of a tool that was not offered is left out")
+            log.warning("Ignoring a call of a tool that was not offered")
             return None
         try:
             whole = raw.arguments.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -245,9 +245,9 @@ class Parts:
             text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (ValueError, RecursionError):
-            log.warning("A call of %s is malformed, and is left out", raw.name)
+            log.warning("Ignoring a malformed call of %s", raw.name)
             return None
         if not isinstance(arguments, dict) or not fits(arguments, tool.parameters):
-            log.warning("A call of %s whose arguments do not fit its schema is left out", raw.name)
+            log.warning("Ignoring a call of %s whose arguments do not fit its schema", raw.name)
             return None
         return ToolCall(raw.name, text)

@@ -1,8 +1,8 @@
 """Pictures for a language model, through llama.cpp's mtmd library and a second GGUF.
 
-A picture becomes a few ordinary tokens (marks around it) and cells whose content no token has. In
-lists of tokens such cells stand as negative numbers, made of a digest of the picture: so whatever
-compares prompts token by token recognises a picture, and never takes another for it.
+A picture becomes a few ordinary tokens (marks around it) and cells that match no token. In lists of
+tokens these cells are negative numbers derived from a digest of the picture, so that comparing
+prompts token by token recognises a picture and does not confuse it with another.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from pipeline.errors import EngineError, WeightsError
 log = logging.getLogger("reachy_voice.llm")
 
 _MOST_PIXELS = 7680 * 4320
-"""8K UHD; four bytes each are in memory twice while a picture is scaled."""
+"""8K UHD; while a picture is scaled, memory holds four bytes per pixel twice."""
 _DIGEST_BYTES = 12
 _MOST_CELLS = 2**20
-"""Of one picture, for the numbers that stand for them."""
+"""Limit per picture, for numbering its cells."""
 _IMAGE = 1
 """``enum mtmd_input_chunk_type``."""
 
 
 class VisionFailed(EngineError):
-    """A picture could be read and not be seen; later prompts are told so."""
+    """A picture could be read but not seen; later prompts say so."""
 
 
 class Media:
-    """One part of a picture: cells that belong together. ``cells``: how many. ``positions``: how
-    many tokens' places they take, fewer where cells are placed in two dimensions (M-RoPE)."""
+    """One part of a picture. ``cells``: how many it has. ``positions``: how many token positions it
+    takes, which is fewer if cells are placed in two dimensions (M-RoPE)."""
 
     def __init__(self, vision: VisionProjector, chunk: Any) -> None:
         api = multimodal()
@@ -55,7 +55,7 @@ class Media:
         self._job: Future[NDArray[np.float32]] | None = None
 
     def looked_at(self, timeout_s: float) -> bool:
-        """Whether its embedding is there; it is computed once, however many wait for it."""
+        """Whether its embedding is ready; it is computed once, however many runs wait for it."""
         if self._job is None:
             self._job = self.projector.look(self)
         wait([self._job], timeout_s)
@@ -63,7 +63,7 @@ class Media:
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
-        """Once ``looked_at``. Shape (cells, inputs of the model). Raises ``VisionFailed``."""
+        """Valid once ``looked_at``. Shape (cells, inputs of the model). Raises ``VisionFailed``."""
         assert self._job
         return self._job.result()
 
@@ -75,7 +75,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """``tokens``: what stands for it in a prompt. ``media``: its parts by their first tokens."""
+    """``tokens``: its tokens in a prompt. ``media``: its parts, by their first tokens."""
 
     tokens: tuple[int, ...]
     media: Mapping[int, Media]
@@ -86,13 +86,13 @@ class Picture:
 
     @property
     def more_cells(self) -> int:
-        """How many more cells it takes than tokens."""
+        """How many more cells than tokens it takes."""
         return sum(part.cells - part.positions for part in self.media.values())
 
 
 class VisionProjector:
-    """The projector of one language model. ``most_tokens``: of one picture, as far as the family
-    scales pictures. ``room_tokens``: what one computation of the model takes. Raises
+    """The projector of one language model. ``most_tokens``: limit per picture, if the family
+    scales pictures. ``room_tokens``: limit per computation of the model. Raises
     ``WeightsError``, ``EngineError``."""
 
     def __init__(
@@ -118,28 +118,28 @@ class VisionProjector:
         if not self.handle or not api.mtmd_support_vision(self.handle):
             raise WeightsError(
                 f"The model cannot see with {path.name}",
-                why=recent_problems() or "it knows no pictures",
-                fix="Set llm.mmproj to the file that belongs to this very model, or to null",
+                why=recent_problems() or "it does not support pictures",
+                fix="Set llm.mmproj to the file that belongs to this model, or to null",
             )
-        self._model = model  # the C side needs it for as long as it lives
+        self._model = model  # the C side needs it as long as it lives
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
         self._looking = ThreadPoolExecutor(1, "llama-vision")
-        # A part that is being looked at keeps this object, so the thread is idle by then.
+        # A part in progress keeps this object alive, so the thread is idle by then.
         weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
         self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
-        """Whether cells of a picture see those behind them, too: it is read in one pass."""
+        """Whether a picture must be read in one pass, because its cells also see later ones."""
         self._room_tokens = room_tokens
 
     def picture(self, url: str) -> Picture | None:
-        """The picture of a data URL; ``None``, with a line in the log, if it cannot be read."""
+        """The picture in a data URL; ``None`` and a log line if it cannot be read."""
         data = data_of(url)
         size = pixels(data) if data else None
         if data is None or size is None:
             _leave_out("it is neither PNG nor JPEG")
             return None
         if size[0] * size[1] > _MOST_PIXELS:
-            _leave_out(f"it has {size[0]} x {size[1]} pixels, the most is {_MOST_PIXELS}")
+            _leave_out(f"it has {size[0]} x {size[1]} pixels, more than {_MOST_PIXELS}")
             return None
         chunks = self._chunks(data)
         if chunks is None:
@@ -148,9 +148,9 @@ class VisionProjector:
         return self._assembled(chunks, data)
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
-        """Begin to embed one part, in a thread of its own.
+        """Start embedding one part in a separate thread.
 
-        Until it is done, the thread keeps ``media`` and with it the C objects alive.
+        Until it is done, the thread keeps ``media``, and so the C objects, alive.
         """
         return self._looking.submit(self._look, media)
 
@@ -210,4 +210,4 @@ class VisionProjector:
 
 
 def _leave_out(why: str) -> None:
-    log.warning("A picture cannot be read, and is left out: %s", why)
+    log.warning("Leaving out a picture that cannot be read: %s", why)

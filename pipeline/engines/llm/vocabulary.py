@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 _CONTROL = b"\xff"
-"""In front of a token that no text may spell (llguidance's convention)."""
+"""Prefix of a token that no text may spell (llguidance's convention)."""
 
 
 class Vocabulary:
@@ -47,7 +47,7 @@ class Vocabulary:
 
 
 class _Tokens:
-    """What ``TokenizerWrapper`` asks a tokenizer for."""
+    """The attributes that ``TokenizerWrapper`` needs."""
 
     def __init__(self, model: Model, spelled: Collection[str], ends: list[int]) -> None:
         self._model = model

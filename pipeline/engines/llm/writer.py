@@ -1,4 +1,4 @@
-"""Writes one answer, token by token: speech as the model likes, calls as the tools want them."""
+"""Writes one answer, token by token: free text, and calls that fit their tools' schemas."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from pipeline.messages import Sampling, Tool, ToolChoice
 log = logging.getLogger("reachy_voice.llm")
 
 _CALL_TOKENS = 512
-"""A call that has begun may exceed the limit of the answer by so many tokens."""
+"""A call that has begun may exceed the answer's limit by this many tokens."""
 _MOST_CALLS = 16
 _MOST_ATTEMPTS = 3
-"""Calls that may be written in place of one that does not fit its schema."""
+"""Attempts at a call that does not fit its schema."""
 _MOST_IDLE_TOKENS = 8
-"""Between two calls of an answer that is calls and nothing else: a mark has up to six."""
+"""Limit between two calls of a calls-only answer: a mark has up to six tokens."""
 _CLOSING_TOKENS = 128
-"""With so few tokens left, a call ends as soon as its schema allows it."""
+"""With this few tokens left, a call ends as soon as its schema allows it."""
 
 
 class Writer:
-    """One answer. ``room``: tokens until the context is full. ``thought_end``: the prompt ends
-    inside of a thought, which ends with it.
+    """One answer. ``room``: tokens until the context is full. ``thought_end``: ends the
+    thought that the prompt leaves open.
 
-    A call follows a grammar from the moment that it begins; what its syntax wants in front of
-    the function's name is written for the model. One that is written without marks follows it from
-    where its name is known. An answer that has to be a call begins with one. Where no call is
-    wanted, a token that would begin one is not taken.
+    A call follows a grammar from its beginning; the text that its syntax requires before the
+    function's name is written for the model. A call without marks follows the grammar from where
+    its name is known. An answer that must be a call begins with one. If no call is wanted, tokens
+    that would begin one are rejected.
     """
 
     def __init__(
@@ -75,14 +75,13 @@ class Writer:
         self._made: list[ToolCall] = []
         self._attempts = 0
         self._idle = 0
-        """Tokens since the last call, in an answer that is calls and nothing else."""
+        """Tokens since the last call, in a calls-only answer."""
         self.generated = 0
-        """Tokens."""
         self.ended: FinishReason | None = None
-        """Why the answer is over, once it is."""
+        """Why the answer has ended, once it has."""
 
     def begin(self) -> list[int]:
-        """The tokens that the answer begins with in any case."""
+        """The tokens that the answer must begin with."""
         if not self._forced or self._most <= 0:
             return []
         tokens = self._begun()
@@ -90,7 +89,7 @@ class Writer:
         return tokens
 
     def may_go_on(self) -> bool:
-        """Whether there may be another token. Otherwise ``ended`` says why not."""
+        """Whether another token may follow. If not, ``ended`` says why."""
         if self.ended is None and self.generated >= self._limit():
             self.ended = "stop" if self._ends_with_call else "length"
         return self.ended is None
@@ -112,7 +111,7 @@ class Writer:
         return tokens, wanted
 
     def finish(self) -> list[Part]:
-        """What was held back, at the end."""
+        """Text and calls held back until the end."""
         last = self._decoder.decode(b"", final=True)
         parts = [*self._parser.feed(last), *self._parser.finish()]
         return [] if self._forced else parts
@@ -124,7 +123,7 @@ class Writer:
             return None
         return EngineError(
             "The language model wrote no tool call that fits its schema",
-            why=f"a call was asked for, and {self._attempts} that it began were left out",
+            why=f"the answer had to be a call, and all {self._attempts} attempts were rejected",
             fix="Simplify the schema of the tool's parameters (the log says what is wrong with it)",
         )
 
@@ -155,7 +154,7 @@ class Writer:
     # --- taking
 
     def _take(self, token: int, text: str) -> tuple[list[int], list[Part]]:
-        """Where a call begins in ``text``, what follows its mark is replaced by what has to."""
+        """If a call begins in ``text``, replace what follows its mark by the required syntax."""
         parser = self._parser
         if not self._tools or parser.in_call:
             return [token], parser.feed(text)
@@ -173,13 +172,13 @@ class Writer:
         return [*marked, *self._tokens(parser.rest)], parts
 
     def _begun(self) -> list[int]:
-        """The tokens that a call begins with, from now on."""
+        """Begin a call now. Returns its first tokens."""
         begin = self._parser.begin()
         self._bind(self._tools)
         return self._tokens(begin)
 
     def _again(self, tokens: int) -> list[int]:
-        """Let a call that was left out be written once more; of chance, it may be better."""
+        """Retry a rejected call: with other random choices it may fit."""
         if not self._sampler.bound or self._parser.in_call:
             return []
         self._sampler.release()
@@ -190,7 +189,7 @@ class Writer:
         return self._begun()
 
     def _judged(self, parts: list[Part], tokens: int) -> list[Part]:
-        """Decide whether the answer is over, and leave out what is not wanted in it."""
+        """Decide whether the answer has ended, and drop unwanted parts."""
         self._idle = 0 if self._sampler.bound else self._idle + tokens
         if self._forced and self._idle > _MOST_IDLE_TOKENS:
             self.ended = "stop"
@@ -200,7 +199,7 @@ class Writer:
                 self.ended = "stop"
                 break
             if isinstance(part, ToolCall):
-                if part in self._made:  # a model that repeats itself does not stop by itself
+                if part in self._made:  # a repeating model does not stop by itself
                     self.ended = "stop"
                     break
                 self._made.append(part)

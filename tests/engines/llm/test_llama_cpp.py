@@ -182,7 +182,7 @@ def test_a_file_that_was_cut_off(
 def test_missing_and_ambiguous_files(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no \*\.gguf in .*models pull"):
         build(LlamaCppOptions(), tmp_path)
-    with pytest.raises(WeightsError, match=r"names none"):
+    with pytest.raises(WeightsError, match=r"is not set"):
         build(LlamaCppOptions(weights=None), None)
     with pytest.raises(WeightsError, match="No such file"):
         build(LlamaCppOptions(model_file=str(tmp_path / "mine.gguf")), None)

@@ -317,7 +317,7 @@ def test_a_broken_picture_is_reported(
     words = Message("user", f"{UNREADABLE_IMAGE} What is that?")
     assert text == ask(engine.open(), words)
     (line,) = [m for m in caplog.messages if "picture" in m]
-    assert line.startswith("A picture cannot be read, and is left out: ")
+    assert line.startswith("Leaving out a picture that cannot be read: ")
 
 
 def test_a_picture_that_is_not_kept_any_more(engine: LlamaCpp) -> None:
@@ -357,7 +357,7 @@ def test_a_projector_of_another_model(
     made: Callable[..., LlamaCpp], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     narrow = tiny_gguf.projector(tmp_path / "mmproj.gguf", "gemma3", width=48)
-    with pytest.raises(WeightsError, match=r"cannot see with mmproj\.gguf.*this very model"):
+    with pytest.raises(WeightsError, match=r"cannot see with mmproj\.gguf.*this model"):
         made("gemma3", mmproj=str(narrow))
     with pytest.raises(WeightsError, match=r"The file of llm\.mmproj is missing"):
         made("gemma3", mmproj=str(tmp_path / "other.gguf"))

@@ -168,7 +168,7 @@ def test_a_context_beyond_what_the_model_was_trained_for(
     path = tiny_gguf.language_model(tmp_path / "m.gguf", vocabulary, trained_tokens=1024)
     with caplog.at_level(logging.WARNING, "reachy_voice.llm"):
         made = engine(path, context_tokens=4096)
-    assert "was trained for 1024 tokens: one conversation gets no more" in caplog.text
+    assert "was trained for 1024 tokens: one conversation cannot be longer" in caplog.text
     assert made.context_tokens == 1024
     caplog.clear()
     with caplog.at_level(logging.WARNING, "reachy_voice.llm"):
@@ -188,7 +188,7 @@ def test_heads_that_do_not_divide_into_blocks(vocabulary: dict[str, Any], tmp_pa
     [
         ({"kv_type": "q4_0", "flash_attention": False}, "q4_0 needs flash attention"),
         ({"tensor_split": [1, 1]}, "set gpu_layers"),
-        ({"tensor_split": [0, 0], "gpu_layers": -1}, "one above 0"),
+        ({"tensor_split": [0, 0], "gpu_layers": -1}, "one of them above 0"),
         ({"tensor_split": [2, -1], "gpu_layers": -1}, "numbers from 0 up"),
         ({"split_mode": "column"}, "split_mode"),
         ({"kv_type": "q2_k"}, "kv_type"),
@@ -204,7 +204,7 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_loaded(
 def test_a_removed_option_is_read_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     given = {"lookup_tokens": 4}
     assert LlamaCppOptions.model_validate(given) == LlamaCppOptions()
-    assert "llm.lookup_tokens has no effect" in caplog.text
+    assert "llm.lookup_tokens no longer has any effect" in caplog.text
 
 
 def test_layers_for_a_gpu_that_is_not_there(
