@@ -1,4 +1,4 @@
-"""Who may come in: the policy alone, decided without sockets and files."""
+"""The access policy alone, without sockets and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person at the console is told of those who stay out."""
+"""Console notices about refused clients."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_an_absent_package_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 class TwoTexts(Listener):
-    """Hears the same words in everything, but none in a high voice."""
+    """Hears the same words in everything, except in a high voice."""
 
     def __init__(self) -> None:
         pass

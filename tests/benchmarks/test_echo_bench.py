@@ -1,4 +1,4 @@
-"""What the echo benchmark is made of is what it says."""
+"""The echo benchmark's scenes have the stated properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measure of heard words is worth: its player, and where words end."""
+"""The benchmark of heard words: its player, and where words end."""
 
 from __future__ import annotations
 

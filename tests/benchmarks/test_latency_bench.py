@@ -1,4 +1,4 @@
-"""What the latency benchmarks play, and the figures they make of what came back."""
+"""The latency benchmarks' audio, and their figures."""
 
 from __future__ import annotations
 

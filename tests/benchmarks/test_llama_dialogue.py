@@ -24,7 +24,7 @@ def engine(weights: Callable[[str], Path]) -> LlamaCpp:
 
 
 def test_most_of_a_prompt_is_cached_before_the_turn_ends(engine: LlamaCpp) -> None:
-    """Of each prompt, the last words and the marks behind them are left to read."""
+    """Only the last words of each prompt and the marks after them are left to read."""
     dialogue = Dialogue(engine.open(), robot_tools()[:5])
     turns = list(dialogue.turns(8))
     kinds = {kind for turn in turns for kind in turn.kinds}

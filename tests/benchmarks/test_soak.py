@@ -1,4 +1,4 @@
-"""Some minutes of the soak, and what it counts."""
+"""A few minutes of the soak, and its counts."""
 
 from __future__ import annotations
 

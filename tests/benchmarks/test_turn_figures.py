@@ -1,4 +1,4 @@
-"""What is made of scored turns: baselines beside ours, intervals, the report, the picture."""
+"""Figures of scored turns: baselines beside ours, intervals, the report, the picture."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class SureTurn:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the model was given to read, and whether it was to answer."""
+    """The model's prompt, and whether it had to answer."""
 
     kind: Literal["warm", "reply"]
     messages: list[Message]
@@ -154,7 +154,7 @@ class Asked:
 
 @dataclass
 class BrainLlm:
-    """Answers what ``brain`` says, and remembers in order what it was asked."""
+    """Answers with ``brain``, and records its requests in order."""
 
     brain: Brain = think
     per_delta_s: float = 0.002
@@ -232,6 +232,6 @@ class Cast:
 
 
 def calling(*answers: Sequence[Delta]) -> Cast:
-    """A model that gives these answers, one after the other, and then thinks for itself."""
+    """A model that returns these answers in order, and then its usual ones."""
     left = list(answers)
     return Cast(llm=BrainLlm(lambda *asked: left.pop(0) if left else think(*asked)))

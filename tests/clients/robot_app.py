@@ -67,7 +67,7 @@ class RobotTool:
 
 
 class Player:
-    """What was handed to the speaker, and what of it has not been heard yet."""
+    """The audio passed to the speaker, and the part that has not been heard yet."""
 
     def __init__(self) -> None:
         self.pcm_bytes = 0
@@ -126,7 +126,7 @@ class RobotApp:
     # -- what a person does
 
     def hears(self, pcm: Pcm) -> None:
-        """Somebody speaks to the robot: ``pcm`` at 16 kHz, in the room's silence before it."""
+        """A person speaks to the robot: ``pcm`` at 16 kHz, in the room's silence before it."""
         data = pcm_to_bytes(pcm)
         self._microphone.extend(
             data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)

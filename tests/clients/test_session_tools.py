@@ -1,4 +1,4 @@
-"""Function calls in a session, in virtual time: their order, and what the model reads then."""
+"""Function calls in a session, in virtual time: their order, and the model's prompts."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ _HISTORY = {
 
 
 def _history(history: list[dict[str, str]], turn: str) -> None:
-    """The client's own memory of the conversation: every word but those that nobody heard."""
+    """The client's memory of the conversation: every word that was heard."""
     expected = _HISTORY[turn]
     told = [(item["role"], item["text"]) for item in history[-len(expected) :]]
     if turn == "barge_in":

@@ -1,4 +1,4 @@
-"""The console's pages and its JSON: who gets them, and what they hold."""
+"""The console's pages and its JSON: access and contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the console does to a running server: who may, what it answers, what it changes."""
+"""The console's actions on a running server: access, answers, effects."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_servers_elsewhere_need_nothing_here(environ: dict[str, str]) -> None:
 
 
 def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
-    """Else setup would not install what it needs."""
+    """Otherwise setup would not install its packages."""
     for kind, name in ((Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts")):
         spec = engine_spec(kind, name)
         assert isinstance(spec, EngineSpec)

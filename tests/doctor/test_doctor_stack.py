@@ -1,4 +1,4 @@
-"""What the doctor makes of a GPU and of CUDA, before and after the stack is installed."""
+"""The doctor's checks of the GPU and CUDA, before and after the stack is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is heard through a sound card: the echo of what it was given is taken off."""
+"""Hearing through a sound card: the echo of its playback is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delay of an echo, and that there is none."""
+"""The delay of an echo, and detecting that there is no echo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter left: echo and noise are explained, near-end speech is not."""
+"""A filter's residual: echo and noise are explained, near-end speech is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place of what is sent, for clients whose microphone is off, comes late, or comes in heaps."""
+"""Aligning sent audio for clients whose microphone is off, late, or bursty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent, what comes back, and what is left of it."""
+"""Sent audio, its echo, and the residual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By how much an expected echo must be moved to explain what is heard."""
+"""How far to shift an expected echo to explain the captured audio."""
 
 from __future__ import annotations
 

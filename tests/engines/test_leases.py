@@ -1,4 +1,4 @@
-"""Engines exchanged under running sessions, in virtual time."""
+"""Engines replaced under running sessions, in virtual time."""
 
 from __future__ import annotations
 

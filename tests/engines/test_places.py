@@ -1,4 +1,4 @@
-"""Who gets the next request at a server."""
+"""Which session gets the next request at a server."""
 
 from __future__ import annotations
 

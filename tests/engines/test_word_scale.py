@@ -1,4 +1,4 @@
-"""What a model's opinion of words is worth: fitted on probabilities, measured on real models."""
+"""Calibration of a model's verdict on words: fitted on probabilities, measured on real models."""
 
 from __future__ import annotations
 

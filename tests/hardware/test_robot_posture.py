@@ -253,7 +253,7 @@ def test_whatever_happens_the_robot_keeps_to_limits_and_speeds(
 
 
 def modes(played: Scene) -> list[Mode]:
-    """What the robot did in the scene, as its log has it; neighbours count once."""
+    """The robot's activities in the scene, from its log; repeats count once."""
     posture = Posture()
     seen: list[Mode] = []
     for at, event in played.log:

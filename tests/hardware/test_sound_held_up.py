@@ -51,7 +51,7 @@ class ThreadedDriver:
 
 
 async def held_up(seconds: float, driver_too: bool) -> list[SoundNotice]:
-    """What the card tells when this program stands still for so long."""
+    """The card's notices if this program is held up for this long."""
     notices: list[SoundNotice] = []
     driver = ThreadedDriver()
     card = SoundCard(Sound(), notices.append, driver)

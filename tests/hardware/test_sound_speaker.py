@@ -1,4 +1,4 @@
-"""What the loudspeaker is given, without one."""
+"""The loudspeaker's samples, without a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Driver:
         self.now_s = 100.0
 
     def ask(self, ms: int) -> Pcm:
-        """What is given in the next milliseconds."""
+        """The samples of the next milliseconds."""
         return np.concatenate([EMPTY, *self._each(ms)])
 
     def heard_s(self, sound: str) -> float:

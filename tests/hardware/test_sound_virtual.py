@@ -75,7 +75,7 @@ class Scene:
         return sum(isinstance(notice, kind) for notice in self.notices)
 
     async def counts(self, kind: type[SoundNotice], times: int) -> None:
-        """Until there have been so many of them."""
+        """Wait until there have been this many."""
         await self.until(lambda: self.count(kind) >= times)
 
     def pcm(self) -> Pcm:

@@ -1,4 +1,4 @@
-"""Recordings of every kind become mono int16, and what is none is refused with a next step."""
+"""Recordings of every kind become mono int16; other files are refused with advice."""
 
 from __future__ import annotations
 

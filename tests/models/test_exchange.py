@@ -123,7 +123,7 @@ async def answered(app: RobotApp, count: int) -> dict[str, Any]:
 
 
 async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
-    """Speak; what was heard, what was said, and with which voices."""
+    """Speak; returns the transcript, the answer, and its voices."""
     before = len(app.all(DELTA))
     response = await answered(app, count)
     assert response["status"] == "completed"

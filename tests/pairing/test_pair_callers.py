@@ -1,4 +1,4 @@
-"""Our own server, as ``pair`` sees it: who knocked, and whether a robot could use it."""
+"""Our own server as ``pair`` sees it: connection attempts, and whether a robot could use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder finds what it is there to find: good streams, spoilt in every way, are refused."""
+"""The recorder finds every fault: good streams, corrupted in every way, are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that are no reply: items, refusals, the idle timeout, timings."""
+"""Events other than replies: items, refusals, the idle timeout, timings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``response.create``: what a client can ask of one response."""
+"""``response.create``: the options of one response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``session.update``: what is merged, shown, passed on and refused."""
+"""``session.update``: merging, showing, passing on and refusing fields."""
 
 from __future__ import annotations
 

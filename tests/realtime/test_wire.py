@@ -1,4 +1,4 @@
-"""JSON <-> plain data: what is read, what is refused, and that nothing else happens."""
+"""JSON <-> plain data: accepted and refused input, without side effects."""
 
 from __future__ import annotations
 

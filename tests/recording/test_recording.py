@@ -1,4 +1,4 @@
-"""A recorded session: what is in its folder, and who may read it."""
+"""A recorded session: the contents of its folder, and its permissions."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Home:
             yield talk
 
     async def remembers(self, talk: Talk, said: str) -> bool:
-        """Whether the model still reads what was said."""
+        """Whether the model still reads the earlier conversation."""
         await ask(talk, "Well?")
         return any(said in message.content for message in self.assistant.llm.prompts[-1])
 

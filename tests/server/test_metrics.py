@@ -1,4 +1,4 @@
-"""What Prometheus gets to see, and what it never does."""
+"""The metrics exposed to Prometheus, and those that must not be."""
 
 from __future__ import annotations
 

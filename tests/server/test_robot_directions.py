@@ -1,4 +1,4 @@
-"""A served robot's clients are told from where somebody speaks to it."""
+"""The server sends a robot's clients the direction of speech."""
 
 from __future__ import annotations
 

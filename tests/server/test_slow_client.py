@@ -1,4 +1,4 @@
-"""A client that does not read what it asked for holds nobody else up, over real sockets."""
+"""A client that does not read its answers does not delay others, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From where somebody speaks: it is told with a turn, and who is elsewhere is not meant."""
+"""The direction of speech: it is reported with a turn, and speech from elsewhere is ignored."""
 
 from __future__ import annotations
 

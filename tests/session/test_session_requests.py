@@ -1,4 +1,4 @@
-"""What a client may ask of a session besides talking, in virtual time."""
+"""A client's requests to a session besides talking, in virtual time."""
 
 from __future__ import annotations
 

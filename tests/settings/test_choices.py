@@ -1,4 +1,4 @@
-"""Weights that are changed in one line, and what a choice of weights makes of other settings."""
+"""Changing weights in one line, and the effect on other settings."""
 
 from __future__ import annotations
 

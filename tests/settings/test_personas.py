@@ -1,4 +1,4 @@
-"""Personas: chosen by name, spoken in style, and never over instructions of one's own."""
+"""Personas: chosen by name, spoken in style, and never overriding custom instructions."""
 
 from __future__ import annotations
 

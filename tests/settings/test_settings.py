@@ -1,4 +1,4 @@
-"""Settings: what wins, where it came from, and what a person reads after a mistake."""
+"""Settings: precedence, origin, and error messages."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def sound(ms: int) -> Pcm:
 
 
 def trimmed(border: Border, *chunks: Pcm) -> list[tuple[bool, int]]:
-    """(sound?, ms) of what is played."""
+    """(sound?, ms) of the played audio."""
     joint = Joint(RATE, border)
     played = np.concatenate([EMPTY, *(joint.feed(chunk) for chunk in chunks)])
     return [(loud, len(list(run))) for loud, run in itertools.groupby(played > 0)]

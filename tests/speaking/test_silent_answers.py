@@ -1,4 +1,4 @@
-"""Answers that cannot be heard: the model is asked once more, then the user is told."""
+"""Inaudible answers: the model is asked once more, then the user gets a notice."""
 
 from __future__ import annotations
 

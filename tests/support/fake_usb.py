@@ -28,7 +28,7 @@ Fault = Callable[["FakeXvf", "array.array[int]", float], "int | None"]
 
 
 class FakeClock:
-    """Seconds, moved on by who waits."""
+    """Seconds, advanced by the waiting code."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -11,7 +11,7 @@ Answered = dict[str, Any] | list[bytes]
 
 
 class Far(Protocol):
-    """What a server is, and has to say."""
+    """A server's kind, and its answers."""
 
     @property
     def kind(self) -> str: ...

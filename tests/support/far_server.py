@@ -117,7 +117,7 @@ class FarServer:
         return f"{self.root}/v1"
 
     async def until_asked(self, path: str) -> None:
-        """Until a request for ``path`` has come that nobody has waited for yet."""
+        """Wait for the next request for ``path``."""
         while await self.arrived.get() != path:
             pass
 
@@ -293,7 +293,7 @@ async def serving(
 
 
 def free_port() -> int:
-    """One that nobody listens at."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What is served, how badly, and what was asked for."""
+    """The served files, the faults, and the requests."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)

@@ -332,7 +332,7 @@ class Engines:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs and nobody is listened to."""
+        """Whether no work runs and no utterance is open."""
         return not self.ears.opened and not any(engine.running for engine in self.all)
 
     @property

@@ -113,7 +113,7 @@ def synthesize(tts: Tts, text: str, voice: str = "") -> Pcm:
 
 
 class Uncancelled:
-    """A ``CancelToken`` of work that nobody stops."""
+    """A ``CancelToken`` that is never cancelled."""
 
     cancelled = False
     preempted = False

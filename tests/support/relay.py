@@ -27,7 +27,7 @@ class Relay:
             both.create_task(_pump(far_reader, writer))
 
     def pull(self) -> None:
-        """Cut every connection, and let none in until ``plugged`` is set again."""
+        """Cut every connection, and accept no new one until ``plugged`` is set again."""
         self.plugged = False
         for end in self._ends:
             end.transport.abort()

@@ -62,7 +62,7 @@ class Noise:
 
 
 class LevelVad:
-    """Speech is what is not silent."""
+    """Treats everything except silence as speech."""
 
     window_samples = 512
 
@@ -262,7 +262,7 @@ class Scene:
             await asyncio.sleep(0.02)
 
     async def sleep_until(self, seconds: float) -> None:
-        """Until so many seconds after the scene began."""
+        """Wait until this many seconds after the scene began."""
         await asyncio.sleep(max(0.0, self.began + seconds - self.loop.time()))
 
     async def say(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Clients that vanish at random moments of a reply, and what is left of them."""
+"""Clients that vanish at random moments of a reply, and the resources they leave."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPEECH = np.tile(np.array([3000, -3000], np.int16), 2400)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is there beyond an idle server; all zeros is no leak."""
+    """Resources beyond those of an idle server; all zeros: no leak."""
 
     tasks: int
     threads: int

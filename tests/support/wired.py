@@ -90,7 +90,7 @@ class Wired:
         return round((asyncio.get_running_loop().time() - self._began) * 1000)
 
     async def at(self, ms: float) -> None:
-        """Wait until so long after the connection began."""
+        """Wait until this long after the connection began."""
         await asyncio.sleep(self._began + ms / 1000 - asyncio.get_running_loop().time())
 
     async def run(self) -> None:

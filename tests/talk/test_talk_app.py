@@ -1,4 +1,4 @@
-"""Who hears through the card: the array's chip, this program, or half-duplex."""
+"""Which echo canceller ``talk`` uses: the array's chip, this program, or half-duplex."""
 
 from __future__ import annotations
 

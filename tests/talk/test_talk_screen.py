@@ -1,4 +1,4 @@
-"""What the terminal of ``talk`` shows, and the keys that it takes."""
+"""The terminal view of ``talk``, and its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speech over an answer means, as a pure function of what is known of it."""
+"""Deciding on speech over an answer, as a pure function of its features."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def spoken(finished: ReplyFinished) -> str:
 
 
 def heard_of(played: Scene, reply_id: str) -> str:
-    """What the conversation keeps of a reply."""
+    """The part of a reply that the conversation keeps."""
     records = [record for record in played.events(TurnRecord) if record.reply_id == reply_id]
     return records[0].heard
 

@@ -62,7 +62,7 @@ def first_answer(played: Scene) -> ReplyFinished:
 
 
 def wire(played: Scene) -> list[str]:
-    """What a client is told of speech."""
+    """The speech events that a client receives."""
     kinds = (SpeechStarted, SpeechStopped, InputCommitted, TranscriptReady)
     return [type(event).__name__ for _, event in played.log if isinstance(event, kinds)]
 

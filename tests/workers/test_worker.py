@@ -239,7 +239,7 @@ async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> Non
 
 
 class Mailbox(Worker):
-    """A worker that only notes what it is asked."""
+    """A worker that only records its requests."""
 
     def __init__(self) -> None:
         super().__init__(spec(), Options(), None)

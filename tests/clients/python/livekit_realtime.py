@@ -31,7 +31,7 @@ async def get_weather(city: str) -> str:
 
 
 class Talk:
-    """One session and what it experiences."""
+    """One session and its events."""
 
     def __init__(self, session: RealtimeSession, report: Report, playing: asyncio.TaskGroup):
         self.session = session
@@ -55,7 +55,7 @@ class Talk:
         return self.when(lambda: self.report.events.count(name) >= count)
 
     def said(self, count: int, responses: int) -> Moment:
-        """When so many answers have been played to their end, and so many responses are done."""
+        """Wait until this many answers have played out and this many responses are done."""
         report = self.report
         return self.when(lambda: len(report.said) >= count and len(report.statuses) >= responses)
 

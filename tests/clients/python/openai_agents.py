@@ -14,7 +14,7 @@ from common import Moment, Plan, Report, hold, note, silence, stream
 
 
 class Talk:
-    """One session and what it experiences."""
+    """One session and its events."""
 
     def __init__(self, session: RealtimeSession, report: Report) -> None:
         self.session = session
@@ -25,7 +25,7 @@ class Talk:
         self.interrupted = False
 
     def responses(self, count: int) -> Moment:
-        """When so many responses are done."""
+        """Wait until this many responses are done."""
         return self.when(lambda: len(self.report.statuses) >= count)
 
     def event(self, name: str) -> Moment:

@@ -26,7 +26,7 @@ WEATHER = {
 
 
 class Talk:
-    """One connection and what it experiences."""
+    """One connection and its events."""
 
     def __init__(self, connection: AsyncRealtimeConnection, report: Report) -> None:
         self.connection = connection
@@ -43,7 +43,7 @@ class Talk:
         return self.when(lambda: name in self.report.events)
 
     def responses(self, count: int) -> Moment:
-        """When so many responses are done."""
+        """Wait until this many responses are done."""
         return self.when(lambda: len(self.report.statuses) >= count)
 
     async def follow(self) -> None:

@@ -93,7 +93,7 @@ class Hearing(FrameProcessor):
 
 
 class Talk:
-    """A running pipeline and what it experiences."""
+    """A running pipeline and its events."""
 
     def __init__(self, worker: PipelineWorker, speaker: Speaker) -> None:
         self.worker = worker

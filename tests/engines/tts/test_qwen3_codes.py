@@ -99,7 +99,7 @@ def test_text_and_languages_are_as_the_model_wants_them() -> None:
 
 
 class Told:
-    """A ``CancelToken`` that can be told."""
+    """A ``CancelToken`` that can be set."""
 
     cancelled = False
     preempted = False

@@ -60,7 +60,7 @@ def same(one: Pcm, other: Pcm) -> bool:
 
 
 def batch(tts: Qwen3Tts, seed: int) -> Pcm:
-    """What the package itself makes of ``TEXT``, all at once."""
+    """The package's own output for ``TEXT``, all at once."""
     import torch
 
     torch.manual_seed(seed)
@@ -170,7 +170,7 @@ def test_it_has_one_pace_and_tells_so_once(caplog: pytest.LogCaptureFixture) -> 
 
 
 class StopsAfter:
-    """A ``CancelToken`` that is cancelled after it was looked at so many times."""
+    """A ``CancelToken`` that is cancelled after this many checks."""
 
     preempted = False
 

@@ -1,4 +1,4 @@
-"""A network in two parts gives what it gives as one, and windows what the whole gives."""
+"""A network split in two has the same output as the whole, and so have windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silero VAD, the real network, on people's speech and on what is no speech."""
+"""Silero VAD, the real network, on people's speech and on other sounds."""
 
 from __future__ import annotations
 
