@@ -47,13 +47,13 @@ class Work:
         """Change its priority; running and waiting jobs notice at once."""
         if priority != self._priority:
             self._priority = priority
-            self._tell()
+            self._notify()
 
     def cancel(self) -> None:
         """Stop all its jobs, wherever they run. Cancelling twice is harmless."""
         if not self._cancelled:
             self._cancelled = True
-            self._tell()
+            self._notify()
 
     def job_began(self) -> None:
         """An engine has taken one of its jobs."""
@@ -83,7 +83,7 @@ class Work:
     def unwatch(self, key: object) -> None:
         self._listeners.pop(key, None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners.values()):
             listener(self)
 

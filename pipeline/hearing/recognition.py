@@ -105,7 +105,7 @@ class Recognition:
 
     def append(self, pcm: Pcm) -> None:
         self._unfed.append(pcm)
-        self._tell()
+        self._wake()
 
     async def run(self) -> None:
         lease: Lease | None = None
@@ -120,7 +120,7 @@ class Recognition:
         finally:
             self._ended = True
             self._feeding = False
-            self._tell()
+            self._wake()
             if self._utterance:
                 self._utterance.close()
             if lease:
@@ -170,7 +170,7 @@ class Recognition:
         if lost:
             lost.close()
         self._unfed, self._fed = [*self._fed, *self._unfed], []
-        self._tell()
+        self._wake()
         return True
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
@@ -189,10 +189,10 @@ class Recognition:
             if self._utterance is not utterance:
                 return
         self._feeding = False
-        self._tell()
+        self._wake()
         await self._change()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """Wake all waiting tasks."""
         self._changed.set()
         self._changed = asyncio.Event()

@@ -70,13 +70,13 @@ class SpeechScores:
     async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
         """0 to 1; from ``threshold`` on it is speech. In an open turn, doubt favours speech."""
         if self._stage is not self._stages.vad:
-            self._exchange()
+            self._use_new_vad()
         try:
             return await self._score(window, turn_is_open, threshold)
         except Cancelled:
             if self._stage is self._stages.vad:
                 raise
-            self._exchange()  # it was closed under this window
+            self._use_new_vad()  # it was closed under this window
             return await self._score(window, turn_is_open, threshold)
 
     async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
@@ -140,8 +140,8 @@ class SpeechScores:
             vad.close()
         self._left = None
 
-    def _exchange(self) -> None:
-        """There is another VAD now. It begins as a new one does."""
+    def _use_new_vad(self) -> None:
+        """Start with the VAD that has replaced this one."""
         self.close()
         self._stage = self._stages.vad
         self._vad = VadMemory(self._stage)

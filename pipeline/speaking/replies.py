@@ -173,8 +173,8 @@ class Replies:
         return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
 
     def fits(self, reply: Reply | None) -> bool:
-        """Whether what was begun in the pause is still an answer to what was asked, as it is asked
-        now: a client may have changed items or session meanwhile. True if nothing was begun."""
+        """Whether the reply begun in the pause still fits: the client may have changed items or the
+        session meanwhile. True if no reply was begun."""
         if reply is None:
             return True
         if self.speaking:

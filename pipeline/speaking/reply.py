@@ -149,7 +149,7 @@ class Reply:
         await self._gate.wait()
         if not error and not self.delivery.playback.sent_seconds:
             answer.unheard()
-        if answer.silent and not answer.cut_short:  # else the client is told that it was cut
+        if answer.silent and not answer.cut_short:  # otherwise the status says that it was cut
             error = error or NOTHING_HEARD
         if answer.silent or (error and not stopped):
             await self._say_notice(self.plan.settings.apology, self._stages.notices)

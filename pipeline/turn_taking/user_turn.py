@@ -1,4 +1,4 @@
-"""One spoken turn of the user: what was heard, and what was begun in case it is over."""
+"""One spoken turn of the user: the audio heard, and the work begun in case it is over."""
 
 from __future__ import annotations
 
