@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from hardware.daemon_url import daemon_url
 from pipeline.settings import Sector
-
-log = logging.getLogger(__name__)
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -46,19 +36,13 @@ class Array(BaseModel):
     """The XVF3800. Degrees: 0 is its left, 90 its front, 180 its right."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    retired: ClassVar = ("lights",)
 
     control: Literal["auto", "never"] = "auto"
     preset: PresetName | None = None
     reboot: bool = True
     accept_deg: float | None = Field(default=None, ge=0, lt=360)
     accept_width_deg: float = Field(default=60, gt=0, le=360)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_lights(cls, written: Any) -> Any:
-        if isinstance(written, dict) and written.pop("lights", None) is not None:
-            log.warning("array.lights no longer does anything: remove it")
-        return written
 
     @property
     def accepted(self) -> Sector | None:

@@ -165,7 +165,10 @@ def verify(
 def use(
     assignments: Annotated[
         list[str],
-        typer.Argument(metavar="ENGINE...", help="tts=espeak-ng, llm.threads=2, as for --set."),
+        typer.Argument(
+            metavar="ENGINE...",
+            help="llm.threads=2, llm={engine: ...}, as for --set; or, shorter, tts=espeak-ng.",
+        ),
     ],
     unload_first: Annotated[
         bool | None,

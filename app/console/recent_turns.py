@@ -22,6 +22,9 @@ WAITING = 64
 """Turns that a reader may lag behind; a slower reader is dropped and starts again."""
 
 
+MOST_UNRECORDED = 16
+"""Items of a session whose levels wait for a record, which not every item gets."""
+
 LEVEL_MS = 20
 LISTEN_MARGIN_S = 0.5
 """Seconds of the recording played before and after the turn."""
@@ -73,6 +76,8 @@ class _Session:
                 item=MessageItem(id=item_id, parts=(AudioPart(audio=Recording() as audio),))
             ):
                 self._levels[item_id] = levels(audio)
+                if len(self._levels) > MOST_UNRECORDED:
+                    del self._levels[next(iter(self._levels))]
             case RecordingBegun(folder):
                 self._recorded = (Path(folder), published.at)
             case TurnUnderWay(record):

@@ -83,7 +83,8 @@ def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions]
     known = engine_names(kind)
     name = plain(engine)
     if new := REPLACED.get((kind, str(name))):
-        log.warning("%s: %s.engine: %s is now %s", engine.origin, kind, name, new)
+        sent = "; extra is sent to it as it is" if "extra" in node.children else ""
+        log.warning("%s: %s.engine: %s is now %s%s", engine.origin, kind, name, new, sent)
         node.children["engine"], name = Leaf(new, engine.origin), new
     if name not in known:
         near = get_close_matches(str(name), known, n=1)

@@ -161,14 +161,6 @@ class RealtimeClient:
             ) from None
         return turn
 
-    async def stay_silent(self, seconds: float) -> None:
-        """Stream an empty room in real time, and ignore what comes back."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._microphone(np.zeros(0, np.int16), asyncio.get_running_loop().time())
-        except TimeoutError:
-            return
-
     async def _converse(self, turn: SpokenTurn, pcm: Pcm, began: float) -> None:
         try:
             async with asyncio.TaskGroup() as group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -26,7 +27,7 @@ import pytest
 
 from app.access.policy import Rules, digest, parse_network
 from app.console.console import STATIC
-from app.console.recent_turns import WAITING, RecentTurns, Sound
+from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, Sound, _Session
 from app.server.gate import Access
 from pipeline.audio import Recording
 from pipeline.bus import Bus, Published
@@ -138,6 +139,19 @@ async def test_a_recorded_turn_is_found_in_its_session() -> None:
     assert turns.sound_of(1) is None
     # Half a second, 1.5 s of speech, an answer that ended 2 s after it, and half a second.
     assert turns.sound_of(2) == Sound(Path("/tmp/session"), 6.0, 10.5)
+
+
+async def test_speech_that_gets_no_record_is_not_kept_for_ever() -> None:
+    told: list[RecentTurn] = []
+    session = _Session(1, "127.0.0.1", told.append)
+    said = AudioPart(None, 1.0, Recording(np.full(320, 8_192, np.int16), 16_000))
+    for number in range(17):
+        item = MessageItem(f"item_{number}", "user", (said,))
+        session.note(Published(0.0, ItemAdded(item, None)), itertools.count(1), 0.0)
+    for number in (0, 16):
+        record = TurnRecord("voice", "answered", f"item_{number}")
+        session.note(Published(0.0, record), itertools.count(1), 0.0)
+    assert [turn.levels for turn in told] == [(), (25,)]
 
 
 async def test_a_recorded_turn_can_be_listened_to(serving: Serve, tmp_path: Path) -> None:

@@ -331,3 +331,18 @@ def test_a_set_into_a_scalar() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         EndpointingSettings().onset_ms = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("array: {lights: true}", "array.lights"),
+        ("llm: {engine: llama-cpp, lookup_tokens: 4}", "llm.lookup_tokens"),
+        ("stt: {engine: parakeet, weights: parakeet-tdt-0.6b-v3, batch_s: 60}", "stt.batch_s"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_a_warning_with_its_place(
+    section: str, key: str, write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(write(f"extends: default\n{section}\n"))
+    assert f"my.yaml:2: {key} has no effect any more; remove it" in caplog.text

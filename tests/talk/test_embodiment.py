@@ -18,7 +18,7 @@ from app.talk.embodiment import EVERYBODY, Embodiment
 from app.talk.state import TalkState
 from app.talk.talk_app import TalkApp
 from hardware.robot.gaze import unturned
-from hardware.settings import Array, Robot
+from hardware.settings import Robot
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.notices import AllZero, Opened
 from hardware.xvf3800.errors import array_error
@@ -216,8 +216,3 @@ async def test_zeros_of_another_microphone_are_no_fault_of_the_array(
     app._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
     app._sound_says(AllZero())
     assert len(blamed) == times
-
-
-def test_the_removed_key_lights_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    Array.model_validate_json('{"lights": true}', strict=True)
-    assert "array.lights" in caplog.text

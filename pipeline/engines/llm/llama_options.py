@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.engines.registry import EngineOptions
 
-log = logging.getLogger("reachy_voice.llm")
-
 KvType = Literal["f16", "q8_0", "q4_0"]
 
 
 class LlamaCppOptions(EngineOptions):
+    retired: ClassVar = ("lookup_tokens",)
+
     engine: Literal["llama-cpp"] = "llama-cpp"
     weights: str | None = "smollm2-135m-instruct"
     """Catalogue entry with a GGUF; null if ``model_file`` is a whole path."""
@@ -66,14 +65,6 @@ class LlamaCppOptions(EngineOptions):
     """Disk space for saved states of instructions and tools; 0 saves nothing."""
     saved_prefix_dir: Path | None = None
     """Directory for saved states; null: in the cache directory."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed_keys(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("lookup_tokens") is not None:
-            log.warning("llm.lookup_tokens no longer has any effect: remove it")
-            return {key: value for key, value in given.items() if key != "lookup_tokens"}
-        return given
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -39,9 +40,10 @@ def test_one_line_of_yaml_chooses_an_engine(kind: Kind, name: str, tmp_path: Pat
 def test_an_engine_that_is_no_more_is_read_as_its_successor(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = load_settings(None, ["llm={engine: openai-responses, url: http://far/v1}"], {})
-    assert settings.settings.llm.engine == "openai-chat"
-    assert "llm.engine: openai-responses is now openai-chat" in caplog.text
+    given = "{engine: openai-responses, url: http://far/v1, extra: {reasoning: {effort: low}}}"
+    llm: Any = load_settings(None, [f"llm={given}"], {}).settings.llm
+    assert (llm.engine, llm.extra) == ("openai-chat", {"reasoning": {"effort": "low"}})
+    assert "openai-responses is now openai-chat; extra is sent to it as it is" in caplog.text
 
 
 def test_the_profile_that_ships_is_valid_and_needs_little() -> None:

@@ -201,12 +201,6 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_loaded(
         LlamaCppOptions(**options)
 
 
-def test_a_removed_option_is_read_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"lookup_tokens": 4}
-    assert LlamaCppOptions.model_validate(given) == LlamaCppOptions()
-    assert "llm.lookup_tokens no longer has any effect" in caplog.text
-
-
 def test_layers_for_a_gpu_that_is_not_there(
     gemma: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

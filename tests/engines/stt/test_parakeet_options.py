@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from app.models.catalogue import Catalogue
-from app.settings.load import load_settings
 from pipeline.engines.stt.nemo_streaming import Context
 from pipeline.engines.stt.parakeet import ParakeetOptions, _context, build
 from pipeline.errors import WeightsError
@@ -39,12 +38,3 @@ def test_absent_files_say_what_to_do(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(WeightsError, match="model_file"):
         build(ParakeetOptions(), tmp_path)
-
-
-def test_a_key_of_an_earlier_version_is_read_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    sets = ("stt.engine=parakeet", "stt.weights=parakeet-tdt-0.6b-v3", "stt.batch_s=60")
-    loaded = load_settings(None, sets, {})
-    assert loaded.settings.stt.engine == "parakeet"
-    assert "stt.batch_s has no effect any more" in caplog.text
