@@ -28,7 +28,7 @@ async def test_a_client_that_does_not_read_does_not_delay_others(serving: Serve)
     llm = CountedLlm()
     llm.answers = [MINUTES, ("Just this. ",) * 4]
     served = await serving(StagedAssistant(llm, tts))
-    async with talking(served, max_queue=1) as slow, talking(served) as quick:
+    async with talking(served, max_queue=1, ping_interval=None) as slow, talking(served) as quick:
         await burst(slow)
         await slow.until("response.created")
         # It reads no further: its queue is full, and so are the sockets.
