@@ -52,13 +52,13 @@ HEADERS = {
 }
 
 Handler = Callable[[Request], Awaitable[Response]]
-Told = Callable[[], Awaitable[dict[str, Any]]]
-Done = Callable[[Request], Awaitable[dict[str, Any]]]
+Read = Callable[[], Awaitable[dict[str, Any]]]
+Write = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
 def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
     async def follow_turns(request: Request) -> Response:
-        return StreamingResponse(_told(turns), media_type="text/event-stream")
+        return StreamingResponse(_turn_events(turns), media_type="text/event-stream")
 
     async def listen(request: Request) -> Response:
         sound = turns.sound_of(request.path_params["number"])
@@ -71,9 +71,9 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
         return RedirectResponse(f"{CONSOLE}/")
 
     async def secure(request: Request) -> Response:
-        there = running.secure
-        told = None if there is None else {"port": there.port, "fingerprint": there.fingerprint}
-        return JSONResponse({"secure": told})
+        tls = running.secure
+        body = None if tls is None else {"port": tls.port, "fingerprint": tls.fingerprint}
+        return JSONResponse({"secure": body})
 
     async def authority(request: Request) -> Response:
         if running.secure is None:
@@ -81,13 +81,13 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
         name, kind = "reachy-voice.crt", "application/x-x509-ca-cert"
         return FileResponse(running.secure.authority, filename=name, media_type=kind)
 
-    shown: dict[str, Told] = {
+    reads: dict[str, Read] = {
         "state": running.state,
         "access": running.who,
         "doctor": running.findings,
         "models": running.catalogue,
     }
-    done: dict[str, Done] = {
+    writes: dict[str, Write] = {
         "access/allow": running.allow,
         "access/key": running.make_key,
         "access/remove-key": running.remove_key,
@@ -102,24 +102,24 @@ def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
         Route(f"{CONSOLE}/authority", _with_headers(authority)),
         Route(f"{CONSOLE_API}turns", _guarded(follow_turns)),
         Route(f"{CONSOLE_API}turns/{{number:int}}/sound", _guarded(listen)),
-        *(Route(f"{CONSOLE_API}{name}", _guarded(_shows(told))) for name, told in shown.items()),
+        *(Route(f"{CONSOLE_API}{name}", _guarded(_reading(read))) for name, read in reads.items()),
         *(
-            Route(f"{CONSOLE_API}{name}", _guarded(_does(do)), methods=["POST"])
-            for name, do in done.items()
+            Route(f"{CONSOLE_API}{name}", _guarded(_writing(write)), methods=["POST"])
+            for name, write in writes.items()
         ),
     ]
 
 
-def _shows(told: Told) -> Handler:
+def _reading(read: Read) -> Handler:
     async def show(request: Request) -> Response:
-        return JSONResponse(await told())
+        return JSONResponse(await read())
 
     return show
 
 
-def _does(done: Done) -> Handler:
+def _writing(write: Write) -> Handler:
     async def do(request: Request) -> Response:
-        return JSONResponse(await done(request))
+        return JSONResponse(await write(request))
 
     return do
 
@@ -164,8 +164,8 @@ def _page(name: str) -> Handler:
     return page
 
 
-async def _told(turns: RecentTurns) -> AsyncGenerator[str, None]:
-    """Turns as server-sent events. A reader that reconnects gets all kept turns again."""
+async def _turn_events(turns: RecentTurns) -> AsyncGenerator[str, None]:
+    """As server-sent events; a reader that reconnects gets all kept turns again."""
     yield "event: begin\ndata: {}\n\n"
     async with aclosing(turns.follow()) as followed:
         async for turn in followed:

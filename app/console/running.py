@@ -77,7 +77,7 @@ class Running:
 
     async def who(self) -> dict[str, Any]:
         """The owner's list of who may connect, and the refused clients."""
-        known = await asyncio.to_thread(_there(self.access_file).read)
+        known = await asyncio.to_thread(_available(self.access_file).read)
         allowed = known.networks()
         addresses = [
             {"address": shown_network(parse_network(entry.network)), "note": entry.note}
@@ -92,17 +92,17 @@ class Running:
         return {"addresses": addresses, "keys": keys, "refused": refused}
 
     async def findings(self) -> dict[str, Any]:
-        return {"checks": await asyncio.to_thread(_there(self.doctor))}
+        return {"checks": await asyncio.to_thread(_available(self.doctor))}
 
     async def catalogue(self) -> dict[str, Any]:
-        models = await asyncio.to_thread(_there(self.models))
+        models = await asyncio.to_thread(_available(self.models))
         return {"models": models, "profiles": await asyncio.to_thread(self.profiles)}
 
     # --- writing
 
     async def allow(self, request: Request) -> dict[str, Any]:
         asked = await _asked(request, AddressAsked)
-        file = _there(self.access_file)
+        file = _available(self.access_file)
         try:
             network = parse_network(asked.address)
         except ValueError as error:
@@ -115,7 +115,7 @@ class Running:
 
     async def make_key(self, request: Request) -> dict[str, Any]:
         asked = await _asked(request, KeyAsked)
-        file, key = _there(self.access_file), new_key(asked.name)
+        file, key = _available(self.access_file), new_key(asked.name)
         await asyncio.to_thread(
             file.change, lambda known: known.with_key(asked.name, key, admin=asked.admin)
         )
@@ -123,18 +123,18 @@ class Running:
 
     async def remove_key(self, request: Request) -> dict[str, Any]:
         asked = await _asked(request, NameAsked)
-        file = _there(self.access_file)
+        file = _available(self.access_file)
         await asyncio.to_thread(file.change, lambda known: known.without_key(asked.name))
         return await self.who()
 
     async def exchange(self, request: Request) -> dict[str, Any]:
-        asked, use = await _asked(request, UseAsked), _there(self.use)
+        asked, use = await _asked(request, UseAsked), _available(self.use)
         async with self._alone():
             await use(asked.assignments, self.busy.append)
             return {"steps": list(self.busy)}
 
     async def fetch(self, request: Request) -> dict[str, Any]:
-        asked, pull = await _asked(request, NameAsked), _there(self.pull)
+        asked, pull = await _asked(request, NameAsked), _available(self.pull)
         loop = asyncio.get_running_loop()
 
         def tell(step: str) -> None:
@@ -203,7 +203,7 @@ async def _asked(request: Request, shape: type[_A]) -> _A:
         raise ApiError(400, "invalid_json", "The body is not JSON.") from None
 
 
-def _there(part: _T | None) -> _T:
+def _available(part: _T | None) -> _T:
     if part is None:
         raise ApiError(404, "not_here", "This server cannot do that.")
     return part

@@ -1,4 +1,4 @@
-"""What ``talk`` needs of a conversation, and the one with the engines of this program."""
+"""The conversation that ``talk`` needs, and one with the engines of this process."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from pipeline.commands import Command, SessionConfig, TurnDetection
 from pipeline.hearing.client_echo import Hearing
 
 OUTPUT_RATE = 24_000
-"""Hz, of the answers."""
+"""Hz; sample rate of the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The conversation goes on, or begins."""
+    """The conversation starts, or resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The server is gone; it is tried again."""
+    """The connection is lost; we reconnect."""
 
     why: str
 
 
 class Conversation(Protocol):
-    """Commands in, events out. ``run`` it in a task; it lives until cancelled."""
+    """Commands in, events out. ``run`` it in a task; it runs until cancelled."""
 
     async def run(self) -> None:
-        """Raises ``ReachyVoiceError`` where it cannot begin."""
+        """Raises ``ReachyVoiceError`` if it cannot start."""
         ...
 
     async def submit(self, command: Command) -> None:
-        """Hand a command over; waits while too many wait already. Lost while not connected."""
+        """Queue a command; waits while the queue is full. Dropped while disconnected."""
         ...
 
     def events(self) -> AsyncIterator[Published | Connected | Disconnected]:
-        """What happens, in order; for one reader."""
+        """The events in order, for one reader."""
         ...
 
 
@@ -50,7 +50,7 @@ class LocalConversation:
     def __init__(
         self, assistant: Assistant, hearing: Hearing | None = None, push_to_talk: bool = False
     ) -> None:
-        """``hearing``: through which the microphone is heard; ``None``: as a client far away."""
+        """``hearing``: processes the microphone; ``None``: as for a remote client."""
         told = assistant.defaults()
         config = SessionConfig(
             instructions=told.instructions,

@@ -1,4 +1,4 @@
-"""What ``reachy-voice devices`` shows: the sound devices, and a test of the chosen two."""
+"""For ``reachy-voice devices``: lists the sound devices and tests the chosen two."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.errors import ReachyVoiceError
 
 _SILENCE_DBFS = -96.3
-"""One step of int16."""
+"""One quantisation step of int16."""
 _SETTLE_S = 1.0
 _ROOM_S = 2.2
-"""Long enough to find a microphone that gives only zeros."""
+"""Long enough to notice a microphone that delivers only zeros."""
 _CHIRPS = 3
 _ROUND_S = 1.5
 """A chirp, its echo, and silence until the next."""
@@ -32,8 +32,8 @@ _ROUND_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
-    """One device. ``rates_hz``: those it takes now; empty where it cannot be opened.
-    ``microphone``, ``speaker``: the settings mean this one. ``array``: an XVF3800."""
+    """One device. ``rates_hz``: supported now; empty if it cannot be opened. ``microphone``,
+    ``speaker``: the settings select it. ``array``: it is an XVF3800."""
 
     name: str
     inputs: int
@@ -46,10 +46,10 @@ class DeviceLine:
 
 @dataclass(frozen=True, slots=True)
 class SoundTest:
-    """``room_dbfs``: the microphone while nothing is played. ``loopback_ms``: from the call that
-    plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo follows
-    what the canceller is given, 6 to 300 are good. ``echo_return_loss_db``: how much quieter the
-    echo is than what is played. The last three are None where no echo is heard."""
+    """``room_dbfs``: the microphone's level while nothing is played. ``loopback_ms``: from the call
+    that plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo lags
+    behind the canceller's reference, 6 to 300 are good. ``echo_return_loss_db``: how much quieter
+    the echo is than the played sound. The last three are None if no echo is heard."""
 
     microphone: str
     speaker: str
@@ -66,12 +66,12 @@ class SoundTest:
 
     @property
     def deaf(self) -> bool:
-        """Whether the microphone gave nothing at all."""
+        """Whether the microphone delivered only silence."""
         return self.all_zero and self.loopback_ms is None
 
 
 async def list_devices(sound: Sound) -> tuple[list[DeviceLine], list[str]]:
-    """All devices; and why the settings mean no microphone, or no loudspeaker. Raises
+    """All devices, and why the settings select no microphone or no loudspeaker. Raises
     ``SoundError`` without PortAudio."""
     driver = PortAudio()
     try:
@@ -104,7 +104,8 @@ async def list_devices(sound: Sound) -> tuple[list[DeviceLine], list[str]]:
 
 
 async def chosen_devices(sound: Sound) -> tuple[str, str]:
-    """Names of the microphone and the loudspeaker that the settings mean. Raises ``SoundError``."""
+    """Names of the microphone and the loudspeaker that the settings select. Raises
+    ``SoundError``."""
     driver = PortAudio()
     try:
         chosen = resolve(await driver.devices(), sound)
@@ -135,7 +136,7 @@ async def run_test(sound: Sound) -> SoundTest:
             running.cancel()
             await reading
     except* ReachyVoiceError as errors:
-        # What a person reads is the one error, not the group around it.
+        # Show the user the one error, not the group around it.
         raise first_error(errors) from None
     return _measured(state, notices, heard, played_s, room)
 
@@ -151,7 +152,7 @@ def _measured(
     if lost is not None or state.latency is None or not heard.blocks:
         raise SoundError(
             f"{lost.name if lost else state.microphone} was lost during the test",
-            why=lost.why if lost else "nothing came from it",
+            why=lost.why if lost else "it delivered no sound",
             fix="Check its cable, and test again",
         )
     echoes = heard.echoes(played_s, room)
@@ -175,7 +176,7 @@ def _measured(
 
 
 class _Heard:
-    """What the card delivered, and when."""
+    """Records what the card delivered, and when."""
 
     def __init__(self) -> None:
         self.blocks: list[SoundBlock] = []
@@ -188,8 +189,8 @@ class _Heard:
             self._came_s.append(loop.time())
 
     def echoes(self, played_s: list[float], room: float) -> list[tuple[float, Echo]]:
-        """Of each chirp that came back: milliseconds from its call, and what it was like.
-        ``room``: power of the microphone without them."""
+        """For each chirp that came back: milliseconds since its call, and its echo. ``room``: the
+        microphone's power without chirps."""
         heard = _joined([block.pcm for block in self.blocks])
         played = _joined([block.played for block in self.blocks])
         size = len(self.blocks[0].pcm)

@@ -1,6 +1,6 @@
 """The rest of the body in a talk: the array's directions and health, and the robot.
 
-Everything here is extra: without an array, or without a robot, people talk all the same.
+All of it is optional: talking works without an array or a robot.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
 
 REBOOT_AGAIN_S = 60.0
-"""A chip that gives zeros again so soon after a restart is not helped by another one."""
-EVERYBODY = "array.accept_deg needs the array: everybody is heard, wherever they are"
+"""If a chip delivers zeros again this soon after a restart, another restart does not help."""
+EVERYBODY = "array.accept_deg needs the array: speech from all directions is heard"
 SETTLES_S = 30.0
-"""An XVF3800's echo canceller has settled after so long of playing, or something is wrong."""
+"""An XVF3800's echo canceller settles within this much playback, or something is wrong."""
 NOT_SETTLED = (
     "The array's echo canceller has not settled: the robot may hear itself. Is its loudspeaker at "
-    "the array, and loud enough? Is its firmware one for 16 kHz? reachy-voice doctor looks"
+    "the array, and loud enough? Is its firmware for 16 kHz? Run reachy-voice doctor"
 )
 
 
 class Embodiment:
-    """``run`` it in a task. The other methods are called on the loop, and never wait."""
+    """``run`` it in a task. Call the other methods on the loop; they never wait."""
 
     def __init__(
         self,
@@ -43,22 +43,22 @@ class Embodiment:
         face: Callable[[Direction], Awaitable[None]],
         open_control: Callable[[], ArrayControl] | None = None,
     ) -> None:
-        """``face(direction)``: hands a direction to the conversation. ``open_control``: opens the
-        array; tests give another."""
+        """``face(direction)``: passes a direction to the conversation. ``open_control``: opens the
+        array; replaced in tests."""
         self._settings = settings
         self._state = state
         self._face = face
         self._watch = ArrayWatch(open_control or self._open_array, self._array_says)
         self._body = RobotBody(settings.robot, self._tell)
         self._news = asyncio.Event()
-        """A direction to hand on, or a chip to restart."""
+        """A direction to pass on, or a chip to restart."""
         self._direction: Direction | None = None
         self._restart_wanted = False
         self._restarted_at: float | None = None
         self.chip_cancels = False
-        """Whether the array's chip is to take the robot's voice out of what is heard."""
+        """Whether the array's chip is used to cancel the robot's voice."""
         self._sounded_s: float | None = 0.0
-        """Without the canceller having settled; ``None``: it has been told."""
+        """Playback without the canceller having settled; ``None``: already reported."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -69,20 +69,20 @@ class Embodiment:
             group.create_task(self._body.run())
             group.create_task(self._hand_on())
 
-    # -- what happens
+    # -- events
 
     def note(self, event: Event) -> None:
         self._body.note(event)
 
     def heard(self, block: SoundBlock) -> None:
-        """A block of the card; what the loudspeaker was given moves the robot."""
+        """A block from the card; the loudspeaker's sound moves the robot."""
         if self._state.sounding:
             self._body.played(block.played, LISTEN_RATE, block.captured_at)
             if self._sounded_s is not None:
                 self._sounded_s += len(block.played) / LISTEN_RATE
 
     def all_zero(self) -> None:
-        """The microphone gives nothing but zeros."""
+        """The microphone delivers only zeros."""
         if self._watch.control is not None and self._settings.array.reboot:
             self._restart_wanted = True
             self._news.set()
@@ -116,7 +116,7 @@ class Embodiment:
 
     def _is_news(self, error: ArrayError) -> bool:
         if error.problem == "daemon away":
-            return not self._settings.robot.moves  # else the body says so
+            return not self._settings.robot.moves  # otherwise the body reports it
         return error.problem != "not found"  # most machines have none
 
     def _tell(self, error: ReachyVoiceError) -> None:
@@ -124,7 +124,7 @@ class Embodiment:
         if error.fix:
             self._state.say(error.fix)
 
-    # -- what follows
+    # -- reactions
 
     async def _hand_on(self) -> None:
         while True:
@@ -141,12 +141,12 @@ class Embodiment:
         now = asyncio.get_running_loop().time()
         if self._restarted_at is not None and now - self._restarted_at < REBOOT_AGAIN_S:
             self._state.say(
-                "The array still gives zeros after a restart: unplug it and plug it in again; if "
-                "that does not help, update its firmware (2.1.4 or newer) or look at its cable"
+                "The array still delivers zeros after a restart. Unplug it and plug it in again; "
+                "if that does not help, update its firmware (2.1.4 or newer) or look at its cable"
             )
             return
         self._restarted_at = now
-        self._state.say("The array gives nothing but zeros; it is restarted, which takes 5 s")
+        self._state.say("The array delivers only zeros; restarting it takes 5 s")
         try:
             await self._watch.restart()
         except ArrayError as error:

@@ -1,4 +1,4 @@
-"""Single keys from the terminal, while it is one."""
+"""Single keys from a terminal."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 
 
 def has_keys() -> bool:
-    """Whether there is a keyboard (a terminal)."""
+    """Whether stdin is a terminal."""
     streams = (sys.stdin, sys.stdout)
     return sys.platform != "win32" and all(stream and stream.isatty() for stream in streams)
 
 
 @contextmanager
 def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
-    """Have ``on_key(character)`` called on the running loop for each key; the terminal is as it was
-    afterwards, whatever happens."""
+    """Call ``on_key(character)`` on the running loop for each key; the terminal is always restored
+    afterwards."""
     import termios
     import tty
 
@@ -32,7 +32,7 @@ def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
         except OSError:
             characters = b""
         if not characters:
-            loop.remove_reader(descriptor)  # The terminal is gone; it would be readable for ever.
+            loop.remove_reader(descriptor)  # The terminal is gone; it would stay readable forever.
         for character in characters.decode(errors="ignore"):
             on_key(character)
 

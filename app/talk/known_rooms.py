@@ -1,6 +1,6 @@
-"""What was learnt of the way from this machine's loudspeaker to its microphone, kept on disk.
+"""Stores learnt echo paths from this machine's loudspeaker to its microphone on disk.
 
-One small file for each pair of devices, so that the first word after a start has no echo either.
+One small file per pair of devices, so that even the first word after a start has no echo.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ log = logging.getLogger("reachy_voice.talk")
 
 
 class KnownRooms:
-    """In one directory, some 90 kB each. Both methods block."""
+    """One directory, some 90 kB per file. Both methods block."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def of(self, microphone: str, speaker: str) -> Room | None:
-        """What is known of these two; ``None``: nothing, or nothing that can be read."""
+        """The echo path of these two; ``None``: unknown or unreadable."""
         path = self._path(microphone, speaker)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
@@ -42,11 +42,11 @@ class KnownRooms:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile) as error:
-            log.warning("what was learnt of the room in %s is of no use: %s", path, error)
+            log.warning("the stored echo path in %s cannot be used: %s", path, error)
             return None
 
     def keep(self, microphone: str, speaker: str, room: Room | None) -> None:
-        """``None``: there is no echo any more."""
+        """Store ``room``; ``None``: there is no echo any more."""
         path = self._path(microphone, speaker)
         try:
             if room is None:
@@ -66,7 +66,7 @@ class KnownRooms:
                 )
             new.replace(path)
         except OSError as error:
-            log.warning("what was learnt of the room cannot be kept in %s: %s", path, error)
+            log.warning("the learnt echo path cannot be stored in %s: %s", path, error)
 
     def _path(self, microphone: str, speaker: str) -> Path:
         pair = hashlib.sha256(f"{microphone}\n{speaker}".encode()).hexdigest()[:16]

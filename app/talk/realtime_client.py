@@ -1,4 +1,4 @@
-"""A small Realtime client for ``ask`` and ``bench``: speaks a recording, listens to the answer.
+"""A small Realtime client for ``ask`` and ``bench``: plays a recording and listens to the answer.
 
 It knows only the public API, so what it measures is what any client sees.
 """
@@ -30,14 +30,14 @@ RATE = 24_000
 """Hz, both ways: the Realtime API's default."""
 CHUNK_MS = 20
 KEY_VARIABLE = "REACHY_VOICE_API_KEY"
-"""Environment variable with the key for a server that wants one."""
+"""Environment variable with the key, for a server that requires one."""
 TURN_TIMEOUT_S = 60.0
 LAST_ANSWER_S = 3.0
-"""How long after the speech to wait for another answer when there was one already."""
+"""How long after the speech to wait for another answer if there was one already."""
 ROOM_TONE_RMS = 8.0
-"""Of int16, -72 dBFS: a quiet room. No microphone gives digital zeros."""
+"""In int16; -72 dBFS, a quiet room. No real microphone delivers digital zeros."""
 ROOM_TONE_S = 2
-"""Then it repeats."""
+"""Length of the noise before it repeats."""
 
 
 class TurnFailed(ReachyVoiceError):
@@ -53,7 +53,7 @@ class NoServer(ReachyVoiceError):
 
 
 def room_tone(samples: int) -> Pcm:
-    """What a microphone hears without speech: the same faint white noise each time, int16."""
+    """A quiet room at a microphone: the same faint white noise each time, int16."""
     noise = np.random.default_rng(0).normal(0.0, ROOM_TONE_RMS, samples)
     return noise.round().astype(np.int16)
 
@@ -68,11 +68,11 @@ class SpokenTurn:
     audio: list[Pcm] = field(default_factory=list)
     first_audio_at: float | None = None
     early: bool = False
-    """The answer began before the speaker was done, or heard more speech and gave way."""
+    """The answer began before the speaker was done, or more speech interrupted it."""
     cut_offs: int = 0
     """How many answers were early."""
     timeline_ms: dict[str, float | None] = field(default_factory=dict)
-    """The server's stages, counted from where it heard the speech end."""
+    """The server's stages, counted from its own end of speech."""
     usage: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -86,7 +86,7 @@ class SpokenTurn:
     @property
     def stages_ms(self) -> dict[str, float]:
         """The server's stages in ms after the last speech sample, like ``voice_to_voice_ms``, which
-        ``first_audio`` equals; empty where that is ``None``."""
+        ``first_audio`` equals; empty if that is ``None``."""
         latency, first_audio = self.voice_to_voice_ms, self.timeline_ms.get("first_audio")
         if latency is None or first_audio is None:
             return {}
@@ -94,7 +94,7 @@ class SpokenTurn:
         return {stage: ms + latency - first_audio for stage, ms in known.items()}
 
     def forget_answer(self) -> None:
-        """It answered too early: only the answer to the last words counts."""
+        """Discard an answer that came too early: only the answer to the last words counts."""
         self.answered = ""
         self.audio.clear()
         self.first_audio_at = None
@@ -128,7 +128,7 @@ class RealtimeClient:
         self._socket = socket
 
     async def configure(self, session: dict[str, Any] | None = None) -> None:
-        """Ask for transcripts of what was heard, and for ``session`` on top.
+        """Request transcripts of the speech, and ``session`` on top.
 
         Raises ``TurnFailed``.
         """
@@ -143,7 +143,7 @@ class RealtimeClient:
         await self._expect("session.updated")
 
     async def speak(self, pcm: Pcm, speech_end: int) -> SpokenTurn:
-        """Say ``pcm`` (int16 at ``RATE``) in real time, then let the room sound and listen.
+        """Play ``pcm`` (int16 at ``RATE``) in real time, then stream room tone and listen.
 
         ``speech_end``: index after the last sample of speech. Raises ``TurnFailed``.
         """
@@ -171,7 +171,7 @@ class RealtimeClient:
             raise failed.exceptions[0] from None
 
     async def _microphone(self, pcm: Pcm, began: float) -> None:
-        """Send 20 ms chunks when they would have been recorded; room tone after it."""
+        """Send 20 ms chunks when they would have been recorded; then room tone."""
         size = RATE * CHUNK_MS // 1000
         room = itertools.cycle(room_tone(ROOM_TONE_S * RATE).reshape(-1, size))
         sent = 0
@@ -185,8 +185,8 @@ class RealtimeClient:
     async def _listen(self, turn: SpokenTurn) -> None:
         """Follow the turn to the end of the answer to its last words.
 
-        An answer that begins before the speech ends, or that gives way to more of it, was too
-        early. If none follows, it stands, as a cut-off without a latency.
+        An answer that begins before the speech ends, or that more speech interrupts, was too early.
+        If no other answer follows, it counts as a cut-off without a latency.
         """
         now = asyncio.get_running_loop().time
         premature = busy = False
@@ -256,15 +256,15 @@ class RealtimeClient:
 
 
 def realtime_url(address: str) -> str:
-    """The WebSocket's URL for what people type: ``host``, ``host:port``, a base URL, or the whole.
+    """The WebSocket's URL from ``host``, ``host:port``, a base URL, or the full URL.
 
-    Raises ``NoServer`` when it is no address.
+    Raises ``NoServer`` if it is not an address.
     """
     scheme, _, rest = address.rpartition("://")
     try:
         port = urlsplit(f"ws://{rest}").port
     except ValueError:
-        raise _no_address(address, "what follows the colon is no port") from None
+        raise _no_address(address, "the text after the colon is not a port") from None
     scheme = {"": "ws", "http": "ws", "https": "wss"}.get(scheme, scheme)
     host, slash, path = rest.partition("/")
     path = f"{slash}{path}".rstrip("/")
@@ -289,9 +289,9 @@ async def dial(
     url: str, *, holds: bool = False
 ) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
-    of ``KEY_VARIABLE`` if that is set. ``holds``: it tells when an answer is held back, too.
+    of ``KEY_VARIABLE`` if that is set. ``holds``: also get an event when an answer is held back.
 
-    Raises ``NoServer`` when nothing answers there, or it refuses us.
+    Raises ``NoServer`` if no server answers, or it refuses us.
     """
     url = realtime_url(url)
     joint = "&" if "?" in url else "?"
@@ -329,7 +329,7 @@ def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
             fix = f"Set {KEY_VARIABLE} to a key of that server (there: reachy-voice key new NAME)"
             return NoServer(
                 f"The server at {url} does not let us in",
-                why="it wants a key" if key is None else wrong,
+                why="it requires a key" if key is None else wrong,
                 fix=fix,
             )
         case HTTPStatus.NOT_FOUND:
@@ -342,7 +342,7 @@ def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
 
 
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
-"""How OpenSSL takes an answer that is not TLS; the second since its version 3.5."""
+"""OpenSSL's errors for an answer that is not TLS; the second since version 3.5."""
 
 _OTHER_NAME = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
@@ -367,5 +367,5 @@ def _no_server(url: str, error: Exception) -> NoServer:
     return NoServer(
         f"There is no reachy-voice server at {url}",
         why=str(error),
-        fix="Start one there with script/serve, or give no address, for engines of your own",
+        fix="Start one there with script/serve, or give no address, to use engines on this machine",
     )

@@ -1,8 +1,8 @@
 """A conversation with a server on another machine, over the Realtime API.
 
-What comes over the wire is told as the events that a session here would publish, as far as it is
-known; what ``talk`` asks is sent as the messages of any client. A connection that is lost is made
-again, and our own server goes on in the conversation.
+Server messages become the events that a local session would publish, as far as they are known;
+commands are sent as the messages of any client. A lost connection is made again, and our own server
+resumes the conversation.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from pipeline.messages import Usage
 log = logging.getLogger("reachy_voice.talk")
 
 RETRIES_S = (1.0, 2.0, 5.0)
-"""Between attempts to reach a server again; then always the last."""
+"""Waits between attempts to reconnect; the last one repeats."""
 _UNREAD = 1024
 _CLOSE_S = 1.0
-"""For a server to answer that we go."""
+"""Time-out for a server to answer our close frame."""
 _STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
 
 
 class RemoteConversation:
     def __init__(self, url: str, push_to_talk: bool = False, half_duplex: bool = False) -> None:
-        """``half_duplex``: the server hears nothing while the loudspeaker here sounds."""
+        """``half_duplex``: nothing is sent while the loudspeaker here plays."""
         self._url = url
         self._half_duplex = HalfDuplex() if half_duplex else None
         self._attempt, self._known = 0, False
@@ -71,8 +71,8 @@ class RemoteConversation:
         self._events: asyncio.Queue[Published | Connected | Disconnected] = asyncio.Queue(_UNREAD)
 
     async def run(self) -> None:
-        """Raises ``NoServer``, or ``TurnFailed`` where the server refuses; both only the first
-        time."""
+        """Raises ``NoServer``, or ``TurnFailed`` if the server refuses; both only on the first
+        connection."""
         while True:
             try:
                 async with dial(self._url, holds=True) as socket:
@@ -153,7 +153,7 @@ class RemoteConversation:
                 message: dict[str, Any] = json.loads(text)
                 kind, happened = message["type"], list(events_of(message))
             except (LookupError, TypeError, ValueError):
-                log.warning("the server has sent what is no message of the Realtime API")
+                log.warning("the server sent a message that is not part of the Realtime API")
                 continue
             match kind:
                 case "session.updated" if self._socket is None:
@@ -173,7 +173,7 @@ def _named(command: CancelResponse | TruncateItem) -> dict[str, str]:
 
 
 async def _leave(socket: ClientConnection) -> None:
-    """Say that we go; a server that hangs is not waited for."""
+    """Close the connection without waiting for a server that hangs."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await socket.close()
@@ -181,7 +181,7 @@ async def _leave(socket: ClientConnection) -> None:
 
 
 def events_of(message: dict[str, Any]) -> Iterator[Event]:
-    """What a server event tells, as a session would."""
+    """The events that a session would publish for a server message."""
     match message["type"]:
         case "input_audio_buffer.speech_started":
             start_ms, from_deg = message["audio_start_ms"], message.get("direction_deg")

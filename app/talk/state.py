@@ -1,4 +1,4 @@
-"""What a person sees of a conversation: a fold over what happens. Pure, but for ``on_change``."""
+"""The visible state of a conversation: a fold over its events. Pure, except for ``on_change``."""
 
 from __future__ import annotations
 
@@ -33,24 +33,23 @@ from pipeline.events import (
 Doing = Literal[
     "connecting", "waiting", "muted", "released", "listening", "hearing", "thinking", "speaking"
 ]
-"""``muted``, ``released``: it would listen, but the microphone is off, or the key is up."""
+"""``muted``, ``released``: like listening, but the microphone is off, or the key is up."""
 
 FLOOR_DB = -60.0
 _FALL_DB = 2.0
-"""How fast the level falls, for each block: it rises at once."""
+"""Decay of the level per block; it rises at once."""
 _SILENT_PEAK = 2
 _LINES = 8
 
 
 def printable(text: str) -> str:
-    """On one line, and without what a terminal would obey: models and servers write what they
-    like."""
+    """On one line, without terminal control codes: models and servers write what they like."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that was said, or a word of our own; printable."""
+    """A line of speech, or a notice of ours; printable."""
 
     who: Literal["you", "reachy", "note"]
     text: str
@@ -61,10 +60,10 @@ class Line:
 
 @dataclass
 class TalkState:
-    """``level_db``: of the microphone, dBFS. ``direction_deg``: of the last speech; ``None``:
-    unknown. ``stages_ms``: the newest answer's, after the end of speech.
-    ``pressed``: the key of push to talk; ``None``: there is none. ``on_change`` is called when
-    there is something new to show, on any thread."""
+    """``level_db``: the microphone's, dBFS. ``direction_deg``: of the last speech; ``None``:
+    unknown. ``stages_ms``: the latest answer's, after the end of speech. ``pressed``: the
+    push-to-talk key; ``None``: not used. ``on_change`` is called on any thread when there is
+    something new to show."""
 
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_LINES))
     partial: str = ""
@@ -74,7 +73,7 @@ class TalkState:
     stages_ms: dict[str, float] = field(default_factory=dict)
     devices: str = ""
     missing: str = ""
-    """The device that is waited for."""
+    """The missing device."""
     disconnected: str = ""
     connected: bool = False
     sounding: bool = False
@@ -102,19 +101,19 @@ class TalkState:
         return "released" if self.pressed is False else "listening"
 
     def say(self, text: str) -> None:
-        """A word of our own."""
+        """Add a notice."""
         self.lines.append(Line("note", text))
         self.on_change()
 
     def heard(self, block: SoundBlock) -> None:
-        """A piece of the microphone's sound, and of the loudspeaker's."""
+        """Take a block of microphone and loudspeaker sound."""
         level_db = _level_db(block.pcm)
         self.level_db = max(level_db, self.level_db - _FALL_DB, FLOOR_DB)
         if len(block.played):
             self.sounding = bool(np.abs(block.played.astype(np.int32)).max() > _SILENT_PEAK)
 
     def note(self, event: Event | Connected | Disconnected) -> None:
-        """Something has happened."""
+        """Take an event."""
         match event:
             case Connected():
                 self.connected, self.disconnected = True, ""

@@ -36,20 +36,20 @@ from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.hearing.client_echo import Hearing
 
 ALL_ZERO = (
-    "The microphone gives nothing but zeros. Is it muted or switched off, or not allowed for this "
+    "The microphone delivers only zeros. Is it muted, switched off, or not allowed for this "
     "terminal? Unplug it and plug it in again"
 )
 
 
-HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks, and 0.6 s longer"
-ALL_ACCEPTED = "array.accept_deg needs engines of this machine: that server answers everybody"
+HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks and for 0.6 s after"
+ALL_ACCEPTED = "array.accept_deg needs engines on this machine: that server answers everyone"
 NOT_HEARD = "not connected: that was not heard"
 PUSH = "Press space, speak, and press it again when you are done."
 TOO_SHORT = f"too short: {PUSH[0].lower()}{PUSH[1:-1]}"
 
 
 class TalkApp:
-    """``run`` it; it lasts until it is cancelled."""
+    """``run`` it; it runs until cancelled."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class TalkApp:
         cache: Path,
         driver: SoundDriver | None = None,
     ) -> None:
-        """``assistant``: whose engines talk; ``None``: the server at ``url`` does. ``cache``: where
-        rooms are kept. ``driver``: of the sound card; ``None``: PortAudio."""
+        """``assistant``: has the engines; ``None``: use the server at ``url``. ``cache``: folder
+        for learnt rooms. ``driver``: of the sound card; ``None``: PortAudio."""
         self._settings = settings
         self._state = state
         self._greeted = False
@@ -72,12 +72,12 @@ class TalkApp:
         self._body = Embodiment(settings, state, self._face)
         self._opened: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
         self._learnt: tuple[Room | None] | None = None
-        """Of the way from loudspeaker to microphone, in the end."""
+        """The echo path from loudspeaker to microphone, at the end."""
         self._talking: Talking | None = None
         self._keys: asyncio.Queue[str] = asyncio.Queue(16)
 
     async def run(self) -> None:
-        """Raises ``ReachyVoiceError`` where there is no device, engine or server."""
+        """Raises ``ReachyVoiceError`` if there is no device, engine or server."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._card.run())
@@ -122,7 +122,7 @@ class TalkApp:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
-            # A pressed key ends the answer, so there is nothing to hear of it.
+            # A pressed key ends the answer, so there is no echo.
             half_duplex = self._settings.sound.echo == "half-duplex" and not push_to_talk
             if half_duplex:
                 self._state.say(HALF_DUPLEX)
@@ -152,7 +152,7 @@ class TalkApp:
             return wanted
         return "chip" if cancels_echo(opened) else "software"
 
-    # -- what happens
+    # -- events
 
     def _engine_ready(self, kind: Kind) -> None:
         self._state.say(f"{kind} is ready")
@@ -191,7 +191,7 @@ class TalkApp:
                 state.say(f"{notice.name} is gone: {notice.why}")
                 state.missing = notice.name
             case AllZero(over=True):
-                state.say("The microphone gives sound again")
+                state.say("The microphone delivers sound again")
             case AllZero():
                 state.say(ALL_ZERO)
                 if self._opened.done() and is_array_name(self._opened.result().microphone):
@@ -200,12 +200,12 @@ class TalkApp:
                 state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
             case MoreLatency():
                 state.say(
-                    f"{notice.speaker} had holes in its sound, because this machine is busy: it "
-                    f"gets {notice.latency_s * 1000:.0f} ms in advance from now on"
+                    f"{notice.speaker} had gaps in its sound because this machine is busy: it "
+                    f"gets {notice.latency_s * 1000:.0f} ms of buffer from now on"
                 )
         self._state.on_change()
 
-    # -- what a person does
+    # -- user input
 
     async def _follow_keys(self) -> None:
         while True:
@@ -215,7 +215,7 @@ class TalkApp:
                 continue
             if character == "m":
                 self._state.muted = talking.muted = not talking.muted
-                self._state.say("muted" if talking.muted else "not muted any more")
+                self._state.say("muted" if talking.muted else "unmuted")
             elif character == " " and self._settings.sound.push_to_talk:
                 await self._push(talking)
             self._state.on_change()
@@ -235,7 +235,7 @@ class TalkApp:
 
 
 def cancels_echo(opened: Opened) -> bool:
-    """Whether a chip does it: an XVF3800 cancels what is played through itself, and only that."""
+    """Whether a chip cancels the echo: an XVF3800 cancels only what is played through itself."""
     return same_array(opened.microphone, opened.speaker)
 
 

@@ -1,8 +1,8 @@
-"""Between a sound card and a conversation: what is heard goes in, what is said comes out.
+"""Connects a sound card and a conversation: microphone in, answers out.
 
-Nothing here waits for anything but the two of them. When the user speaks over an answer the
-loudspeaker plays it more softly at once, and is silenced as soon as it is known that they mean it;
-then the conversation is told how much was really heard.
+Nothing here waits for anything but those two. When the user speaks over an answer, it is ducked at
+once, and silenced as soon as the interruption is confirmed; then the conversation learns how much
+was really heard.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pipeline.events import (
 )
 
 DUCKED_DB = 12.0
-"""How much softer an answer is while a barge-in is undecided."""
+"""How much an answer is ducked while a barge-in is undecided."""
 _LEAST_CUT_S = 0.05
-"""What was left unheard of an answer by less than this was heard."""
+"""An unheard rest shorter than this counts as heard."""
 _LEAST_SAID_S = 0.15
 """The Realtime API refuses to commit less than 100 ms; no word is that short."""
 _CUT = "talk_cut"
-"""The event id with which we end and cut answers. The session does so, too: where it has cut more
-already, or the answer has just ended, it refuses ours, which is harmless."""
+"""The event id with which we end and cut answers. The session does so, too: if it has already cut
+more, or the answer has just ended, it refuses ours, which is harmless."""
 
 
 class Card(Protocol):
@@ -61,7 +61,7 @@ Noted = Event | Connected | Disconnected
 
 
 class Talking:
-    """One conversation through one card, both of which run elsewhere."""
+    """One conversation through one card; both run elsewhere."""
 
     def __init__(
         self,
@@ -72,36 +72,36 @@ class Talking:
         *,
         push_to_talk: bool = False,
     ) -> None:
-        """``note(at, event)`` gets every event, ``heard(block)`` every block. With ``push_to_talk``
-        nothing is sent but between ``press`` and ``release``."""
+        """``note(at, event)`` gets every event, ``heard(block)`` every block. With
+        ``push_to_talk``, audio is only sent between ``press`` and ``release``."""
         self._card = card
         self._conversation = conversation
         self._note = note
         self._heard = heard
         self._push_to_talk = push_to_talk
         self._reply_id = ""
-        """Of the answer that owns the loudspeaker."""
+        """The answer that owns the loudspeaker."""
         self._answering = False
         self._given_s: dict[str, float] = {}
-        """Of each item of that answer, how much was given to the loudspeaker."""
+        """How much of each item of that answer was passed to the loudspeaker."""
         self._said_s = 0.0
-        """Sent since ``press``."""
+        """Audio sent since ``press``."""
         self.muted = False
         self.pressed = False
 
     async def run(self) -> None:
-        """Until cancelled, or the conversation ends."""
+        """Run until cancelled, or the conversation ends."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._listen())
             await self._speak()
             listening.cancel()
 
-    # -- what a person does
+    # -- user input
 
     async def press(self) -> None:
-        """The user begins to speak, by push to talk; an answer ends."""
+        """Push to talk: the user begins to speak; an answer ends."""
         answering, self._answering = self._answering, False
-        self._reply_id = ""  # what of it is still on its way is not played
+        self._reply_id = ""  # its audio still on the way is not played
         await self._interrupt()
         if answering:
             await self._conversation.submit(CancelResponse(event_id=_CUT))
@@ -110,7 +110,7 @@ class Talking:
         self.pressed = True
 
     async def release(self) -> bool:
-        """They are done. False where that was too short to be answered."""
+        """Push to talk: the user is done. False if that was too short for an answer."""
         self.pressed = False
         if self._said_s < _LEAST_SAID_S:
             await self._conversation.submit(ClearAudio())
@@ -127,13 +127,13 @@ class Talking:
 
     async def _listen(self) -> None:
         moved: int | None = None
-        """By how much, since something was sent: while it is muted, the reference moves, too."""
+        """Shift of the reference since audio was last sent: it moves while muted, too."""
         async for block in self._card.blocks():
             self._heard(block)
             if block.reference_moved is not None:
                 moved = (moved or 0) + block.reference_moved
             if self.muted or (self._push_to_talk and not self.pressed):
-                moved = moved or 0  # What is played now is heard when it is not known any more.
+                moved = moved or 0  # Sound played now is heard when its reference is already lost.
                 continue
             self._said_s += len(block.pcm) / LISTEN_RATE
             await self._conversation.submit(
@@ -181,13 +181,13 @@ class Talking:
         self._card.play(audio.pcm, audio.rate, audio.item_id)
 
     async def _interrupt(self) -> None:
-        """The loudspeaker first; then it is told what was really heard."""
+        """Silence the loudspeaker first; then report how much was really heard."""
         for item_id, heard_s in self._silence().items():
             cut = TruncateItem(item_id, 0, round(heard_s * 1000), event_id=_CUT)
             await self._conversation.submit(cut)
 
     def _silence(self) -> dict[str, float]:
-        """Items of which something was left unheard, and how much was heard."""
+        """Items with an unheard rest, and how much of each was heard."""
         unheard = self._unheard()
         self._card.flush()
         self._card.duck(0)

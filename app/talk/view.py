@@ -1,4 +1,4 @@
-"""The terminal of ``talk``: a live picture, or one line for each thing that was said."""
+"""The terminal output of ``talk``: a live view, or plain lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WHO = {"you": ("you    ", "bold"), "reachy": ("reachy ", "bold magenta"), "note
 
 
 class PlainView:
-    """For pipes and logs: lines, as they become known."""
+    """Plain lines, for pipes and logs."""
 
     def __init__(self, state: TalkState, console: Console) -> None:
         self._state = state
@@ -56,7 +56,7 @@ class PlainView:
         self._told: Line | None = None
         self._doing: Doing | None = None
         self._one = threading.Lock()
-        """Words of the log come from any thread."""
+        """Log lines come from any thread."""
 
     def changed(self) -> None:
         with self._one:
@@ -76,7 +76,7 @@ class PlainView:
 
 @contextmanager
 def live_view(state: TalkState, console: Console, keys: str) -> Iterator[None]:
-    """A picture that is drawn again and again; ``keys``: what can be pressed."""
+    """A view that redraws itself; ``keys``: help text for the keys."""
     from rich.live import Live
 
     drawn = console.size
@@ -86,7 +86,7 @@ def live_view(state: TalkState, console: Console, keys: str) -> Iterator[None]:
         before, drawn = drawn, console.size
         if drawn == before:
             return draw(state, keys)
-        # A terminal that has become narrower has broken our rows into more than we know of.
+        # A terminal that became narrower has wrapped our rows into more than we know of.
         return Group(Control(ControlType.HOME, ControlType.CLEAR), draw(state, keys))
 
     with Live(
@@ -96,7 +96,7 @@ def live_view(state: TalkState, console: Console, keys: str) -> Iterator[None]:
 
 
 def draw(state: TalkState, keys: str = "") -> RenderableType:
-    """The state as a person reads it."""
+    """Render the state."""
     # A copy: another thread draws, and any may add a line meanwhile.
     lines = list(state.lines)
     rows = [_row(line.who, line.text, "dim" if line.who == "note" else "") for line in lines]
@@ -112,7 +112,7 @@ def draw(state: TalkState, keys: str = "") -> RenderableType:
 
 
 class _Picture:
-    """What does not fit the terminal is the oldest of what was said."""
+    """If the terminal is too small, the oldest lines are cut."""
 
     def __init__(self, above: Group, said: Group, below: Group) -> None:
         self._parts = above, said, below
@@ -167,7 +167,7 @@ def pointer(azimuth_deg: float) -> str:
 
 
 def latency_bar(stages_ms: dict[str, float]) -> Text:
-    """From the end of speech to the first audio, one colour for each stage."""
+    """From the end of speech to the first audio, one colour per stage."""
     known = sorted((ms, name) for name, ms in stages_ms.items() if name in _STAGES)
     whole = max((ms for ms, _ in known), default=0.0)
     bar = Text()
@@ -199,7 +199,7 @@ class _OnScreen(logging.Handler):
 
 @contextmanager
 def warnings_in(state: TalkState) -> Iterator[None]:
-    """Say warnings of the log on the screen meanwhile: the terminal shows nothing else."""
+    """Show logged warnings in the view meanwhile: the terminal shows nothing else."""
     handler, log = _OnScreen(state), logging.getLogger()
     log.addHandler(handler)
     try:

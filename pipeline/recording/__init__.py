@@ -1,5 +1,5 @@
-"""Sessions written to a folder, and played again through today's program.
+"""Records sessions to a folder, and replays them through the current program.
 
 ``writing`` keeps a session's commands, events and audio, ``reading`` reads them, and ``replay``
-gives the recorded commands to a new session at their times.
+sends the recorded commands to a new session at their times.
 """

@@ -1,4 +1,4 @@
-"""Between the pipeline's frozen dataclasses and plain data for JSON.
+"""Converts the pipeline's frozen dataclasses to plain data for JSON and back.
 
     a dataclass      {"is": "DeleteItem", "item_id": "item_5"}
     int16 samples    {"pcm": "base64"}, little-endian; in events, whose audio is kept as a WAV file
@@ -6,7 +6,7 @@
     a mapping        {"json": {...}}, whose values are plain already
     a sequence       [...], which is a tuple again when it is read
 
-Fields that have their default are left out. Only classes that are named here can be read.
+Fields with their default value are left out. Only classes named here can be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.errors import ReachyVoiceError
 
 
 class RecordingError(ReachyVoiceError):
-    """A folder holds no recording of sessions, or cannot be written or played."""
+    """A folder has no recorded sessions, or cannot be written or played."""
 
     exit_code = 7
 
@@ -49,7 +49,7 @@ _KNOWN: dict[str, type] = {
 
 
 def to_plain(value: Any, *, audio: bool = True) -> Any:
-    """``value`` as plain data. ``audio`` False: of samples only their number."""
+    """``value`` as plain data. ``audio`` False: only the number of samples."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
@@ -84,7 +84,8 @@ def can_read(data: Mapping[str, Any]) -> bool:
 
 
 def from_plain(data: Any) -> Any:
-    """The value again. Raises ``RecordingError`` for what this version does not know."""
+    """The inverse of ``to_plain``. Raises ``RecordingError`` for data that this version does not
+    know."""
     if isinstance(data, list):
         return tuple(from_plain(element) for element in data)
     if not isinstance(data, dict):
@@ -92,7 +93,7 @@ def from_plain(data: Any) -> Any:
     if "json" in data:
         return data["json"]
     if "samples" in data:
-        return np.zeros(0, np.int16)  # it was not kept
+        return np.zeros(0, np.int16)  # it was not recorded
     if "pcm" in data and "is" not in data:
         return pcm_from_bytes(base64.b64decode(data["pcm"]))
     fields = {name: from_plain(value) for name, value in data.items() if name != "is"}

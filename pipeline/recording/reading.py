@@ -1,4 +1,4 @@
-"""Reads what ``writing`` has written, as far as it goes."""
+"""Reads what ``writing`` has written, complete or not."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class RecordedRun:
     version: str
     config: SessionConfig
     items: tuple[Item, ...]
-    """The conversation that it went on with."""
+    """The conversation that it resumed."""
     steps: list[tuple[float, Command | Event]] = field(default_factory=list)
-    """Its commands, and those events that a replay needs, in their order, with seconds since the
-    session began."""
+    """Commands, and the events that a replay needs, in order, with seconds since the session
+    began."""
     records: list[tuple[float, TurnRecord]] = field(default_factory=list)
     whole: bool = False
-    """Whether its end was recorded."""
+    """Whether the end was recorded."""
     last_at: float = 0.0
 
 
 def read_recording(folder: Path) -> list[RecordedRun]:
-    """The sessions in ``folder``, which may itself be that of one session; the earliest first.
-    Raises ``RecordingError``."""
+    """The sessions in ``folder``, earliest first; it may also be the folder of one session. Raises
+    ``RecordingError``."""
     if folder.is_file():
         raise _not_played(folder)
     if (folder / LINES).exists():
@@ -107,7 +107,7 @@ def _read(folder: Path) -> RecordedRun:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """A line as data; ``None`` for the one that was being written when the server was killed."""
+    """A line as data; ``None`` if it is incomplete because the server was killed."""
     try:
         line = json.loads(text.decode("utf-8", "surrogatepass"))
     except ValueError:
@@ -133,7 +133,7 @@ def _take(run: RecordedRun, folder: Path, line: Mapping[str, Any]) -> None:
 def _samples(folder: Path, file: str, start: int, count: int) -> Pcm:
     try:
         offset = WAV_HEADER_BYTES + 2 * start
-        sound = folder / Path(file).name  # in this folder, whatever a line says
+        sound = folder / Path(file).name  # always in this folder, whatever a line says
         return np.fromfile(sound, "<i2", count, offset=offset).astype(np.int16)
     except OSError as error:
         raise RecordingError(
@@ -142,8 +142,8 @@ def _samples(folder: Path, file: str, start: int, count: int) -> Pcm:
 
 
 def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
-    """A WAV file of that part of a session, in seconds since it began: left what was heard, right
-    what was sent, 24 kHz. Raises ``RecordingError``."""
+    """A WAV file of part of a session, in seconds since it began: input left, output right, 24 kHz.
+    Raises ``RecordingError``."""
     both = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
     for channel, which in enumerate(("heard", "sent")):
         for path in sorted(folder.glob(f"{which}-*.wav")):

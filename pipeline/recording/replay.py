@@ -1,4 +1,4 @@
-"""Gives the commands of a recorded session to a new one, at their times."""
+"""Replays the commands of a recorded session in a new one, at their times."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from pipeline.settings import Echo
 from pipeline.turn_record import TurnRecord
 
 LAST_ANSWER_S = 30.0
-"""An answer that is under way when the recording ends may still take so long."""
+"""How long an answer may continue after the recording ends."""
 
 Begin = Callable[[Bus, Memory | None, Hearing], Session]
 
 
 class RecordedRoom(EchoHearing):
-    """Hears the recorded echo: that of what was sent then, not of what the replay sends."""
+    """Hears the recorded echo, which is of the audio sent then, not in the replay."""
 
     def __init__(self, window_samples: int, settings: Echo) -> None:
         super().__init__(ClientEcho(window_samples), settings)
 
     def note(self, published: Published) -> None:
-        """No-op: none of it is in the recorded room."""
+        """No-op: the replay's audio is not in the recorded room."""
 
     def sent_then(self, event: Event) -> None:
         super().note(Published(asyncio.get_running_loop().time(), event))
@@ -53,12 +53,12 @@ class Replayed:
     records: list[tuple[float, TurnRecord]] = field(default_factory=list)
     """With the seconds since the session began."""
     left_out: int = 0
-    """Commands about an answer, or a call, that the replay did not come to."""
+    """Commands about an answer or call that does not exist in the replay."""
 
 
 async def replay(run: RecordedRun, stages: Stages, echo: Echo, begin: Begin) -> Replayed:
-    """Play ``run`` in real time to the session that ``begin`` makes over ``stages``. Engines must
-    be ready."""
+    """Play ``run`` in real time to the session that ``begin`` makes on ``stages``. Engines must be
+    ready."""
     began_at = asyncio.get_running_loop().time()
     replayed, ids, bus = Replayed(), _Ids(), Bus()
 
@@ -103,7 +103,7 @@ def _memory(run: RecordedRun, stages: Stages) -> Memory | None:
 
 
 class _Ids:
-    """What the client knew by id goes by another one in the replay: the answer before last is the
+    """Maps recorded ids to those of the replay, by position: the answer before last is still the
     answer before last."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class _Ids:
         _add(self._ours, event)
 
     def translated(self, command: Command) -> Command | None:
-        """``command`` with the ids of the replay; ``None``: there is no such thing in it."""
+        """``command`` with the ids of the replay; ``None``: the replay has no counterpart."""
         match command:
             case CancelResponse():
                 return replace(command, response_id=None)

@@ -1,15 +1,15 @@
-"""Records sessions into a folder, which gets one folder a session:
+"""Records sessions into a folder, with one subfolder per session:
 
-    session.jsonl      first what the session began with, then each command and event with its time
+    session.jsonl      first the session's initial state, then each command and event with its time
                        (``at``, seconds since the session began); turn records are among the events
     heard-24000.wav    what the client sent, int16 mono, at the rate in the name
-    sent-24000.wav     what it was sent
+    sent-24000.wav     what the client received
 
-Both sounds lie on the session's time, so they can be played side by side. The words and the audio
-of people are in these files: only their owner can read them.
+Both sounds share the session's timeline, so they can be played side by side. These files contain
+people's words and voices: only their owner can read them.
 
-The event loop only hands over what is to be written; a thread writes. When the disk is full, or
-too slow, recording ends with a warning, and the conversations go on.
+The event loop only queues data; a thread writes it. If the disk is full or too slow, recording
+stops with a warning, and the conversations go on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pipeline.settings import SessionSettings
 log = logging.getLogger("reachy_voice.recording")
 
 FORMAT = 2
-"""Raised whenever an older version could not read what is written. 1 was a single file with the
+"""Raised whenever older versions cannot read new recordings. Format 1 was a single file with the
 results of every engine call."""
 
 LINES = "session.jsonl"
@@ -52,22 +52,22 @@ LINES = "session.jsonl"
 _numbers = itertools.count(1)
 
 MOST_WAITING = 20_000
-"""Writes. A conversation makes some 100 a second."""
+"""Most queued writes. A conversation makes some 100 a second."""
 
 CLOSE_S = 5.0
-"""How long a disk that hangs may hold up the end of the program."""
+"""How long a hanging disk may delay the program's exit."""
 
 PAUSE_S = 0.5
-"""Sound that comes so much later than what came before was sent after a pause; less is jitter."""
+"""Sound this much later than the sound before it was sent after a pause; less is jitter."""
 
 
 class Recorder:
-    """Writes what it is given in a thread, until ``close``."""
+    """Writes in a thread, until ``close``."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        """``about``: goes into the first line of each session. Raises ``RecordingError``."""
+        """``about``: for the first line of each session. Raises ``RecordingError``."""
         self.problem: str | None = None
-        """Why nothing is recorded any more."""
+        """Why recording has stopped."""
         self._folder = folder
         self._about = about
         self._begun: list[SessionFiles] = []
@@ -82,7 +82,7 @@ class Recorder:
         self._thread.start()
 
     def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionFiles:
-        """A new session. ``items``: the conversation that it goes on with."""
+        """A new session. ``items``: the conversation that it resumes."""
         began = time.strftime("%Y%m%d-%H%M%S")
         files = SessionFiles(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
         self._begun.append(files)
@@ -91,7 +91,7 @@ class Recorder:
         return files
 
     def write(self, write: Callable[[], None]) -> None:
-        """Have ``write`` called in the thread; never waits. It may only read what never changes."""
+        """Call ``write`` in the thread; never waits. It may only read immutable data."""
         if self.problem:
             return
         try:
@@ -100,7 +100,7 @@ class Recorder:
             self._stop("the disk is too slow")
 
     def close(self) -> None:
-        """Write what waits, and close the files. Blocks, ``CLOSE_S`` at most."""
+        """Finish the queue, and close the files. Blocks, ``CLOSE_S`` at most."""
         with contextlib.suppress(Full):
             self._writes.put(None, timeout=CLOSE_S)
         self._thread.join(CLOSE_S)
@@ -121,7 +121,7 @@ class Recorder:
             except OSError as error:
                 self._stop(error.strerror or str(error))
             except Exception as error:
-                log.exception("a part of the recording could not be made")
+                log.exception("a part of the recording could not be written")
                 self._stop(type(error).__name__)
         for files in self._begun:
             with contextlib.suppress(OSError):
@@ -129,7 +129,7 @@ class Recorder:
 
 
 class SessionFiles:
-    """The files of one session. Used in the thread only."""
+    """The files of one session, for the thread only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -148,7 +148,7 @@ class SessionFiles:
             self._lines.flush()
 
     def sound(self, which: str, pcm: Pcm, rate: int, at: float) -> dict[str, Any]:
-        """Keep audio that arrived or left at ``at``; where it can be found."""
+        """Write audio that arrived or left at ``at``. Returns where it is."""
         name = f"{which}-{rate}.wav"
         if name not in self._sounds:
             self._sounds[name] = _Sound(_create(self.folder / name), rate)
@@ -167,7 +167,7 @@ class SessionFiles:
 
 
 class _Sound:
-    """A WAV file that grows. Until it is closed its header promises more than it holds."""
+    """A growing WAV file. Until it is closed, its header claims more than it holds."""
 
     def __init__(self, file: BinaryIO, rate: int) -> None:
         self._file = file
@@ -177,7 +177,7 @@ class _Sound:
         self._samples = 0
 
     def write(self, pcm: Pcm, at: float) -> int:
-        """Audio that was sent or received at ``at`` seconds; gives its first sample."""
+        """Write audio sent or received at ``at`` seconds. Returns the index of its first sample."""
         gap = round(at * self._rate) - self._samples - len(pcm)
         if gap > (PAUSE_S if self._samples else 0) * self._rate:
             self._append(bytes(2 * gap))
@@ -202,12 +202,12 @@ def _create(path: Path) -> BinaryIO:
 
 
 def _cannot_record(folder: Path, why: str) -> RecordingError:
-    fix = "Give --record the name of a new folder, or of one of yours"
+    fix = "Give --record a new folder, or one that you own"
     return RecordingError(f"Cannot record into {folder}", why=why, fix=fix)
 
 
 class RecordedSession(Session):
-    """A session that is recorded. It begins now, and must be run at once."""
+    """A recorded session. It begins now, and must be run at once."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class RecordedSession(Session):
     ) -> None:
         """As ``Session``."""
         self._recorder = recorder
-        # What the model has forgotten cannot matter to it.
+        # Items that the model has forgotten do not matter.
         self._files = recorder.begin(config, tuple(memory.chat.context) if memory else ())
         self._began_at = asyncio.get_running_loop().time()
         bus.publish(RecordingBegun(str(self._files.folder)))
@@ -266,10 +266,10 @@ class RecordedSession(Session):
     def _write(
         self, line: Mapping[str, Any], sound: str = "", pcm: Pcm = EMPTY, rate: int = 0
     ) -> None:
-        """A line, and the ``sound`` that it is about: "heard" or "sent"."""
+        """Write a line, and its ``sound``: "heard" or "sent"."""
 
         def write() -> None:
-            # Audio in events is in the sounds, or is that of the commands.
+            # Audio in events is already in the sounds, or in the commands.
             told = {key: to_plain(each, audio=key != "event") for key, each in line.items()}
             if sound:
                 told["audio"] = self._files.sound(sound, pcm, rate, line["at"])

@@ -1,4 +1,4 @@
-"""Turns and answers that have no record yet, and the record that each of them makes."""
+"""Turns and answers without a record yet, and how each becomes a record."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from pipeline.speaking.playback import PlaybackClock
 from pipeline.turn_record import IgnoredSpeech, Origin, Outcome, Pause, TurnRecord
 
 AHEAD_MS = 5.0
-"""An answer that begins no longer than this before the end of its turn is not ahead of it."""
+"""An answer that begins this short a time before its turn ends does not count as early."""
 
 
 class State(Enum):
-    """Where a turn is on its way to its record."""
+    """Progress of a turn towards its record."""
 
     SPEAKING = auto()
     STOPPED = auto()
-    """Its speech is over, and not committed."""
+    """Its speech is over, but not committed."""
     WAITING = auto()
-    """It is committed, and waits for an answer."""
+    """Committed, waiting for an answer."""
     ANSWERING = auto()
     UNHEARD = auto()
-    """It has its record, and waits again: its answer had hardly begun when the user spoke on."""
+    """Recorded, and waiting again: its answer had hardly begun when the user went on speaking."""
 
 
 @dataclass(slots=True, eq=False)
 class OpenTurn:
-    """What the user said or asked. ``began_at``: end of its speech, in the loop's time."""
+    """A turn of the user. ``began_at``: end of its speech, on the loop's clock."""
 
     state: State
     origin: Origin
@@ -62,23 +62,23 @@ class OpenReply:
     started_at: float
     playback: PlaybackClock = field(default_factory=PlaybackClock)
     spoken: list[Clause] = field(default_factory=list)
-    """What was said or written."""
+    """The words spoken or written."""
     is_text: bool = False
     message_id: str | None = None
     heard_s: float | None = None
-    """The client's own word."""
+    """The client's own metadata."""
     last_audio_at: float | None = None
     timeline: Timeline | None = None
     tool_calls: int = 0
     ignored: list[IgnoredSpeech] = field(default_factory=list)
     notice_id: str | None = None
-    """An item that is not the answer: an apology."""
+    """An item that is not part of the answer, such as an apology."""
     faults: int = 0
     left_out: int = 0
 
 
 def again(turn: OpenTurn) -> OpenTurn:
-    """``turn``, which has its record, waits for another answer: nothing of it counts twice."""
+    """A recorded ``turn`` that waits for another answer; nothing in it counts twice."""
     if turn.origin in ("text", "request", "silence"):
         return OpenTurn(State.UNHEARD, turn.origin, turn.began_at, also=turn.also)
     fresh = replace(turn, state=State.UNHEARD, origin="again", transcript_at=None, error=None)
@@ -91,7 +91,7 @@ def sample_at(ms: int) -> int:
 
 
 def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
-    """All but the answer."""
+    """The record without the answer."""
 
     def since(moment: float | None) -> float | None:
         return None if moment is None else (moment - turn.began_at) * 1000
@@ -146,7 +146,7 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
 
 
 def _heard(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
-    """Seconds and words. What was sent of an answer that is complete is still played."""
+    """Seconds and words heard. A complete answer counts as heard: the rest is still played."""
     playback = reply.playback
     heard_s = playback.sent_seconds if outcome == "answered" else playback.heard_seconds(at)
     if reply.heard_s is not None:

@@ -1,7 +1,7 @@
 """Folds a session's events into turn records. Pure: events and their times in, records out.
 
-It copes with whatever order events come in, and holds a bounded number of turns: a record must
-never harm the conversation that it is about.
+It copes with any order of events, and holds a bounded number of turns: recording must never harm
+the conversation.
 """
 
 from __future__ import annotations
@@ -59,33 +59,33 @@ from pipeline.turn_record import (
 )
 
 CLOSING_S = 0.1
-"""Closing an answer that is interrupted may take so long; what was heard of it counts up to the
-speech that interrupts it."""
+"""Closing an interrupted answer may take this long; only audio before the interrupting speech
+counts as heard."""
 
 MAX_HELD = 16
-"""Turns, and typed messages, that may wait for their answer; older ones count as unanswered."""
+"""Most turns and typed messages waiting for an answer; older ones count as unanswered."""
 
 
 class TurnRecorder:
-    """One session's. ``answers`` False: a session that only transcribes."""
+    """The recorder of one session. ``answers`` False: a session that only transcribes."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
         self._turns: list[OpenTurn] = []
-        """Each in one ``State``, the newest last."""
+        """Open turns, newest last."""
         self._typed: dict[str, str] = {}
-        """Messages that wait for an answer, by their id."""
+        """Messages waiting for an answer, by id."""
         self._replies: dict[str, OpenReply] = {}
         self._silence_id = ""
-        """The item that the idle timeout commits."""
+        """The item committed by the idle timeout."""
         self._spoke_at = 0.0
-        """When speech last began."""
+        """Start of the latest speech."""
         self._interruption: Interruption | None = None
         self._done: list[TurnRecord | TurnUnderWay] = []
 
     def feed(self, at: float, event: Event) -> list[TurnRecord | TurnUnderWay]:
-        """Take the next event, published at ``at`` seconds of the loop's clock; the records that
-        it completes, or the first glance at one. They belong before the event itself."""
+        """Take the next event, published at ``at`` on the loop's clock. Returns the records that it
+        completes, or a first glance at one, to publish before the event."""
         match event:
             case SpeechStarted():
                 self._speech_started(at, event)
@@ -118,7 +118,7 @@ class TurnRecorder:
         return self._take()
 
     def close(self, at: float) -> list[TurnRecord | TurnUnderWay]:
-        """The session ends: records of all that is still open."""
+        """The session ends: returns records of everything still open."""
         for turn in self._in(State.SPEAKING, State.STOPPED):
             self._end(turn, "shutdown", at)
         for reply in self._replies.values():
@@ -136,15 +136,15 @@ class TurnRecorder:
         return [turn for turn in self._turns if turn.state in states]
 
     def _find(self, item_id: str, *states: State) -> OpenTurn | None:
-        """The newest turn with this id, as it was announced or as it stands in the conversation, in
-        one of ``states``, or in any."""
+        """The newest turn with this id (announced, or in the conversation), in one of ``states``,
+        or in any."""
         for turn in reversed(self._turns):
             if item_id in (turn.speech_id, turn.item_id) and (not states or turn.state in states):
                 return turn
         return None
 
     def _hold(self, turn: OpenTurn, outcome: Outcome, at: float) -> None:
-        """Keep a turn. The oldest of too many in its state ends as ``outcome``."""
+        """Keep a turn. If there are too many in its state, the oldest ends as ``outcome``."""
         self._turns.append(turn)
         if len(alike := self._in(turn.state)) > MAX_HELD:
             self._end(alike[0], outcome, at)
@@ -183,12 +183,12 @@ class TurnRecorder:
                 self._end(turn, "rejected", at)
 
     def _drop_before(self, turn: OpenTurn, at: float) -> None:
-        """Speech is committed in its order: what stopped before and was not, never will be."""
+        """Speech is committed in order: earlier speech that was not committed never will be."""
         for other in self._turns[: self._turns.index(turn)]:
             if other.state is State.STOPPED:
                 self._end(other, "dropped", at)
 
-    # -- what was said
+    # -- transcripts
 
     def _committed(self, at: float, item_id: str) -> None:
         turn = self._find(item_id, State.SPEAKING, State.STOPPED)
@@ -206,7 +206,7 @@ class TurnRecorder:
         at: float,
         event: TurnJudged | SpeculationDiscarded | TranscriptReady | TranscriptFailed,
     ) -> None:
-        """More becomes known of a turn that has no record yet, or may get another."""
+        """Update a turn that has no record yet, or may get another."""
         if isinstance(event, TranscriptReady) and event.item_id in self._typed:
             self._typed[event.item_id] = event.text
         turn = self._find(event.item_id)
@@ -250,7 +250,7 @@ class TurnRecorder:
         self._replies[event.reply_id] = reply
 
     def _answered(self, at: float) -> OpenTurn:
-        """An answer to the conversation is one to all that was said and not answered yet."""
+        """An answer covers everything the user said that is not answered yet."""
         waiting = self._in(State.WAITING)
         before = next(iter(self._in(State.UNHEARD)), None)
         if before and before.item_id and not (waiting or self._typed):
@@ -284,7 +284,7 @@ class TurnRecorder:
                 reply.ignored.append(noted)
 
     def _reply(self, at: float, event: Event, reply: OpenReply) -> None:
-        """Something happens in an answer. An item that is a notice is no part of it."""
+        """Take an event of an answer. Notices are not part of it."""
         match event:
             case ReplyItemStarted(item=MessageItem(notice=True)):
                 reply.notice_id = event.item.id
@@ -353,7 +353,7 @@ class TurnRecorder:
 
 
 def _glance(reply_id: str, reply: OpenReply, at: float) -> TurnRecord:
-    """At its first audio. The moments in between are known at the end."""
+    """A record at the first audio. Later figures follow at the end."""
     turn = reply.turn
     record = with_reply(record_of(turn, "answered", at), turn, reply, at)
     first_audio_ms = (at - turn.began_at) * 1000

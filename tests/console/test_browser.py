@@ -196,12 +196,12 @@ async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
     served = await serving(StagedAssistant(), access=closed, console=running(file))
     async with console(served.port, tmp_path, "turns") as visit:
         page = visit.page
-        field = page.get_by_label("Key of an admin")
+        field = page.get_by_label("Admin key")
         await expect(field).to_be_visible()
         await expect(page.locator("main button")).to_have_count(1)
         await field.fill("wrong")
         await page.get_by_role("button", name="Open").click()
-        await expect(page.get_by_role("status")).to_contain_text("That key does not open it.")
+        await expect(page.get_by_role("status")).to_contain_text("That key was not accepted.")
         await field.fill(key)
         await page.get_by_role("button", name="Open").click()
         await expect(page.get_by_role("status")).to_have_text("0 of 0 turns")
@@ -236,7 +236,7 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
         texts = [await asyncio.to_thread(path.read_text) for path in (kept, tls.certificate)]
         assert texts[0] == texts[1]
         await page.get_by_role("link", name=f"https://box.test:{port}/console/").click()
-        await page.get_by_label("Key of an admin").fill(key)
+        await page.get_by_label("Admin key").fill(key)
         await page.get_by_role("button", name="Open").click()
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await expect(page.get_by_role("alert")).to_have_count(0)
@@ -271,7 +271,7 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await why.click()
         await expect(row.locator("tbody tr").first).to_contain_text("1 (lasted 400 ms)")
         await expect(row).to_contain_text("Not an interruption (backchannel, 300 ms): mm-hm")
-        await expect(row).to_contain_text("1 thrown away unseen, 0.10 s of engine time")
+        await expect(row).to_contain_text("1 discarded unused, 0.10 s of engine time")
         session.bus.publish(TurnRecord("text", "answered", text="Slow.", first_audio_ms=1_400.0))
         await expect(row).to_have_count(2)
         for name, shown in {
@@ -340,7 +340,7 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         await page.get_by_label("You speak").select_option("de")
         picture = {"name": "x.png", "mimeType": "image/png", "buffer": PNG}
         await page.get_by_label("Picture", exact=True).set_input_files(picture)
-        await expect(page.get_by_alt_text("The picture that you sent")).to_be_visible()
+        await expect(page.get_by_alt_text("The picture you sent")).to_be_visible()
         await page.get_by_label("Write to Reachy").fill("Throw two dice.")
         await page.keyboard.press("Enter")
         await expect(page.locator("ol.talk .tool")).to_contain_text(

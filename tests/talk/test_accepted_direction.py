@@ -174,7 +174,7 @@ async def test_after_unplugging_the_array_all_speech_counts() -> None:
         await there.quiet(1.5)
         await there.say(1.0, SIDE_DEG)
         await there.quiet(6.0)
-        assert any("everybody is heard" in line.text for line in there.told.state.lines)
+        assert any("speech from all directions" in line.text for line in there.told.state.lines)
     assert (there.answered(), there.directions()) == (["completed"], [None])
 
 

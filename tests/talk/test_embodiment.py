@@ -130,7 +130,7 @@ async def test_zeros_restart_the_chip_once() -> None:
         told.body.all_zero()
         await told.until_said("it is restarted")
         told.body.all_zero()
-        await told.until_said("still gives zeros after a restart")
+        await told.until_said("still delivers zeros after a restart")
     assert [name for name, _ in array.writes].count("REBOOT") == 1
 
 

@@ -106,6 +106,6 @@ async def test_notices_of_the_card_are_shown(tmp_path: Path) -> None:
     said = [line.text for line in told._state.lines]
     assert said[0] == f"{ARRAY.name} is gone: its stream has ended"
     assert said[1] == f"{ARRAY.name} is back"
-    assert said[2].startswith("The microphone gives nothing but zeros")
+    assert said[2].startswith("The microphone delivers only zeros")
     assert said[4] == "10 ms of the microphone were lost: too busy"
-    assert "it gets 25 ms in advance from now on" in said[5]
+    assert "it gets 25 ms of buffer from now on" in said[5]

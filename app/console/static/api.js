@@ -1,4 +1,4 @@
-// What the server tells and does. A key, where one is needed, is kept for this tab alone.
+// Requests to the server. A key, if needed, is kept for this tab only.
 const KEY = "reachy-voice-key";
 
 export class Forbidden extends Error {}
@@ -31,7 +31,7 @@ export async function post(path, body) {
   return (await ask(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
 }
 
-// Server-sent events, by fetch, since an EventSource can send no key. Begins again by itself.
+// Server-sent events by fetch, since an EventSource cannot send a key. Reconnects by itself.
 export function follow(path, onEvent, onState) {
   const AGAIN_MS = 1000;
   const stop = new AbortController();
@@ -52,7 +52,7 @@ export function follow(path, onEvent, onState) {
   }
   (async () => {
     while (!stop.signal.aborted) {
-      try { await read(); } catch { /* begins again */ }
+      try { await read(); } catch { /* reconnects */ }
       if (stop.signal.aborted) return;
       onState(false);
       await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));

@@ -1,4 +1,4 @@
-// Microphone → pieces of 20 ms of int16 at 24 kHz, each with its level (RMS, 0 to 1).
+// Microphone → 20 ms chunks of int16 at 24 kHz, each with its level (RMS, 0 to 1).
 import { Resampler } from "./resampler.js";
 
 const RATE = 24000;

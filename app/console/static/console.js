@@ -1,4 +1,4 @@
-// The pages, and which of them is shown. A page has `show(host)`, which returns what ends it.
+// Shows one of the pages. A page's `show(host)` returns a function that ends it.
 import { html, render } from "./lit-html.js";
 import { Forbidden, get, key } from "./api.js";
 import { talk } from "./talk.js";
@@ -46,11 +46,11 @@ async function forbidden() {
 function warn(secure) {
   const address = secure && `https://${location.hostname}:${secure.port}/console/`;
   return html`<section class="panel" role="alert"><h2>This page is not encrypted</h2>
-    <p>Others in the network can read a key that you type here, and the browser gives it no microphone.</p>
+    <p>Others on the network can read a key that you type here, and the browser blocks the microphone.</p>
     ${secure
       ? html`<p>Open <a href=${address}>${address}</a>. Its certificate, SHA-256:</p><p><code>${secure.fingerprint}</code></p>
-        <p class="note">To be asked no more, trust <a href="authority">the server's authority</a> on this device. It can vouch for this server and private addresses only.</p>`
-      : html`<p>On the server, set <code>server.browser_port: 8766</code>; or open the page there, as <code>http://localhost:${location.port}/console/</code>.</p>`}
+        <p class="note">To avoid the browser's warning, trust <a href="authority">the server's authority</a> on this device. It can vouch for this server and private addresses only.</p>`
+      : html`<p>On the server, set <code>server.browser_port: 8766</code>; or open the page on the server itself, as <code>http://localhost:${location.port}/console/</code>.</p>`}
   </section>`;
 }
 
@@ -62,8 +62,8 @@ function askForKey(place, why) {
   }
   render(html`<form class="panel" @submit=${send}>
     <h2>This console needs a key</h2>
-    <p class=${key.get() ? "bad" : "note"} role="status">${key.get() ? `That key does not open it. ${why}` : why}</p>
-    <div class="row"><input type="password" name="key" autocomplete="off" aria-label="Key of an admin" placeholder="rv_…" required><button class="main">Open</button></div>
+    <p class=${key.get() ? "bad" : "note"} role="status">${key.get() ? `That key was not accepted. ${why}` : why}</p>
+    <div class="row"><input type="password" name="key" autocomplete="off" aria-label="Admin key" placeholder="rv_…" required><button class="main">Open</button></div>
   </form>`, place);
 }
 

@@ -1,4 +1,4 @@
-// Models: what there is, what fits, what runs; fetch and exchange them.
+// Models: which exist, fit and run; fetch weights and replace engines.
 import { html, render, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
 
@@ -41,7 +41,7 @@ export const models = {
     function use(event) {
       event.preventDefault();
       const text = event.target.elements.assignments.value.trim();
-      if (text) work(`Exchanging: ${text}`, "models/use", { assignments: text.split(/\s+/) });
+      if (text) work(`Replacing: ${text}`, "models/use", { assignments: text.split(/\s+/) });
     }
 
     function draw() {
@@ -51,8 +51,8 @@ export const models = {
         ${problem || can.length ? nothing : html`<p class="note">This server shows no models.</p>`}
         <p class="note" role="status">${busy}${steps.length ? ` ${steps.join("; ")}` : ""}</p>
         ${can.includes("use") ? html`<form class="panel" @submit=${use}>
-          <h2>Exchange an engine</h2>
-          <p class="note">No client is disconnected. It lasts until the server ends; to keep it, write it into your settings.</p>
+          <h2>Replace an engine</h2>
+          <p class="note">No client is disconnected. The change lasts until the server stops; to keep it, add it to your settings.</p>
           <div class="row"><input type="text" name="assignments" aria-label="Engine" placeholder="tts=espeak-ng llm.threads=2">
             <button ?disabled=${busy}>Use it</button></div></form>` : nothing}
         ${profiles.length ? html`<section class="panel"><h2>Profiles</h2>

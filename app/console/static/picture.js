@@ -1,4 +1,4 @@
-// A picture, from the camera or a file, small enough for a message.
+// A picture from the camera or a file, small enough for a message.
 const MOST_PIXELS = 768; // of its longer side
 
 export async function fromFile(file) {

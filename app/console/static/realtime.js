@@ -1,4 +1,4 @@
-// A client of the Realtime API that comes back by itself.
+// A Realtime API client that reconnects by itself.
 import { key } from "./api.js";
 
 const FIRST_WAIT_MS = 500;
@@ -11,7 +11,7 @@ export class Realtime {
     this.onState = onState;
     this.waitMs = FIRST_WAIT_MS;
     this.closed = false;
-    // By this the server knows the client again whose connection was lost.
+    // By this name the server recognises a client that reconnects.
     this.name = key.get() || Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
     this.connect();
   }

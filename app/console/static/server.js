@@ -1,4 +1,4 @@
-// Server: is everything ready, how fast is it, who may connect, what is wrong?
+// Server: readiness, latency, who may connect, and checks.
 import { html, svg, render, nothing } from "./lit-html.js";
 import { follow, get, post } from "./api.js";
 

@@ -1,4 +1,4 @@
-// Microphone and loudspeaker of the browser.
+// The browser's microphone and loudspeaker.
 const CONSTRAINTS = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 
 export class Sound {
@@ -9,7 +9,7 @@ export class Sound {
     this.stream = null;
   }
 
-  // Only within a click or a key press: browsers start no sound by themselves.
+  // Call it in a click or key handler: browsers start no sound otherwise.
   async open() {
     if (this.context) return this.context.resume();
     this.context = new AudioContext({ latencyHint: "interactive" });

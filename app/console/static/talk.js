@@ -7,8 +7,8 @@ import { call, offered } from "./tools.js";
 import { fromCamera, fromFile } from "./picture.js";
 
 const LANGUAGES = { "": "as configured", en: "English", de: "Deutsch", fr: "Français", es: "Español", it: "Italiano", pt: "Português", nl: "Nederlands" };
-const DRAW_EVERY_MS = 100; // the level; pieces of sound come five times as often
-const LOUD = 0.02; // RMS above which there is speech, of 1
+const DRAW_EVERY_MS = 100; // the level; chunks of audio come five times as often
+const LOUD = 0.02; // RMS (0 to 1) above which there is speech
 const NAMES = { connecting: "Connecting …", open: "Connected", lost: "Connection lost; trying again …" };
 
 export const talk = {
@@ -17,9 +17,9 @@ export const talk = {
     let state = "connecting", problem = "", devices = [], device = "";
     let voices = [], voice = "", language = "", tools = false;
     let listening = false, held = false, byKey = false, level = 0, playing = false, responding = false, called = false;
-    let lastLoud = 0, waited = 0; // ms: when the microphone was loud last, and from then to the first sound
+    let lastLoud = 0, waited = 0; // ms: when the microphone was last loud, and from then to the first sound
 
-    get("state").then((told) => { ({ voices } = told); draw(); }, () => {});
+    get("state").then((answer) => { ({ voices } = answer); draw(); }, () => {});
 
     const sound = new Sound(
       (pcm, loudness) => {
@@ -86,7 +86,7 @@ export const talk = {
           }
           break;
         case "conversation.item.retrieved": {
-          // An interrupted answer: the words that were heard.
+          // An interrupted answer: keep only the words that were heard.
           const item = items.get(event.item.id);
           if (!item) return;
           item.text = event.item.content.map((part) => part.text ?? part.transcript ?? "").join("");
@@ -144,7 +144,7 @@ export const talk = {
         const image_url = await picture();
         client.send("conversation.item.create", { item: { type: "message", role: "user", content: [{ type: "input_image", image_url }] } });
         items.set(image_url, { role: "user", picture: image_url, text: "" });
-      } catch (error) { problem = `There is no picture: ${error.message}`; }
+      } catch (error) { problem = `The picture cannot be sent: ${error.message}`; }
       draw();
     }
 
@@ -202,7 +202,7 @@ export const talk = {
         </div>
         <ol class="talk panel" aria-live="polite" aria-label="Conversation">
           ${[...items.values()].filter((item) => item.text || item.picture).map((item) => html`<li class=${item.role}>
-            <span class="who">${item.role === "user" ? "You" : item.role === "tool" ? "Tool" : item.cut ? "Reachy, interrupted; you heard" : "Reachy"}</span>${item.picture ? html`<img src=${item.picture} alt="The picture that you sent" width="160">` : item.text}</li>`)}
+            <span class="who">${item.role === "user" ? "You" : item.role === "tool" ? "Tool" : item.cut ? "Reachy, interrupted; you heard" : "Reachy"}</span>${item.picture ? html`<img src=${item.picture} alt="The picture you sent" width="160">` : item.text}</li>`)}
         </ol>
         <form class="row" @submit=${write}>
           <input type="text" name="words" aria-label="Write to Reachy" placeholder="Write to Reachy" autocomplete="off">

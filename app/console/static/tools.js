@@ -1,4 +1,4 @@
-// Functions for trying: what the model may call, and what happens then.
+// Sample functions that the model may call, and their results.
 const none = { type: "object", properties: {}, required: [] };
 
 export const tools = {

@@ -1,4 +1,4 @@
-// Turns: why each answer came when it came. All sessions, live.
+// Turns: why each answer took as long as it did. All sessions, live.
 import { html, svg, render, nothing } from "./lit-html.js";
 import { blob, follow } from "./api.js";
 
@@ -17,7 +17,7 @@ const LEVEL_MS = 20;
 export const turns = {
   show(host) {
     const all = new Map();
-    const sounds = new Map(); // by the turn's number: what its sound is, or why there is none
+    const sounds = new Map(); // by the turn's number: its audio player, or the error
     let filter = "all", live = false;
     const stop = follow("turns", (kind, turn) => {
       live = true;
@@ -91,7 +91,7 @@ function bar(turn) {
   const over = turn.last_audio_ms ?? first;
   const text = [`${Math.round(-begin)} ms of speech`, ...marks.map(([name, at]) => `${name} at ${Math.round(at)} ms`)].join(", ");
   return html`<svg class="bar" viewBox="0 0 1000 42" preserveAspectRatio="none" role="img" aria-label=${text}>
-    ${turn.levels.length ? svg`<path d=${wave(turn, x)} class="fill-speech"><title>what was committed</title></path>` : nothing}
+    ${turn.levels.length ? svg`<path d=${wave(turn, x)} class="fill-speech"><title>committed speech</title></path>` : nothing}
     ${speech.map((part) => box(part.from, part.to, part.kind, `${part.kind}, ${Math.round(part.to - part.from)} ms`))}
     ${first === null ? nothing : [box(0, first, "think", `${Math.round(first)} ms until the first audio`), box(first, Math.max(first, over), "voice", "answer")]}
     ${turn.outcome === "interrupted" ? svg`<rect x=${x(turn.ended_ms) - 4} width="4" y="18" height="18" class="fill-bad"><title>interrupted: ${turn.cut_by}</title></rect>` : nothing}
@@ -139,8 +139,8 @@ function why(turn) {
   const judged = turn.pauses.flatMap((pause, index) => pause.judgements.map((each) => [index + 1, pause, each]));
   if (!judged.length && !turn.ignored.length) return nothing;
   const last = turn.pauses.at(-1)?.judgements.at(-1);
-  const headline = last ? `Over with probability ${last.probability.toFixed(2)}: waited ${last.wait_ms} ms (${last.reasons.join(", ") || "no evidence"})` : "What was said over the answer";
-  const waste = turn.engine_wasted_s ? `${turn.speculations_discarded} thrown away unseen, ${turn.engine_wasted_s.toFixed(2)} s of engine time; ${turn.engine_used_s.toFixed(2)} s used.` : "";
+  const headline = last ? `Over with probability ${last.probability.toFixed(2)}: waited ${last.wait_ms} ms (${last.reasons.join(", ") || "no evidence"})` : "Speech over the answer";
+  const waste = turn.engine_wasted_s ? `${turn.speculations_discarded} discarded unused, ${turn.engine_wasted_s.toFixed(2)} s of engine time; ${turn.engine_used_s.toFixed(2)} s used.` : "";
   return html`<details><summary>${headline}</summary>
     ${judged.length ? html`<table><thead><tr><th scope="col">Pause</th><th scope="col">Judged after</th><th scope="col">Over?</th><th scope="col">Wait</th><th scope="col">By</th></tr></thead>
       <tbody>${judged.map(([index, pause, each]) => html`<tr><td>${index}${pause.lasted_ms === null ? "" : ` (lasted ${pause.lasted_ms} ms)`}</td><td>${Math.round(each.after_ms)} ms</td><td>${each.probability.toFixed(2)}</td><td>${each.wait_ms} ms</td><td>${each.reasons.join(", ")}</td></tr>`)}</tbody></table>` : nothing}
