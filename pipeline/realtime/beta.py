@@ -2,12 +2,12 @@
 
 ``to_ga`` turns a beta client's message into the one that a GA client would have sent, ``from_ga``
 turns a server event into what a beta client expects; everything between knows GA only. Names and
-shapes are those of ``openai.types.beta.realtime``. What GA has and beta has no name for
-(``conversation.item.done``, idle time-outs, images) does not reach a beta client.
+shapes are those of ``openai.types.beta.realtime``. GA features that beta has no name for
+(``conversation.item.done``, idle time-outs, images) do not reach a beta client.
 
-Values that neither side can mean are left as they are, for the GA side to refuse; only what would
-be lost in the translation is refused here. ``temperature`` is shown as the client set it and has
-no effect: GA has no such field.
+Values that are invalid in both are passed on for the GA side to refuse; only values that
+translation would lose are refused here. ``temperature`` is shown as the client set it but has no
+effect: GA has no such field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.realtime.wire import WireError, invalid
 
 SUBPROTOCOL = "openai-beta.realtime-v1"
-"""What browsers offer, since they cannot set a header."""
+"""Subprotocol that browsers offer, since they cannot set a header."""
 
 _HEADER, _HEADER_VALUE = "openai-beta", "realtime=v1"
 
@@ -85,12 +85,12 @@ _TRANSCRIPTION = ("model", "language", "prompt")
 _SERVER_VAD = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
 _TURN_DETECTION = (*_SERVER_VAD, "eagerness", "create_response", "interrupt_response")
 _TRANSCRIPTION_MODELS = ("gpt-4o-transcribe", "gpt-4o-mini-transcribe", "whisper-1")
-"""The only ones that ``TranscriptionSession`` can name; ``Session`` can name any."""
+"""The only models that ``TranscriptionSession`` can name; ``Session`` can name any."""
 _TOKENS = ("total_tokens", "input_tokens", "output_tokens")
 _TOKEN_DETAILS = ("text_tokens", "audio_tokens", "cached_tokens")
 
 _NO_SECRET: Fields = {"value": "", "expires_at": 0}
-"""``TranscriptionSession`` cannot be without one. It opens nothing."""
+"""``TranscriptionSession`` requires a client secret. This one opens nothing."""
 
 
 def wants_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
@@ -101,13 +101,13 @@ def wants_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
 
 
 class BetaDialect:
-    """The translator of one connection."""
+    """Translates for one connection."""
 
     def __init__(self, conversation_id: str) -> None:
         self._conversation_id = conversation_id
         self._temperature: float = TEMPERATURE
         self._asked_temperature: float | None = None
-        """Of the update that is on its way; it counts once that is accepted."""
+        """The temperature in a pending update; it counts once that is accepted."""
 
     def to_ga(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """The GA event for one client event. Raises ``WireError``."""
@@ -126,7 +126,7 @@ class BetaDialect:
         return event
 
     def renamed(self, error: WireError) -> WireError:
-        """One that GA raised, with beta's names of the fields."""
+        """A GA error with beta's field names."""
         param, message = error.param, error.message
         for path, names in (("session", _SESSION), ("response", _RESPONSE)):
             for beta, place in names.items():
@@ -136,7 +136,7 @@ class BetaDialect:
         return WireError(error.code, message, param=param, event_id=error.event_id)
 
     def from_ga(self, kind: str, fields: Fields) -> list[tuple[str, Fields]]:
-        """The types and fields of the beta events for one server event: none, one, or two."""
+        """Types and fields of the beta events for one server event: zero to two."""
         if kind in _DROPPED:
             return []
         if "item" in fields:
@@ -177,7 +177,7 @@ def ga_session(given: object, *, transcription: bool = False) -> object:
 
 
 def _moved(given: Fields, names: Mapping[str, str], path: str) -> Fields:
-    """``given`` with its fields where GA has them."""
+    """``given`` with its fields in GA's places."""
     moved: Fields = {}
     for name, value in given.items():
         if name == "temperature":
@@ -240,7 +240,7 @@ def _output_modalities(given: object, path: str) -> list[str] | None:
 
 
 def _tool_choice(given: object) -> object:
-    """A function is named by its name alone, or in the way of chat completions."""
+    """A function by its plain name, or in the form of chat completions."""
     if isinstance(given, str) and given not in ("auto", "none", "required"):
         return {"type": "function", "name": given}
     if isinstance(given, dict) and isinstance(function := given.get("function"), dict):
@@ -261,7 +261,7 @@ def _temperature(given: object, path: str) -> float | None:
 
 
 def beta_session(ga: Mapping[str, Any], temperature: float = TEMPERATURE) -> Fields:
-    """``model`` is left out: beta's type knows only names of OpenAI's models."""
+    """``model`` is left out: beta's type only knows OpenAI's models."""
     shown = {"id": ga["id"], **_shown(ga, _SESSION)}
     return shown if ga["type"] == "transcription" else {**shown, "temperature": temperature}
 
@@ -308,7 +308,7 @@ def _usage(ga: Mapping[str, Any]) -> Fields:
 
 
 def _shown(ga: Mapping[str, Any], names: Mapping[str, str]) -> Fields:
-    """The fields of ``ga`` that are there, where beta has them."""
+    """The fields present in ``ga``, in beta's places."""
     shown: Fields = {}
     for name, place in names.items():
         value: Any = ga

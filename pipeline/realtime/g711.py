@@ -23,10 +23,10 @@ RATE = 8_000
 
 _SIGN = 0x80
 _MU_BIAS = 0x84
-"""33 on the standard's 14-bit scale: the distance of µ-law's first segment from a power of two."""
+"""33 on the standard's 14-bit scale: the offset of µ-law's first segment from a power of two."""
 _MU_INVERTED = 0xFF
 _A_EVEN_BITS_INVERTED = 0x55
-"""Which bits go over the line inverted: all of µ-law's, every other one of A-law's."""
+"""Bits that are sent inverted: all in µ-law, every other bit in A-law."""
 
 
 def encode(pcm: Pcm, law: Law) -> bytes:
@@ -41,7 +41,7 @@ def decode(data: bytes, law: Law) -> Pcm:
 
 @cache
 def _samples(law: Law) -> Pcm:
-    """The sample that each of the 256 codes stands for."""
+    """The sample for each of the 256 codes."""
     code = np.arange(256) ^ (_MU_INVERTED if law == "pcmu" else _A_EVEN_BITS_INVERTED)
     lowest, step = _intervals(law)
     middle = (lowest + step // 2)[code & ~_SIGN]
@@ -55,7 +55,7 @@ def _codes(law: Law) -> NDArray[np.uint8]:
     """The code of each sample, by the sample's 16 bits read as an unsigned number."""
     sample = np.arange(2**16).astype(np.uint16).view(np.int16).astype(np.int64)
     negative = sample < 0
-    # ~x mirrors the intervals so that a border still belongs to the one above it.
+    # ~x mirrors the intervals so that a border still belongs to the interval above it.
     magnitude = np.where(negative, ~sample, sample)
     lowest, _ = _intervals(law)
     interval = np.searchsorted(lowest, magnitude, side="right") - 1

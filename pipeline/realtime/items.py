@@ -40,7 +40,7 @@ _IMAGE_HEAD = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
 def item_from_wire(
     given: ItemField, new_id: Callable[[str], str], input_format: AudioFormat, path: str
 ) -> Item:
-    """A client's item, with an id of ours where it has none.
+    """A client's item, with a generated id if it has none.
 
     ``input_format`` is the session's; ``path`` names the place in the message for errors. Raises
     ``WireError``.
@@ -71,7 +71,7 @@ def _item(
 
 
 def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]:
-    """The item without audio and images, which go over the wire on request only."""
+    """The item without audio and images, which are only sent on request."""
     head = {"id": item.id, "object": "realtime.item", "status": status or item.status}
     match item:
         case MessageItem():
@@ -99,7 +99,7 @@ def _content(role: MessageRole, part: Part) -> dict[str, Any]:
 def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, path: str) -> Part:
     if given.type not in _ALLOWED[role]:
         known = ", ".join(f"'{name}'" for name in _ALLOWED[role])
-        raise invalid(f"{path}.type", f"a client's {role} message may have {known}")
+        raise invalid(f"{path}.type", f"a {role} message from a client may have {known}")
     if given.type == "input_audio":
         return _audio_part(given, input_format, path)
     if given.type == "input_image":
@@ -110,13 +110,13 @@ def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, pa
 
 
 def _audio_part(given: ContentFields, input_format: AudioFormat, path: str) -> AudioPart:
-    """Speech without a transcript is transcribed by the session."""
+    """The session transcribes speech that has no transcript."""
     if given.audio is None and given.transcript:
         return AudioPart(given.transcript)
     path = f"{path}.audio"
     pcm = samples_of(wire.audio_bytes(given.audio, path), input_format, path)
     if not len(pcm) and not given.transcript:
-        raise wire.invalid_audio("there is none", path)
+        raise wire.invalid_audio("it is missing", path)
     audio = Recording(pcm, input_format.rate)
     return AudioPart(given.transcript or None, audio.seconds, audio)
 
@@ -129,7 +129,7 @@ def _image_part(given: ContentFields, path: str) -> ImagePart:
     head = _IMAGE_HEAD.match(url)
     if head is None:
         why = "expected a PNG or JPEG as a data URL (data:image/jpeg;base64,...)"
-        raise invalid(path, f"{why}; addresses are not fetched")
+        raise invalid(path, f"{why}; URLs are not fetched")
     if not _is_base64(url[head.end() :]):
         raise invalid(path, "the image is not valid base64")
     return ImagePart(url, given.detail or "auto")

@@ -2,7 +2,7 @@
 
 ``receive`` turns one client message into commands for the session, ``apply`` turns one pipeline
 event into server messages, and ``messages_to_send`` hands those out. The conversation lives in
-``pipeline.conversation.chat``; this holds the effective session and the responses that are open.
+``pipeline.conversation.chat``; this holds the effective session and the open responses.
 
 Beyond the API:
 
@@ -88,12 +88,12 @@ from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
 
 INTERNAL = "internal_error"
-"""The code of errors that are ours; their type is ``server_error``."""
+"""The code of internal errors; their type is ``server_error``."""
 
 logger = logging.getLogger("reachy_voice.realtime")
 
 _NOT_ON_A_SOCKET = "output_audio_buffer.clear"
-"""For WebRTC only; refused with a hint."""
+"""Only valid over WebRTC; refused with a hint."""
 
 _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None], Command]]] = {
     "input_audio_buffer.commit": (schema.ClientEvent, lambda event, id: CommitAudio(id)),
@@ -115,7 +115,7 @@ _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None],
         lambda event, id: CancelResponse(event.response_id, id),
     ),
 }
-"""Client events that are a command as they stand: their shape, and the command."""
+"""Client events that map directly to a command: their shape, and the command."""
 
 
 class RealtimeConnection:
@@ -123,9 +123,9 @@ class RealtimeConnection:
 
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse, ``holds`` those that tell when an answer is held back because the user may be
-    speaking over it. ``turn_records`` adds the figures of its record to every ``response.done``.
-    ``beta``: the client speaks the beta dialect. ``on_error`` gets each ``error`` event's code.
+    would refuse, ``holds`` those sent when an answer is held back because the user may be speaking
+    over it. ``turn_records`` adds the figures of its record to every ``response.done``. ``beta``:
+    the client speaks the beta dialect. ``on_error`` gets each ``error`` event's code.
     """
 
     def __init__(
@@ -164,14 +164,14 @@ class RealtimeConnection:
         return self._session.config()
 
     def messages_to_send(self) -> list[str]:
-        """JSON texts in their order; each is handed out once."""
+        """JSON texts in order; each is returned once."""
         messages, self._outbox = self._outbox, []
         return messages
 
     # --- from the client ---------------------------------------------------------------------
 
     def receive(self, text: str | bytes) -> list[Command]:
-        """One frame. A problem becomes one ``error`` event; nothing is raised."""
+        """Take one frame. A problem becomes one ``error`` event; nothing is raised."""
         try:
             message = wire.parse(text)
         except WireError as error:
@@ -180,11 +180,11 @@ class RealtimeConnection:
         return self.receive_parsed(message)
 
     def receive_parsed(self, message: ClientMessage) -> list[Command]:
-        """``receive`` for a frame that ``wire.parse`` has read elsewhere."""
+        """``receive`` for a frame already read by ``wire.parse``."""
         return self._carry_out(message, self._handle_beta if self._beta else self._handle)
 
     def configure(self, session: Mapping[str, Any]) -> list[Command]:
-        """What a ``session.update`` with these fields does, in the GA dialect."""
+        """Apply these fields like a ``session.update`` in the GA dialect."""
         update = wire.encode({"type": "session.update", "session": session})
         return self._carry_out(wire.parse(update), self._handle)
 
@@ -255,7 +255,7 @@ class RealtimeConnection:
     # --- from the pipeline -------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Queue what the client must hear of ``event``; internal events say nothing."""
+        """Queue the server messages for ``event``; internal events have none."""
         match event:
             case ReplyAudio():
                 if response := self._responses.get(event.reply_id):
@@ -368,7 +368,8 @@ def _from_where(event: SpeechStarted | SpeechStopped) -> dict[str, float]:
 
 
 def _internal_error(message: ClientMessage, error: Exception) -> WireError:
-    """For a fault of ours. What the client said is in no log: an exception's text may repeat it."""
+    """For an internal error. Logs the exception without its text, which may repeat the client's
+    words."""
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s failed: %s\n%s", message.type, type(error).__name__, where)
     return WireError(INTERNAL, f"'{message.type}' failed here. See the server's log.")

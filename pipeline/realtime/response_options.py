@@ -21,7 +21,7 @@ from pipeline.realtime.wire import WireError
 def response_options(
     given: ResponseFields | None, session: EffectiveSession, new_id: Callable[[str], str]
 ) -> ResponseOptions:
-    """Raises ``WireError`` for what only the whole session can rule out."""
+    """Raises ``WireError`` for errors that only show against the whole session."""
     if not session.answers:
         raise WireError(
             "invalid_value",
@@ -53,7 +53,7 @@ def response_options(
 def _tool_choice(
     given: ResponseFields, session: EffectiveSession, tools: tuple[Tool, ...] | None
 ) -> ToolChoice | None:
-    """Named tools must be there: among those of the response, if it has its own."""
+    """A named tool must exist: among the response's own tools, if it has any."""
     if tools is None and given.tool_choice is None and given.parallel_tool_calls is None:
         return None
     if tools is not None and given.tool_choice is None:

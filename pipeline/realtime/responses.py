@@ -1,8 +1,8 @@
 """One response on the wire: from ``response.created`` to ``response.done``, in the API's order.
 
-Whatever the pipeline does, every part and item that was opened is closed, nothing follows an
-item's end, and there is exactly one ``response.done`` for each ``response.created``. Its output is
-what the items' ``done`` events said.
+Whatever the pipeline does, every part and item that was opened is closed, nothing follows an item's
+end, and there is exactly one ``response.done`` for each ``response.created``. Its output repeats
+the items' ``done`` events.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_meta
 
 
 class Response:
-    """One reply. ``voice`` is the name that the client knows. ``tells_record``: ``response.done``
-    has the figures of its turn record among its metadata, where the client's own leave room."""
+    """One reply. ``voice`` is the client's name for it. ``tells_record``: ``response.done`` has the
+    figures of the turn record in its metadata, as far as the client's own leave room."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Response:
             self._close(event.item, event.previous_item_id)
 
     def _close(self, item: OutputItem, previous_item_id: str | None) -> None:
-        """``item`` as it now stands."""
+        """Close ``item`` in its present state."""
         stream = self._open.pop(item.id)
         if isinstance(item, MessageItem) != isinstance(stream, MessageStream):
             item = stream.cut()
@@ -107,7 +107,7 @@ class Response:
         self._done[item.id] = (stream.output_index, shown)
 
     def note(self, record: TurnRecord) -> None:
-        """What is known of its turn; comes before its end."""
+        """Take the turn's record; comes before ``finish``."""
         if self._tells_record:
             given = self._fields["metadata"] or {}
             new = [pair for pair in as_metadata(record).items() if pair[0] not in given]
@@ -126,7 +126,7 @@ class Response:
 
 
 class MessageStream:
-    """A message being spoken (in ``spoken``, a format) or written (``None``)."""
+    """A message being spoken (in the format ``spoken``) or written (``None``)."""
 
     def __init__(
         self, event: ReplyItemStarted, item: MessageItem, send: Send, spoken: AudioFormat | None
@@ -154,12 +154,12 @@ class MessageStream:
             self._send("response.output_audio.delta", **self._part, delta=audio)
 
     def cut(self) -> MessageItem:
-        """The item as far as it went, for a reply that ended without finishing it."""
+        """The item so far, for a reply that ended without finishing it."""
         part = AudioPart(self._text) if self._spoken else TextPart(self._text)
         return replace(self._item, parts=(part,), status="incomplete")
 
     def close(self, item: OutputItem) -> None:
-        """The ``done`` events, which repeat what the deltas said."""
+        """Send the ``done`` events, which repeat the deltas' content."""
         send = self._send
         if self._spoken:
             send("response.output_audio.done", **self._part)
@@ -198,7 +198,7 @@ class CallStream:
         told = self._arguments
         if item.arguments.startswith(told) and (rest := item.arguments[len(told) :]):
             self.write(rest)
-        # Also for a call that was cut (API reference): its item's status says so.
+        # Sent also for an incomplete call (API reference): its item's status says so.
         said = {"name": item.name, "arguments": item.arguments}
         self._send("response.function_call_arguments.done", **self._call, **said)
 
@@ -210,7 +210,7 @@ def _emptied(item: OutputItem) -> OutputItem:
 
 
 def _status_details(event: ReplyFinished) -> dict[str, Any] | None:
-    """``resumed`` and ``shutdown`` are no reasons that the API knows: they are left out."""
+    """``resumed`` and ``shutdown`` are left out: the API does not know them as reasons."""
     if event.status == "completed":
         return None
     details: dict[str, Any] = {"type": event.status}

@@ -1,9 +1,9 @@
 """``conversation.item.retrieved``: an item with its audio and images, in frames that a default
 client accepts.
 
-What does not fit in one frame comes as several events in order. Each has the whole item with all
-its text; each piece of the audio is in one of them, and together they are the recording. An image
-that fits in no frame is left out.
+An item too large for one frame is sent as several events in order. Each has the whole item with all
+its text and one piece of the audio; together the pieces are the recording. An image too large for a
+frame is left out.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from pipeline.realtime import wire
 from pipeline.realtime.items import item_to_wire
 
 _FIELD_CHARS = 32
-"""For a medium's name and punctuation."""
+"""Room for a medium's name and punctuation."""
 
 _EVENT_CHARS = 1024
-"""For the event around an item."""
+"""Room for the event around an item."""
 
 _MIN_PIECE_CHARS = 4096
-"""A smaller rest of a frame is left empty."""
+"""Less room than this in a frame is left empty."""
 
 Page = dict[int, dict[str, str]]
-"""What one frame adds to the item: for the part at an index, its medium."""
+"""Media that one frame adds to the item, by part index."""
 
 
 def retrieved_items(
     item: Item, input_format: AudioFormat, output_format: AudioFormat
 ) -> Iterator[dict[str, Any]]:
-    """The item as it is sent, once for each frame. User audio is in ``input_format``, the
-    assistant's, as far as it was heard, in ``output_format``."""
+    """The item as sent, once per frame. User audio is in ``input_format``; the assistant's, as far
+    as it was heard, in ``output_format``."""
     shown = item_to_wire(item)
     if not isinstance(item, MessageItem):
         yield shown
@@ -54,14 +54,14 @@ def _pages(item: MessageItem, format: AudioFormat, room: int) -> list[Page]:
             case ImagePart(url=str(url)):
                 frames.add_image(at, url)
             case AudioPart(audio=audio) if audio is not None:
-                # Of an answer more is kept than was heard.
+                # More of an answer is kept than was heard.
                 heard = audio.until(part.seconds) if item.role == "assistant" else audio
                 frames.add_audio(at, wire.bytes_of(_at_rate(heard, format.rate), format))
     return frames.pages
 
 
 class _Frames:
-    """Fills one frame after the other; ``room`` in characters."""
+    """Fills frames one after another; ``room`` in characters."""
 
     def __init__(self, room: int) -> None:
         self.pages: list[Page] = [{}]
@@ -69,7 +69,7 @@ class _Frames:
         self._left = room
 
     def add_image(self, at: int, url: str) -> None:
-        """Nothing, when no frame has room for it."""
+        """Skips the image if no frame has room for it."""
         if len(url) + _FIELD_CHARS <= self._room:
             self._put(at, "image_url", url)
 

@@ -1,8 +1,8 @@
 """The shapes of client events: sessions, items, responses, and the events around them.
 
-Names and values are those of the API reference (``openai.types.realtime`` 3.52). Known fields that
-nothing here acts on (``tracing``, ``prompt`` ...) are accepted and shown, so that every SDK's
-defaults work; unknown ones are errors, as they are upstream.
+Names and values are those of the API reference (``openai.types.realtime`` 3.52). Known fields
+without an effect here (``tracing``, ``prompt`` ...) are accepted and shown, so that every SDK's
+defaults work; unknown fields are errors, as they are upstream.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from pipeline.realtime.shapes import Shape, Tolerant
 
 INT32_MAX = 2**31 - 1
-"""Largest number that is passed on."""
+"""Largest number that is accepted."""
 
-NO_MCP = "MCP servers are not called from here: offer the functions themselves as tools"
+NO_MCP = "MCP servers are not called here: offer the functions themselves as tools"
 
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
 JsonObject = dict[str, Any]
@@ -42,7 +42,7 @@ def _tool_choice(value: object) -> object:
     if isinstance(value, dict) and value.get("type") == "function":
         if isinstance(value.get("name"), str):
             return {"type": "function", "name": value["name"]}
-        raise ValueError("a function needs its name")
+        raise ValueError("a function needs a name")
     raise ValueError('must be "auto", "none", "required" or {"type": "function", "name": ...}')
 
 
@@ -77,7 +77,7 @@ class FormatFields(Shape):
     @model_validator(mode="after")
     def _g711_has_one_rate(self) -> Self:
         if self.type in ("audio/pcmu", "audio/pcma") and self.rate not in (None, 8000):
-            raise ValueError(f"{self.type} always has 8000 Hz; leave 'rate' out")
+            raise ValueError(f"{self.type} is always 8000 Hz; leave 'rate' out")
         return self
 
 
@@ -87,7 +87,7 @@ class NoiseReduction(Tolerant):
 
 
 class Transcription(Tolerant):
-    """``delay`` says that a client waits for words, so they are told while they are spoken."""
+    """``delay`` asks for partial transcripts while the user speaks."""
 
     model: str | None = None
     language: str | None = None
@@ -98,7 +98,8 @@ class Transcription(Tolerant):
 
 
 class TurnDetectionFields(Shape):
-    """``idle_timeout_ms``: the API reference's range. Without ``type``, the present one."""
+    """``idle_timeout_ms``: the API reference's range. Without ``type``, the current one is
+    meant."""
 
     type: Literal["server_vad", "semantic_vad"] | None = None
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -177,7 +178,7 @@ Include = list[Literal["item.input_audio_transcription.logprobs"]]
 
 
 class _AnySession(Shape):
-    """What cannot be changed; a client that sends the session back as it got it is not refused."""
+    """Read-only fields, accepted so that a client can send a session back as it got it."""
 
     id: Any = None
     object: Any = None
@@ -202,7 +203,7 @@ class SessionFields(_AnySession):
 
 
 class TranscriptionFields(_AnySession):
-    """A session that only listens and writes down."""
+    """A session that only transcribes."""
 
     type: Literal["transcription"]
     audio: TranscriptionAudio | None = None
@@ -226,7 +227,7 @@ class ContentFields(Shape):
 
 
 class ItemFields(Shape):
-    """Common to all items; ``object`` and ``status`` are the server's to say."""
+    """Common to all items; ``object`` and ``status`` are set by the server."""
 
     id: ItemId | None = None
     object: Any = None
@@ -311,7 +312,7 @@ class ItemCreate(ClientEvent):
 
 
 class ItemNamed(ClientEvent):
-    """To be deleted, or retrieved."""
+    """Deletes or retrieves an item."""
 
     item_id: ItemId
 

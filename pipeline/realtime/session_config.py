@@ -1,4 +1,4 @@
-"""The effective session: what the client sees in ``session.updated``, and what the pipeline gets.
+"""The effective session: as shown in ``session.updated``, and as passed to the pipeline.
 
 An update changes only the fields that it names, at any depth; null puts a field back to the
 server's default. An update that cannot be carried out changes nothing.
@@ -25,11 +25,11 @@ from pipeline.realtime.schema import (
 from pipeline.realtime.wire import WireError, invalid, shown_format
 
 SESSION_SECONDS = 24 * 3600
-"""For ``expires_at``, which clients read. Nominal: no session here expires by itself."""
+"""For ``expires_at``, which clients read. Nominal: sessions here do not expire."""
 
 NATIVE_RATE = 16_000
-"""Hz. What ``rate: null`` means: the robot's sound board, which the Reachy Mini app never
-resamples for."""
+"""Hz; the meaning of ``rate: null``: the rate of the robot's sound board, for which the Reachy Mini
+app never resamples."""
 
 _ENCODINGS: dict[str, Encoding] = {
     "audio/pcm": "pcm",
@@ -43,13 +43,10 @@ _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
-    """What a session is before its client says anything.
-
-    ``voices`` are the names that the speech engine has; ``voice`` is used for all others.
-    ``language`` is ISO 639-1. ``transcription``: a session that only transcribes
-    (``?intent=transcription``). ``partials``: words are told while they are spoken, even where
-    the client did not ask for it.
-    """
+    """A session's settings before its client sends any. ``voices`` are the names that the speech
+    engine has; ``voice`` is used for all others. ``language`` is ISO 639-1. ``transcription``: a
+    session that only transcribes (``?intent=transcription``). ``partials``: send partial
+    transcripts even if the client did not ask for them."""
 
     model: str
     voice: str
@@ -62,8 +59,8 @@ class SessionDefaults:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """All that a client can change. ``fields`` are plain ones, as they are shown;
-    ``transcription``, ``noise_reduction`` and ``turn_detection`` as the client said them."""
+    """Everything a client can change. ``fields`` are plain ones, as shown; ``transcription``,
+    ``noise_reduction`` and ``turn_detection`` as the client said them."""
 
     fields: Mapping[str, Any]
     voice: str
@@ -112,7 +109,7 @@ class EffectiveSession:
 
     @property
     def transcribes(self) -> bool:
-        """Whether the client is told what the user says."""
+        """Whether the client gets transcripts of the user."""
         return self._state.transcription is not None
 
     @property
@@ -223,7 +220,7 @@ class EffectiveSession:
         return {**self._identity, **fields, "audio": audio}
 
     def config(self) -> SessionConfig:
-        """The same for the pipeline."""
+        """The session's settings for the pipeline."""
         state = self._state
         listening: dict[str, Any] = {
             "turn_detection": turn_detection.turn_detection(
@@ -266,7 +263,7 @@ class EffectiveSession:
         tools: Sequence[Tool],
         path: str,
     ) -> ToolChoice:
-        """The choice for one response; ``None``: what the session says. Raises ``WireError``."""
+        """The choice for one response; ``None``: the session's choice. Raises ``WireError``."""
         fields = self._state.fields
         return tool_choice(
             fields["tool_choice"] if given is None else given,
@@ -305,7 +302,7 @@ def _tool_choice(state: _State) -> ToolChoice:
 
 
 def merged_format(current: AudioFormat, given: FormatFields | None) -> AudioFormat:
-    """``current`` with what was ``given`` on top; null is the API's default."""
+    """``current`` overridden by ``given``; null is the API's default."""
     if given is None:
         return AudioFormat()
     has_rate = "rate" in given.model_fields_set
@@ -335,10 +332,10 @@ def tool_from_shown(shown: Mapping[str, Any]) -> Tool:
 def tool_choice(
     given: str | Mapping[str, Any], parallel: bool | None, tools: Sequence[Tool], path: str
 ) -> ToolChoice:
-    """``given`` as the schema lets it through; ``parallel`` ``None``: several calls are welcome.
+    """``given`` as the schema passes it; ``parallel`` ``None``: several calls are allowed.
 
-    ``path`` names the field for errors. Raises ``WireError`` when a tool is named that is not
-    among ``tools``.
+    ``path`` names the field for errors. Raises ``WireError`` if a named tool is not among
+    ``tools``.
     """
     several = parallel is not False
     match given:

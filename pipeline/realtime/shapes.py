@@ -1,4 +1,4 @@
-"""Strict shapes of client messages, and how a mismatch is told to the client."""
+"""Strict shapes of client messages, and error messages for mismatches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Shape(BaseModel):
 
 
 class Tolerant(BaseModel):
-    """Objects of which only some fields matter here; the others are dropped."""
+    """Objects of which only some fields are used; the others are dropped."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -59,8 +59,7 @@ def _refusal(body: Mapping[str, Any], problem: ErrorDetails) -> WireError:
 
 
 def _path(body: object, problem: ErrorDetails) -> str:
-    """The place of a mismatch in the message, without the names that pydantic gives to the
-    branches of a union."""
+    """The path of a mismatch in the message, without pydantic's names for branches of a union."""
     path = ""
     steps = problem["loc"]
     for at, step in enumerate(steps):

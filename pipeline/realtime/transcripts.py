@@ -1,4 +1,4 @@
-"""What the user says, on the wire: append-only deltas, then the whole."""
+"""The user's transcripts on the wire: append-only deltas, then the whole text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pipeline.realtime.wire import Send
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 MAX_UNFINISHED = 64
-"""Utterances whose partial text is remembered. One that the client clears never gets its final
-one."""
+"""Most utterances whose partial text is remembered. A cleared utterance never gets a final text."""
 
 
 class Transcripts:
-    """Remembers what was told of each utterance until its final text is there."""
+    """Remembers the deltas sent for each utterance until its final text arrives."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -28,7 +27,7 @@ class Transcripts:
             case TranscriptPartial():
                 self._tell_partial(event, where)
             case TranscriptReady():
-                # What the deltas left out comes as one more, unless they said something else.
+                # The missing rest is sent as one more delta, unless the earlier ones differ.
                 told = self._told.pop(event.item_id, "")
                 if event.text.startswith(told) and (rest := event.text[len(told) :]):
                     self._send(f"{_TRANSCRIPTION}.delta", **where, delta=rest)
@@ -50,5 +49,5 @@ class Transcripts:
         self._send(f"{_TRANSCRIPTION}.delta", **where, delta=event.text)
 
     def forget(self, item_id: str) -> None:
-        """It was no speech."""
+        """The utterance was not speech."""
         self._told.pop(item_id, None)

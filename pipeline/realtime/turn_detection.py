@@ -1,7 +1,7 @@
-"""Turn detection: what the client gives, sees in ``session.updated``, and what it means here.
+"""Turn detection: as the client sets it, as shown in ``session.updated``, and its meaning here.
 
-A field that no client gave stays ``None`` for the pipeline (the YAML rules) and is shown with the
-API's nominal default.
+A field that the client did not set stays ``None`` for the pipeline (the YAML applies) and is shown
+with the API's nominal default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEMANTIC_VAD: Mapping[str, Any] = {
 """Nominal defaults of the API reference."""
 
 _IN_TRANSCRIPTION = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
-"""All that the API's transcription session shows."""
+"""The only fields that the API's transcription session shows."""
 
 _EAGERNESS: Mapping[str | None, Eagerness] = {"low": "low", "high": "high"}
 """``auto`` is medium (API reference)."""
@@ -41,8 +41,8 @@ _EAGERNESS: Mapping[str | None, Eagerness] = {"low": "low", "high": "high"}
 def merged(
     current: Mapping[str, Any] | None, given: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """``current`` with what was ``given`` on top; null is push to talk. Fields of one type mean
-    nothing for the other, so another type starts afresh."""
+    """``current`` overridden by ``given``; null is push to talk. The types share no fields, so a
+    new type starts afresh."""
     if given is None:
         return None
     current = current or DEFAULT
@@ -52,7 +52,7 @@ def merged(
 
 
 def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | None:
-    """``answers`` False: as a transcription session has it."""
+    """``answers`` False: as in a transcription session."""
     if said is None:
         return None
     nominal = _SEMANTIC_VAD if said["type"] == "semantic_vad" else _SERVER_VAD
@@ -62,7 +62,7 @@ def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | 
 
 
 def turn_detection(said: Mapping[str, Any] | None, *, answers: bool) -> TurnDetection | None:
-    """For the pipeline. A session that does not answer never speaks up by itself either."""
+    """For the pipeline. A session that does not answer has no idle time-out either."""
     if said is None:
         return None
     create = answers and said.get("create_response") is not False

@@ -1,5 +1,4 @@
-"""JSON text <-> plain data, and bytes <-> samples: what goes over the wire, before it means
-anything.
+"""JSON text <-> plain data, and bytes <-> samples: the wire format, without its meaning.
 
 ``input_audio_buffer.append``, the hot path, skips the schema: 2 us of JSON and 3 us of base64 for
 20 ms of audio.
@@ -21,11 +20,11 @@ from pipeline.realtime import g711
 APPEND = "input_audio_buffer.append"
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024
-"""Audio in one append, decoded (API reference of ``input_audio_buffer.append``). Holds for audio
-and images in items as well."""
+"""Most audio in one append, decoded (API reference of ``input_audio_buffer.append``). Also applies
+to audio and images in items."""
 
 MAX_FRAME_CHARS = 900_000
-"""Longest text that is sent in one frame. Default clients refuse 1 MiB."""
+"""Longest text sent in one frame. Clients refuse 1 MiB by default."""
 
 MAX_SHOWN_CHARS = 600_000
 """Longest item or session, as JSON without its media: it is shown again in events, alone or beside
@@ -38,21 +37,22 @@ DELTA_MS = 200
 """Longest audio in one delta. 200 ms at 24 kHz are 13 kB; clients refuse frames of 1 MiB."""
 
 MAX_DEPTH = 100
-"""Nesting of a message. Whatever is deeper could be read, but not always written again."""
+"""Deepest nesting of a message. Deeper ones could be read, but not always written again."""
 
 MAX_VALUES = 20_000
-"""Values in a message, all levels together: checking many more would keep other clients waiting.
-A robot's whole session has under a thousand."""
+"""Most values in a message, on all levels: checking many more would keep other clients waiting. A
+robot's whole session has under a thousand."""
 
 MAX_COMMAS = 200_000
 """In a message, those in its texts included. With more it is not even decoded."""
 
 _BASE64_SLICE_CHARS = 64 * 1024
-"""Decoded per call: a thread that decodes a huge message lets the event loop in between."""
+"""Characters decoded per call: a thread decoding a huge message lets the event loop run in
+between."""
 
 
 class WireError(Exception):
-    """One client message that cannot be used. Becomes one ``error`` event."""
+    """An unusable client message. Becomes one ``error`` event."""
 
     def __init__(
         self, code: str, message: str, *, param: str | None = None, event_id: str | None = None
@@ -80,8 +80,8 @@ def invalid_audio(problem: str, param: str) -> WireError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientMessage:
-    """One client event. ``body`` is the whole JSON object; ``audio`` is set for an append only, in
-    the encoding that the session names."""
+    """One client event. ``body`` is the whole JSON object; ``audio`` is set only for an append, in
+    the session's encoding."""
 
     type: str
     event_id: str | None
@@ -115,12 +115,12 @@ def parse(text: str | bytes) -> ClientMessage:
 
 
 def encode(message: Mapping[str, Any]) -> str:
-    """Compact ASCII JSON, so that any character a client sent can be sent back."""
+    """Compact ASCII JSON, so that any character from a client can be sent back."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False)
 
 
 def audio_bytes(audio: object, param: str) -> bytes:
-    """What base64 stands for. Raises ``WireError``."""
+    """Decode base64. Raises ``WireError``."""
     if audio is None:
         raise missing(param)
     if not isinstance(audio, str):
@@ -134,7 +134,7 @@ def audio_bytes(audio: object, param: str) -> bytes:
 
 
 def base64_slices(text: str) -> Iterator[bytes]:
-    """The bytes that ``text`` stands for, in parts. Raises ``ValueError``."""
+    """Decode ``text`` in parts. Raises ``ValueError``."""
     last = max(0, len(text) - 1) // _BASE64_SLICE_CHARS * _BASE64_SLICE_CHARS
     for start in range(0, len(text), _BASE64_SLICE_CHARS):
         piece = binascii.a2b_base64(text[start : start + _BASE64_SLICE_CHARS], strict_mode=True)
@@ -155,13 +155,13 @@ def pieces(pcm: Pcm, rate: int) -> Iterator[Pcm]:
 
 
 def shown_format(format: AudioFormat) -> dict[str, Any]:
-    """As the API writes it: G.711 has no ``rate``."""
+    """In the API's notation: G.711 has no ``rate``."""
     kind = f"audio/{format.encoding}"
     return {"type": kind, "rate": format.rate} if format.encoding == "pcm" else {"type": kind}
 
 
 def samples_of(data: bytes, format: AudioFormat, param: str) -> Pcm:
-    """The samples that ``data`` stands for. Raises ``WireError`` for half a sample."""
+    """The samples in ``data``. Raises ``WireError`` for half a sample."""
     if format.encoding != "pcm":
         return g711.decode(data, format.encoding)
     if len(data) % 2:
@@ -170,7 +170,7 @@ def samples_of(data: bytes, format: AudioFormat, param: str) -> Pcm:
 
 
 def bytes_of(pcm: Pcm, format: AudioFormat) -> bytes:
-    """``pcm``, at the format's rate, as it goes over the wire."""
+    """``pcm``, at the format's rate, encoded for the wire."""
     if format.encoding != "pcm":
         return g711.encode(pcm, format.encoding)
     return pcm_to_bytes(pcm)
@@ -208,7 +208,7 @@ def _decode(text: str) -> dict[str, Any]:
 
 
 def _require_usable(body: dict[str, Any], text: str) -> None:
-    """Refuse what is JSON, but cannot be passed on or sent back. Raises ``WireError``."""
+    """Refuse valid JSON that cannot be passed on or sent back. Raises ``WireError``."""
     try:
         if "\\u" in text and _escaped_surrogate.search(text):
             _require_encodable(body)
@@ -219,7 +219,7 @@ def _require_usable(body: dict[str, Any], text: str) -> None:
 
 
 def _require_encodable(body: object) -> None:
-    """Half a surrogate pair is valid JSON but no text: tokenizers and sockets fail on it."""
+    """Half a surrogate pair is valid JSON but not valid text: tokenizers and sockets fail on it."""
     json.dumps(body, ensure_ascii=False).encode()
 
 

@@ -128,7 +128,7 @@ async def test_zeros_restart_the_chip_once() -> None:
     async with embodied(array) as told:
         await told.faced.get()
         told.body.all_zero()
-        await told.until_said("it is restarted")
+        await told.until_said("restarting it")
         told.body.all_zero()
         await told.until_said("still delivers zeros after a restart")
     assert [name for name, _ in array.writes].count("REBOOT") == 1
