@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running assistant out; nothing else builds engines."""
+"""The composition root: builds a running assistant from settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new_id(prefix: str) -> str:
 
 
 class Assistant:
-    """Every engine, and sessions over them. ``run`` it in a TaskGroup; ``close`` ends it."""
+    """All engines and the sessions that use them. ``run`` it in a TaskGroup; ``close`` ends it."""
 
     def __init__(self, settings: Settings, cache: WeightsCache) -> None:
         """Reads files only. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``."""
@@ -51,10 +51,10 @@ class Assistant:
         self.stages = self.engines.stages
         self.ready = self.engines.ready
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
-        """And the place of each one's client."""
+        """Each session with its client's place."""
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
-        """Of sessions that begin now."""
+        """Records sessions that start from now on."""
 
     async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
         """Build and warm every engine, then live until ``close``. Raises what a build raises."""
@@ -67,17 +67,17 @@ class Assistant:
         self.engines.close()
 
     def readiness(self) -> Mapping[str, str | None]:
-        """Per engine, why it is not ready, or ``None``."""
+        """Why each engine is not ready, or ``None``."""
         return self.engines.readiness()
 
     def describe(self, kind: Kind) -> str:
-        """The engine of one kind and the weights it uses, for a person."""
+        """The engine of one kind and its weights, for display."""
         return described(self.settings.engine(kind))
 
     # -- sessions (app.server.realtime_socket.Assistant)
 
     def defaults(self) -> SessionDefaults:
-        """What a session is before its client says anything. Engines must be ready."""
+        """A session's configuration before its client changes it. Engines must be ready."""
         conversation = self.settings.conversation
         voices = self.stages.tts.voices
         return SessionDefaults(
@@ -96,7 +96,7 @@ class Assistant:
         place: str = "",
         hearing: Hearing | None = None,
     ) -> Session:
-        """``hearing``: through which it is heard; ``None``: as a client far away, at ``place``."""
+        """``hearing``: the input path; ``None``: that of a remote client at ``place``."""
         settings = self.settings
         session_settings = SessionSettings(
             endpointing=settings.endpointing,
@@ -128,13 +128,13 @@ class Assistant:
         return EchoHearing(path, self.settings.echo)
 
     async def idle(self) -> None:
-        """Wait until no reply is being given."""
+        """Wait until no session is replying."""
         for session in list(self.sessions):
             await session.quiet()
 
 
 def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:
-    """Of the language of the conversation; where it has no fixed one, of all that are heard."""
+    """Scales for the conversation's language; if it is not fixed, for all that STT knows."""
     sentences = read_sentences(config_dir() / "languages")
     language = settings.conversation.language
     heard = (language,) if language in sentences else getattr(settings.stt, "languages", ())
@@ -143,7 +143,7 @@ def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:
 
 
 def described(options: EngineOptions) -> str:
-    """An engine and the weights it uses, for a person."""
+    """An engine and its weights, for display."""
     detail = getattr(options, "weights", None) or getattr(options, "url", None)
     return f"{options.engine} ({detail})" if detail else options.engine
 
@@ -151,7 +151,7 @@ def described(options: EngineOptions) -> str:
 async def synthesize_alone(
     settings: Settings, cache: WeightsCache, texts: Sequence[str]
 ) -> list[tuple[Pcm, int]]:
-    """Each text spoken by the configured voice, without the rest: (int16 mono, rate in Hz)."""
+    """Speak each text with the voice engine alone: (int16 mono, rate in Hz)."""
     pool = Pool()
     worker = build_engine(settings.tts, Kind.TTS, cache, pool)
     tts: TtsStage = worker.stage
@@ -177,4 +177,4 @@ def first_error(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceErro
 
 
 MODEL = "reachy-voice"
-"""What the whole cascade is called where the API wants the name of a model."""
+"""Model name that the API shows for the whole cascade."""

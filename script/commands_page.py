@@ -94,7 +94,7 @@ def _exit_codes() -> dict[int, str]:
                 try:
                     importlib.import_module(module.name)
                 except (ImportError, OSError):
-                    continue  # the packages of one engine are not installed
+                    continue  # the packages of an engine are not installed
     meanings = defaultdict[int, list[str]](list)
     for error in sorted(_errors(ReachyVoiceError), key=lambda error: error.__qualname__):
         if "exit_code" in vars(error) and error.exit_code not in FIXED_CODES:

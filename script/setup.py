@@ -1,13 +1,13 @@
-"""What ``script/serve`` and ``script/test`` run: set up what is missing, then serve or test.
+"""Run by ``script/serve`` and ``script/test``: set up what is missing, then serve or test.
 
-First the base, in which the program itself can read the settings; then it is asked what they need
-besides (``app.doctor.for_setup``: torch, NeMo, CUDA, weights), and that is done, too. Options:
-``--plan`` says what would be fetched and stops, ``--setup-only`` stops before the server, ``--torch
-cpu|cuda`` chooses for the machine; ``script/test --workstation`` installs torch, NeMo and qwen-tts,
-as CI does.
+Setup starts with the base, which is enough for the program to read the settings. The program
+then reports what else they need (``app.doctor.for_setup``: torch, NeMo, CUDA, weights), and setup
+installs it. Options: ``--plan`` shows what would be fetched and stops, ``--setup-only`` stops
+before the server, ``--torch cpu|cuda`` chooses the build of torch; ``script/test --workstation``
+installs torch, NeMo and qwen-tts, as CI does.
 
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
-14 something could not be built or installed, 15 a download is not what the lock file pins,
+14 something could not be built or installed, 15 a download does not match the lock file,
 16 this machine cannot run the chosen engines, 17 you answered no, 130 interrupted; otherwise those
 of ``reachy-voice`` or of the checks.
 """
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return _test(place, rest) if command == "test" else _serve(place, rest)
     except KeyboardInterrupt:
-        print("\nInterrupted. The next start goes on from here.", file=sys.stderr)
+        print("\nInterrupted. The next start resumes here.", file=sys.stderr)
         return INTERRUPTED
     except SetupError as error:
         print(f"\n{error.report()}", file=sys.stderr)
@@ -82,35 +82,35 @@ def _serve(place: Place, arguments: list[str]) -> int:
 
 
 def _help(place: Place, text: str) -> int:
-    """Nothing is set up for it."""
+    """Show the help without setting anything up."""
     print(text, flush=True)
     if place.program.exists():
         os.execv(str(place.program), [str(place.program), "serve", "--help"])
-    print("All other options are the server's: they are listed here when it is set up.")
+    print("All other options are the server's; they are listed here once it is set up.")
     return 0
 
 
 def _plan_of_base(place: Place, base: Sequence[Step]) -> int:
-    """What can be said where the program that reads the settings is not there yet."""
+    """The plan if the program that reads the settings is not installed yet."""
     _show(place, [*_to_do(place, base), llama(place)])
     print(
-        "What the settings need besides is only known when that is here. Start without --plan: it\n"
-        "is shown then, and at a terminal you are asked before more than 1 GB is fetched."
+        "What else the settings need is known only after that. Start without --plan to see it; at\n"
+        "a terminal you are asked before more than 1 GB is fetched."
     )
     return 0
 
 
 def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
-    """What comes after the base."""
+    """The steps after the base."""
     heavy = stack_steps(place, needs.lock, needs.torch) if needs.stack else []
     return [*heavy, llama(place, needs.cuda), weights(place, "weights", (), needs, settings)]
 
 
 def _plan(place: Place, steps: Sequence[Step], needs: Needs) -> int:
-    """Only say what would be done, and whether this machine is fit for it."""
+    """Only show what would be done, and whether this machine can run it."""
     todo = [step for step in steps if not step.is_done(place)]
     if not any(step.fetches for step in todo):
-        print("Nothing is to be fetched.", file=sys.stderr)
+        print("Nothing needs to be fetched.", file=sys.stderr)
     _show(place, todo, needs)
     for finding in needs.findings:
         print("{state:<4}  {name}: {detail}".format_map(finding), file=sys.stderr)
@@ -144,8 +144,8 @@ def _test(place: Place, arguments: list[str]) -> int:
 def set_up(
     place: Place, steps: Sequence[Step], needs: Needs | None = None, ahead: Sequence[Step] = ()
 ) -> None:
-    """Do the steps that are not done. ``ahead``: later ones, for which the machine is checked now.
-    Raises ``SetupError``."""
+    """Run the steps that are not done. ``ahead``: later steps, for which the machine is checked
+    now. Raises ``SetupError``."""
     if all(step.is_done(place) for step in steps):
         return
     try:
@@ -174,7 +174,7 @@ def _do(
 
 
 def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> None:
-    """What these steps fetch, if anything."""
+    """Print what these steps fetch, if anything."""
     where = [f"{place.venv}"]
     if any(step.cache_mb for step in steps):
         where.append(f"{cache_of(place, needs or Needs())}")
@@ -183,14 +183,14 @@ def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> No
 
 
 def _to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
-    """A new environment is empty, so that with it everything has to be done."""
+    """Steps to run: all of them if the environment is new, because it is empty."""
     if steps[0].name == "environment" and not steps[0].is_done(place):
         return list(steps)
     return [step for step in steps if not step.is_done(place)]
 
 
 def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = None) -> None:
-    """Everything that would stop a later step, before the first. Raises ``SetupError``."""
+    """Find anything that would stop a later step. Raises ``SetupError``."""
     needs = needs or Needs()
     names = {step.name: step for step in todo}
     errors = [unfit(needs)]
@@ -216,7 +216,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
 
 
 def cache_of(place: Place, needs: Needs) -> Path:
-    """Where the weights go; the settings may name another place than the wheels'."""
+    """The cache of weights; the settings may move it away from that of the wheels."""
     return Path(needs.weights_dir or place.cache)
 
 
@@ -233,7 +233,7 @@ def _do_step(place: Place, step: Step, title: str, lock: int) -> None:
 
 
 def step_environment(place: Place) -> dict[str, str]:
-    """pip as we need it, whatever the user's own settings are; the index stays theirs."""
+    """Override the user's pip settings that would break setup; keep their index."""
     pip = {"PIP_NO_INPUT": "1", "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return {**os.environ, **pip, "TMPDIR": str(place.scratch)}
 

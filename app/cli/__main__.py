@@ -1,4 +1,4 @@
-"""Where the program begins. Ctrl-C ends it quietly from the first moment."""
+"""The entry point. Ctrl-C ends the program quietly from the first moment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line; raises ``SystemExit``."""
-    # While modules load, the signal itself ends the process: an exception would be raised within
-    # some library, which may print it and go on.
+    # While modules load, the signal itself ends the process: an exception inside a library might
+    # be printed and ignored.
     asks = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if asks:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,7 +14,7 @@ from app.settings.load import load_settings
 from app.settings.model import AccessSettings
 
 WIDE = {4: 16, 6: 48}
-"""Prefix lengths; a shorter one is larger than a home network."""
+"""Prefix lengths; a shorter prefix is larger than a home network."""
 
 app = typer.Typer(no_args_is_help=True, help="Make, list and remove API keys.")
 
@@ -28,12 +28,12 @@ AddressesArgument = Annotated[
 def allow(
     addresses: AddressesArgument = None,
     show: Annotated[bool, typer.Option("--list", help="Show who is allowed.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the permission back.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Revoke the permission.")] = False,
     note: Annotated[str | None, typer.Option("--note", help="Whose address it is.")] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Let machines connect without a key: the robot, for one. A running server knows at once."""
+    """Let machines connect without a key: the robot, for one. A running server notices at once."""
     settings = load_settings(config, overrides or ()).settings
     file = AccessFile(settings.paths.access(os.environ))
     typed = list(addresses or ())
@@ -71,9 +71,9 @@ def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettin
         there = {entry.network for entry in known.addresses}
         for network in networks:
             if str(network) not in there:
-                fix = "reachy-voice allow --list shows who is; the settings have a list, too"
+                fix = "reachy-voice allow --list shows the list; the settings have one, too"
                 why = "; ".join(_ways_left(network, known, in_settings))
-                what = f"{shown_network(network)} is not among the allowed"
+                what = f"{shown_network(network)} is not on the list"
                 raise WrongAccess(what, why=why, fix=fix)
             known = known.without_address(network)
         return known
@@ -82,15 +82,15 @@ def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettin
     for network in networks:
         shown = shown_network(network)
         if ways := _ways_left(network, left, in_settings):
-            typer.echo(f"{shown} is off the list, but may still connect without a key:")
+            typer.echo(f"{shown} was removed, but may still connect without a key:")
             for way in ways:
                 typer.echo(f"  {way}")
         else:
-            typer.echo(f"{shown} may no longer connect (an open connection goes on).")
+            typer.echo(f"{shown} may no longer connect (an open connection stays).")
 
 
 def _ways_left(network: Network, known: AccessList, in_settings: AccessSettings) -> list[str]:
-    """What lets in addresses of ``network``, or some of them."""
+    """Rules that still admit addresses of ``network``."""
     named = [(other, "") for other in known.networks()]
     named += [(parse_network(text), " (access.addresses)") for text in in_settings.addresses]
     ways = []
@@ -142,11 +142,11 @@ def _plain(text: str) -> str:
 @app.command()
 def new(
     name: NameArgument,
-    admin: Annotated[bool, typer.Option("--admin", help="It opens the console, too.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="The key also opens the console.")] = False,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Make an API key and show it, once. A running server knows it at once."""
+    """Make an API key and show it once. A running server accepts it at once."""
     key = new_key(name)
     _file(config, overrides).change(lambda known: known.with_key(name, key, admin=admin))
     typer.echo(key)
@@ -155,10 +155,10 @@ def new(
 
 @app.command("list")
 def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Show the names of the keys; the keys themselves are not kept."""
+    """Show the names of the keys; the keys themselves are not stored."""
     keys = _file(config, overrides).read().keys
     for key in keys:
-        admin = ", for the console, too" if key.admin else ""
+        admin = ", also for the console" if key.admin else ""
         typer.echo(f"{_plain(key.name):<20} since {key.created}{admin}")
     if not keys:
         typer.echo("There is no key. To make one: reachy-voice key new NAME")
@@ -166,9 +166,9 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
 
 @app.command()
 def rm(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Remove a key. Its users cannot connect again; an open connection goes on."""
+    """Remove a key. Its users cannot connect again; an open connection stays."""
     _file(config, overrides).change(lambda known: known.without_key(name))
-    typer.echo(f"The key {name!r} is of no use any more.")
+    typer.echo(f"The key {name!r} is no longer valid.")
 
 
 def _file(config: str | None, overrides: list[str] | None) -> AccessFile:

@@ -27,7 +27,7 @@ STAGES = {
     "first_token": "first token",
     "first_clause": "first clause",
 }
-"""And then the first audio, which the client itself times."""
+"""The first audio follows; the client times it itself."""
 
 QuestionArgument = Annotated[Path, typer.Argument(help="A recording of a spoken question.")]
 OutOption = Annotated[
@@ -35,7 +35,7 @@ OutOption = Annotated[
 ]
 UrlOption = Annotated[
     str | None,
-    typer.Option("--url", help="A running server, ws://HOST:PORT/v1/realtime; else one's own."),
+    typer.Option("--url", help="A running server, ws://HOST:PORT/v1/realtime. Default: start one."),
 ]
 
 
@@ -48,15 +48,13 @@ def ask(
     as_json: JsonOption = False,
     record: RecordOption = None,
 ) -> None:
-    """Say a recording to the assistant in real time; print what it heard, answered, and when."""
+    """Play a recording to the assistant in real time; print what it heard, answered, and when."""
     pcm = read_recording(question, RATE)
     if out:
         require_writable(out)
     console = Console(stderr=True, highlight=False, emoji=False)
     if url and record:
-        raise typer.BadParameter(
-            "is for a server of one's own, without --url", param_hint="--record"
-        )
+        raise typer.BadParameter("cannot be used with --url", param_hint="--record")
     if url:
         turn = asyncio.run(_ask(url, pcm))
     else:
@@ -85,8 +83,8 @@ async def _ask(url: str, pcm: Pcm) -> SpokenTurn:
 
 
 def as_data(turn: SpokenTurn) -> dict[str, object]:
-    """The turn for a program; times in ms after the last sample of speech, ``None`` without audio
-    (or with audio before it)."""
+    """The turn as JSON data; times in ms after the last sample of speech, ``None`` without audio
+    or with audio before that sample."""
     latency = turn.voice_to_voice_ms
     return {
         "heard": turn.heard,

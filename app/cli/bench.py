@@ -30,7 +30,7 @@ from pipeline.errors import AudioFormatError
 
 RecordingsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(help="Recordings or folders of them; without any, the voice makes questions."),
+    typer.Argument(help="Recordings or folders of them. Default: questions spoken by the voice."),
 ]
 TurnsOption = Annotated[int, typer.Option(min=1, help="Turns to measure.")]
 UrlOption = Annotated[
@@ -72,7 +72,7 @@ def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[
         file for path in paths for file in (sorted(path.glob("*.wav")) if path.is_dir() else [path])
     ]
     if paths and not files:
-        raise AudioFormatError("There is no .wav in these folders", fix="Give other recordings")
+        raise AudioFormatError("These folders contain no .wav", fix="Give other recordings")
     if files:
         return [Clip(file.stem, read_recording(file, RATE)) for file in files]
     settings = load_settings(config, overrides).settings
@@ -93,7 +93,7 @@ def print_report(data: dict[str, Any]) -> None:
         table.add_row(stage.replace("_", " "), f"{row['n']}", *cells)
     console.print(table)
     if data["cut_off"]:
-        console.print(f"answered before their speaker was done: {data['cut_off']} turns")
+        console.print(f"answered before the speaker was done: {data['cut_off']} turns")
     if data["no_latency"]:
         console.print(f"without a latency (cut off, or no audio): {data['no_latency']} turns")
     if data["start_to_ready_s"] is not None:

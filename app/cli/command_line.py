@@ -64,7 +64,7 @@ def root(
 
 
 def run() -> int:
-    """Run the command line: its exit code. A mistake of the user is a message, never a
+    """Run the command line and return its exit code. User errors print a message, not a
     traceback."""
     try:
         cli()
@@ -73,7 +73,7 @@ def run() -> int:
     except ReachyVoiceError as error:
         code = error.exit_code
         console = Console(stderr=True, highlight=False, emoji=False)
-        # A command that is cut into lines cannot be copied.
+        # A command that is wrapped cannot be copied.
         console.print(f"[bold red]{escape(error.what)}[/]", soft_wrap=True)
         if error.why:
             console.print(f"  why: {escape(error.why)}", soft_wrap=True)

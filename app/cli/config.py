@@ -32,7 +32,7 @@ FileArgument = Annotated[
 def check(
     file: FileArgument = None, config: ConfigOption = None, overrides: SetOption = None
 ) -> None:
-    """Read the settings as the server would, and say what is wrong with them."""
+    """Read the settings as the server would, and report problems."""
     loaded = load_settings(file or config, overrides or ())
     files = " < ".join(display_name(path) for path in loaded.files)
     typer.echo(f"OK: {files}")
@@ -89,7 +89,7 @@ def profiles(as_json: JsonOption = False) -> None:
 
 
 def profile_summary(name: str) -> str:
-    """The first sentence of a profile's comment, behind the line for editors."""
+    """The first sentence of a profile's comment, after the line for editors."""
     lines = resolve(name).read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("#"), lines[1:])
     text = " ".join(line.lstrip("# ") for line in comment).strip()
@@ -102,7 +102,7 @@ def schema(
         bool, typer.Option("--check", help="Write nothing; fail if the file is out of date.")
     ] = False,
 ) -> None:
-    """Write config/schema.json, which gives editors completion and checks."""
+    """Write config/schema.json, which editors use for completion and validation."""
     from app.settings.schema import schema_path, schema_text
 
     path = schema_path()
@@ -122,7 +122,7 @@ def schema(
 
 
 def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
-    """What is valid, and will not do what was meant; one line each."""
+    """Valid settings that will not work as intended; one line each."""
     persona = loaded.settings.conversation.persona
     unused = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
     return [
@@ -133,13 +133,13 @@ def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
 
 
 def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:
-    """Key, value, origin of every setting, in the order of the sections."""
+    """Key, value and origin of every setting, in the order of the sections."""
     values = loaded.settings.model_dump(mode="json")
     return [(key, value, _origin(loaded, key)) for key, value in _flat(values)]
 
 
 def _origin(loaded: Loaded, key: str) -> str:
-    """What is not written down is the engine's (or our own) default."""
+    """A setting that is not written anywhere is the engine's (or our own) default."""
     if key in loaded.origins:
         return loaded.origins[key]
     section = getattr(loaded.settings, key.partition(".")[0])

@@ -1,4 +1,4 @@
-"""``reachy-voice devices``: which microphones and loudspeakers are there, and do they work?"""
+"""``reachy-voice devices``: list the microphones and loudspeakers, and test them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def devices(
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sound devices, and which the settings mean; `devices test` tries those."""
+    """List the sound devices, and mark those the settings choose; `devices test` tests those."""
     if context.invoked_subcommand is not None:
         return
     sound = load_settings(config, overrides or []).settings.sound
@@ -44,9 +44,9 @@ def devices(
 def try_devices(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Listen, play three chirps, and say what came back: level, latency, echo.
+    """Listen, play three chirps, and report what came back: level, latency, echo.
 
-    Ends with 1 where the microphone gives only zeros.
+    The exit code is 1 if the microphone delivers only zeros.
     """
     tested = asyncio.run(run_test(load_settings(config, overrides or []).settings.sound))
     if as_json:
@@ -106,16 +106,16 @@ def _print_test(tested: SoundTest) -> None:
 
 
 def advise(tested: SoundTest) -> list[str]:
-    """What these figures mean, where they are not good."""
+    """What to do about bad figures."""
     if tested.deaf:
         return [
-            "The microphone gives only zeros: it is muted, or that channel is not connected."
+            "The microphone delivers only zeros: it is muted, or that channel is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
         ]
     if tested.echo_delay_ms is None:
         return [
-            "Nothing of the chirps was heard. With an XVF3800 that is right: its chip takes them"
-            " out. Else turn the loudspeaker up, and check sound.speaker"
+            "The chirps were not heard. With an XVF3800 that is right: its chip cancels them."
+            " Otherwise turn the loudspeaker up, and check sound.speaker"
         ]
     if not _SOON_MS <= tested.echo_delay_ms <= _LATE_MS:
         return [

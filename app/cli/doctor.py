@@ -19,9 +19,9 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 def doctor(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Check this machine, the settings and the weights; say how to mend what is wrong.
+    """Check this machine, the settings and the weights; say how to fix problems.
 
-    Ends with 1 if anything fails, so that scripts can ask too.
+    The exit code is 1 if anything fails, so that scripts can use it.
     """
     checks = examine(config, overrides or ())
     if as_json:

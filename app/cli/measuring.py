@@ -1,5 +1,5 @@
-"""Measuring a server as its users hear it: from the last sample of speech to the first sample of
-the answer, in real time, over the real WebSocket."""
+"""Measure a server as its users hear it: from the last sample of speech to the first sample of the
+answer, in real time, over a real WebSocket."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAUSE_SECONDS = 0.5
 """Silence between an answer and the next question."""
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 60.0
-"""After SIGTERM; a server that still runs then is killed."""
+"""After SIGTERM; then the server is killed."""
 POLL_S = 0.1
 LOG_BYTES, LOG_TAIL_CHARS = 2**20, 2000
 
@@ -48,14 +48,14 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One turn: ms after the last speech sample per stage (none where no audio came, or it came
-    early), and the machine's load average then."""
+    """One turn: ms per stage after the last speech sample (empty if audio was missing or early),
+    and the machine's load average at that time."""
 
     clip: str
     ms: Mapping[str, float]
     load: float
     cut_off: bool
-    """An answer began before the speaker was done."""
+    """An answer started before the speaker was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Spawned:
 
 @dataclass(slots=True)
 class Run:
-    """Everything one benchmark measured; ``ready`` and ``after`` the turns of a server that was
+    """Everything one benchmark measured. ``ready`` and ``after`` (the turns): usage of a server
     started for it."""
 
     turns: list[Measured] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Run:
 
 @asynccontextmanager
 async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
-    """A server process of its own, ready. Raises ``ReachyVoiceError``."""
+    """Start a server process and wait until it is ready. Raises ``ReachyVoiceError``."""
     with bind("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
@@ -98,7 +98,7 @@ async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
 async def ready_process(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process that has written ``Ready.`` to stderr; SIGTERM ends it with the context.
 
-    Raises ``ReachyVoiceError`` with what it wrote when it ends or is silent instead.
+    Raises ``ReachyVoiceError`` with its output if it ends or times out instead.
     """
     with await asyncio.to_thread(tempfile.TemporaryFile) as log:
         process = await asyncio.create_subprocess_exec(
@@ -146,8 +146,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def measure_own_server(
     arguments: Sequence[str], clips: Sequence[Clip], turns: int, advance: Callable[[], None]
 ) -> Run:
-    """Start a server with these ``arguments`` and measure it, with the memory and processor time
-    that it takes."""
+    """Start a server with these ``arguments``; measure it, including memory and processor time."""
     async with spawned_server(arguments) as server:
         ready, began = usage(server.pid), time.monotonic()
         run = await measure_running_server(server.url, clips, turns, advance)
@@ -196,7 +195,7 @@ def summary(run: Run) -> dict[str, Any]:
     """The run as data for JSON.
 
     ``n`` counts the turns with a latency, ``no_latency`` the others: they had no audio, or were
-    ``cut_off``. What was not measured is ``None``.
+    ``cut_off``. Values that were not measured are ``None``.
     """
     n = sum(VOICE_TO_VOICE in turn.ms for turn in run.turns)
     loads = [turn.load for turn in run.turns]

@@ -25,12 +25,12 @@ app = typer.Typer(no_args_is_help=True, help="Fetch, check and delete the models
 
 NamesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAMES]...", help="As in `models list`; default: what is configured."),
+    typer.Argument(metavar="[NAMES]...", help="As in `models list`; default: those in use."),
 ]
 
 
 def open_cache(settings: Settings) -> WeightsCache:
-    """The cache and catalogue that these settings mean."""
+    """The cache and catalogue that the settings name."""
     catalogue = Catalogue.load(settings.paths.catalogue)
     return WeightsCache(settings.paths.cache(os.environ), catalogue)
 
@@ -39,7 +39,7 @@ def open_cache(settings: Settings) -> WeightsCache:
 def list_(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show the catalogue: size, licence, memory, and whether it is here."""
+    """Show the catalogue: size, licence, memory, and whether the weights are here."""
     settings = load_settings(config, overrides or ()).settings
     rows = catalogue_rows(open_cache(settings), settings)
     if as_json:
@@ -71,7 +71,7 @@ def catalogue_rows(cache: WeightsCache, settings: Settings) -> list[dict[str, An
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    """Plain text of its natural width: a narrow window must not cut names off."""
+    """Print plain text of any width: a narrow window must not truncate names."""
     table = [("", "NAME", "KIND", "STATE", "SIZE", "MEMORY", "LICENCE")]
     for row in rows:
         mark = "*" if row["used"] else ""
@@ -88,7 +88,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 _NUMBERS = (4, 5)
-"""Columns that are aligned to the right."""
+"""Right-aligned columns."""
 
 
 @app.command()
@@ -98,7 +98,7 @@ def pull(
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Fetch weights; what is here already stays as it is."""
+    """Fetch weights that are not here yet."""
     settings = load_settings(config, overrides or ()).settings
     cache = open_cache(settings)
     wanted = names or settings.weights()
@@ -108,14 +108,14 @@ def pull(
 
 
 def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool = False) -> list[str]:
-    """``app.models.pull.pull`` with a progress bar for each file on standard error."""
+    """``app.models.pull.pull`` with progress bars on standard error."""
     with progress_bars() as report:
         return pull_weights(cache, names, report, offline=offline)
 
 
 @contextmanager
 def progress_bars() -> Iterator[Report]:
-    """Bars with bytes, speed and the time that is left."""
+    """Bars with bytes, speed and remaining time."""
     from rich import progress as bars
     from rich.table import Column
 
@@ -153,7 +153,7 @@ def verify(
         typer.echo(f"{name}: {wrong.get(name, 'OK')}")
     if wrong:
         raise WeightsError(
-            f"{len(wrong)} of {len(chosen)} weights are not as they should be",
+            f"{len(wrong)} of {len(chosen)} weights are damaged or missing",
             why="; ".join(f"{name}: {what}" for name, what in wrong.items()),
             fix="Run: reachy-voice models rm {0} && reachy-voice models pull {0}".format(
                 " ".join(wrong)
@@ -173,17 +173,17 @@ def use(
     unload_first: Annotated[
         bool | None,
         typer.Option(
-            "--unload-first/--beside", help="Default: beside the old one where memory allows."
+            "--unload-first/--beside", help="Default: beside the old engine if memory allows."
         ),
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Exchange engines of the server that runs on this machine; no client is disconnected."""
+    """Replace engines of the server that runs on this machine; no client is disconnected."""
     settings = load_settings(config, overrides or ()).settings
     path = socket_path(settings.server.port, os.environ)
     ask(path, assignments, typer.echo, unload_first)
-    typer.echo("Done, until the server ends; to keep it, write it into your settings.")
+    typer.echo("Done, until the server stops. To make it permanent, write it into your settings.")
 
 
 @app.command()

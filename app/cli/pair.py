@@ -1,4 +1,4 @@
-"""``reachy-voice pair``: one command, and a Reachy Mini talks to this machine."""
+"""``reachy-voice pair``: connect a Reachy Mini to this machine."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ RobotArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[ROBOT]",
-        help="Name or address: reachy-mini.local, 192.168.1.7, localhost. Without it: the one "
-        "that is found.",
+        help="Name or address: reachy-mini.local, 192.168.1.7, localhost. Default: the only robot "
+        "found.",
     ),
 ]
 PortOption = Annotated[
-    int | None, typer.Option("--port", min=1, max=65535, help="This machine's server.")
+    int | None, typer.Option("--port", min=1, max=65535, help="Port of this machine's server.")
 ]
-FindOption = Annotated[bool, typer.Option("--find", help="Only list the robots that are found.")]
+FindOption = Annotated[bool, typer.Option("--find", help="Only list the robots found.")]
 StartOption = Annotated[
-    bool, typer.Option("--start", help="Start the conversation app where it does not run.")
+    bool, typer.Option("--start", help="Start the conversation app if it is not running.")
 ]
 DaemonOption = Annotated[
     int | None,
-    typer.Option("--daemon-port", min=1, max=65535, help="The robot's daemon, if not 8000."),
+    typer.Option("--daemon-port", min=1, max=65535, help="Port of its daemon, if not 8000."),
 ]
 
 DEFAULT_PORT = 8765
@@ -44,19 +44,19 @@ T = TypeVar("T")
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, ``kill``, and a terminal that is closed."""
+"""Ctrl-C, ``kill``, and a closed terminal."""
 
 
 class Cancelled(ReachyVoiceError):
-    """One of ``SIGNALS``."""
+    """One of ``SIGNALS`` arrived."""
 
     def __init__(self, number: int, outcomes: Sequence[Outcome]) -> None:
         states = {outcome.state for outcome in outcomes}
         fix = "Nothing was changed"
         if "left" in states:
-            fix = "Not all that was changed could be changed back: see what is left"
+            fix = "Some changes could not be undone: see what is left"
         elif "undone" in states:
-            fix = "What was changed has been changed back"
+            fix = "All changes were undone"
         super().__init__("Stopped", fix=fix)
         self.exit_code = 128 + number
 
@@ -73,8 +73,8 @@ def pair(
 ) -> None:
     """Point a Reachy Mini's conversation app at the server that runs on this machine.
 
-    Finds the robot, allows its address, tells the app, and checks that it arrives. What was changed
-    is changed back where it does not.
+    Finds the robot, allows its address, configures the app, and checks that it connects. If it does
+    not, all changes are undone.
     """
     from app.pairing.flow import Pairing
     from app.pairing.place import robots_around
@@ -116,12 +116,12 @@ def pair(
 
 
 def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
-    """Raises ``Cancelled`` after a signal, once what was done is undone."""
+    """Raises ``Cancelled`` after a signal, once all changes are undone."""
     return asyncio.run(_until_stopped(work, outcomes))
 
 
 async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
-    """Only the first signal counts: a second one would cut the undoing short."""
+    """Only the first signal counts, because a second one would interrupt the undo."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(work)
     came: list[int] = []
@@ -132,7 +132,7 @@ async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcom
             working.cancel()
 
     for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
             loop.add_signal_handler(number, stop, number)
     try:
         return await working
@@ -140,11 +140,11 @@ async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcom
         raise Cancelled(came[0] if came else signal.SIGINT, outcomes) from None
 
 
-# --- what is shown -----------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------
 
 
 def _print(outcome: Outcome) -> None:
-    """What failed stands below, with why and what to do; here is only which step it was."""
+    """For a failure print only the step: the error follows with its reason and fix."""
     if outcome.state == "failed":
         typer.echo(f"failed  {outcome.step}")
         return
@@ -174,4 +174,4 @@ def _show_robots(robots: list[Robot], as_json: bool) -> None:
         where = "on this machine" if robot.here else robot.address
         typer.echo(f"{robot.name:<24} {where}")
     if not robots:
-        typer.echo("None was found. By address: reachy-voice pair 192.168.1.7")
+        typer.echo("No robot was found. Give its address: reachy-voice pair 192.168.1.7")

@@ -1,4 +1,4 @@
-"""``--record FOLDER``: what is said goes into a folder, for ``reachy-voice replay``."""
+"""``--record FOLDER``: record sessions into a folder, for ``reachy-voice replay``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RecordOption = Annotated[
 def recording(
     assistant: Assistant, folder: Path | None, tell: Callable[[str], None]
 ) -> Iterator[None]:
-    """Sessions that begin within the context are recorded into ``folder``, if there is one.
+    """Record sessions that start within the context into ``folder``, if given.
 
     Raises ``RecordingError`` if it cannot be written."""
     if folder is None:
@@ -41,7 +41,7 @@ def recording(
         "engines": {str(kind): assistant.describe(kind) for kind in Kind},
     }
     recorder = Recorder(folder, about)
-    tell(f"Everything that is said is kept in {folder}, with its audio; only you can read it.")
+    tell(f"Everything said is saved in {folder}, with its audio; only you can read it.")
     assistant.recorder = recorder
     try:
         yield

@@ -1,4 +1,4 @@
-"""``reachy-voice replay``: play recorded sessions again, and see what becomes of each turn now."""
+"""``reachy-voice replay``: replay recorded sessions and compare each turn with today's."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pipeline.session import Session
 from pipeline.turn_record import TurnRecord
 
 FolderArgument = Annotated[
-    Path, typer.Argument(help="What serve --record has written, or one session's folder in it.")
+    Path, typer.Argument(help="A folder that serve --record wrote, or one session's folder in it.")
 ]
 
 SAME_TURN_S = 2.0
-"""Turns of the recording and of the replay whose speech ended so close together are one."""
+"""Recorded and replayed turns count as the same if their speech ended this close together."""
 
 
 def replay_command(
@@ -93,14 +93,14 @@ def _about(run: RecordedRun) -> str:
 # --- what is printed ---------------------------------------------------------------------------
 
 Moment = tuple[float, TurnRecord]
-"""A record, and when it was made."""
+"""A time and the record made then."""
 
 
 def print_turns(console: Console, run: RecordedRun, replayed: Replayed) -> None:
-    """Two lines a turn, the recorded one and today's: when the speech ended, what became of it, and
-    how many ms later its end was decided, the transcript was there, and the first audio left."""
+    """Print two lines per turn, recorded and now: when the speech ended, the outcome, and how many
+    ms later its end was decided, the transcript was ready and the first audio was sent."""
     if not (run.records or replayed.records):
-        console.print("[dim]There was no turn.[/]")
+        console.print("[dim]There were no turns.[/]")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("at s", "", "became", "end", "text", "audio", "why over", "said", "heard"):
@@ -112,15 +112,15 @@ def print_turns(console: Console, run: RecordedRun, replayed: Replayed) -> None:
     console.print(table)
     if replayed.left_out:
         console.print(
-            f"[dim]{replayed.left_out} of the client's messages were left out: they are about "
-            f"answers or calls that did not come again.[/]"
+            f"[dim]{replayed.left_out} of the client's messages were skipped: they refer to "
+            f"answers or calls that did not happen again.[/]"
         )
 
 
 def pairs(
     recorded: Sequence[Moment], now: Sequence[Moment]
 ) -> Iterator[tuple[Moment | None, Moment | None]]:
-    """Recorded turns beside those of the replay, in the order of their ends of speech."""
+    """Pair recorded turns with replayed ones, ordered by the end of their speech."""
     rest = sorted(now, key=_end_s)
     for turn in sorted(recorded, key=_end_s):
         while rest and _end_s(rest[0]) < _end_s(turn) - SAME_TURN_S:
@@ -153,5 +153,5 @@ def _cells(whose: str, turn: Moment | None) -> list[str]:
 
 
 def _harmless(text: str) -> str:
-    """Untrusted words without anything that a terminal, or rich, acts upon."""
+    """Untrusted text without anything that a terminal or rich would interpret."""
     return escape("".join(char if char.isprintable() else "?" for char in text))

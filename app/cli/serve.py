@@ -119,7 +119,7 @@ def serve(
 def _console(
     config: str | None, sets: Sequence[str], cache: WeightsCache, settings: Settings
 ) -> Running:
-    """What ``doctor`` and ``models`` show and do, for a browser."""
+    """The functions of ``doctor`` and ``models``, for a browser."""
 
     def pull(name: str, tell: Callable[[str], None]) -> None:
         def report(now: Progress) -> None:
@@ -149,7 +149,7 @@ class Admitted:
 
     @classmethod
     def of(cls, settings: Settings, known: AccessList) -> Admitted:
-        """From the settings and the owner's list."""
+        """Combine the settings with the list of ``allow`` and ``key``."""
         given = settings.access
         networks = [*given.addresses, *(entry.network for entry in known.addresses)]
         addresses = dict.fromkeys(shown_network(parse_network(text)) for text in networks)
@@ -159,7 +159,8 @@ class Admitted:
         who = ["programs on this machine"] if self.loopback else []
         who += [", ".join(self.addresses)] if self.addresses else []
         if self.keys:
-            who.append("whoever has the API key" if self.keys == 1 else f"{self.keys} API keys")
+            keys = "the API key" if self.keys == 1 else f"{self.keys} API keys"
+            who.append(f"holders of {keys}")
         return "; ".join(who) or "no one"
 
 
@@ -171,8 +172,8 @@ def banner(
     command: str = "reachy-voice allow ADDRESS",
     browser_tls: ServerTls | None = None,
 ) -> list[str]:
-    """What a person needs to know once the server is up. ``command`` admits a client.
-    ``browser_tls``: of the port for browsers."""
+    """What the user needs to know once the server is up. ``command`` admits a client;
+    ``browser_tls`` belongs to the port for browsers."""
     admitted = admitted or Admitted()
     host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
@@ -196,7 +197,7 @@ def banner(
         lines += _for_the_robot(addresses, port, tls)
         if server.console and browser_tls is not None:
             there = f"https://{addresses[0]}:{server.browser_port}/console/"
-            lines.append(f"In a browser elsewhere, with the key of an admin: {there}")
+            lines.append(f"In a browser on another machine, with an admin key: {there}")
             lines.append(f"    SHA-256 {browser_tls.fingerprint}")
     else:
         lines.append("[yellow]This machine has no IPv4 address that a robot could reach.[/]")
@@ -218,12 +219,12 @@ def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> li
 def _who(admitted: Admitted, tls: ServerTls | None, command: str) -> list[str]:
     lines = [f"May connect: {admitted}. All others are refused."]
     if tls is None and not admitted.addresses:
-        lines.append("The robot's app knows no password, so let its address in. Its first attempt")
-        lines.append("is refused and shown here with its address; or at once, if you know it:")
+        lines.append("The robot's app has no password, so allow its address. Its first attempt is")
+        lines.append("refused, and its address is shown here. If you know it already:")
         lines.append(f"    [bold cyan]{escape(command)}[/]")
     if tls is None:
         lines.append("[yellow]Not encrypted: others in this network can listen in, or forge an[/]")
-        lines.append("[yellow]allowed address. README, 'Who may connect', says what helps.[/]")
+        lines.append("[yellow]allowed address. README, 'Who may connect', says what to do.[/]")
     return lines
 
 

@@ -26,7 +26,7 @@ from pipeline.errors import ReachyVoiceError
 
 UrlArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[URL]", help="A running server, HOST:PORT; else one's own engines."),
+    typer.Argument(metavar="[URL]", help="A running server, HOST:PORT. Default: run engines here."),
 ]
 MicrophoneOption = Annotated[
     str | None, typer.Option("--microphone", help="Short for --set sound.microphone=...")
@@ -37,18 +37,18 @@ SpeakerOption = Annotated[
 PushOption = Annotated[
     bool, typer.Option("--push-to-talk", help="Short for --set sound.push_to_talk=true.")
 ]
-PlainOption = Annotated[bool, typer.Option("--plain", help="Lines instead of a live picture.")]
+PlainOption = Annotated[bool, typer.Option("--plain", help="Print lines instead of a live view.")]
 
 
 class _Console(Console):
-    """Calls ``on_gone`` when the reader of our lines stops (``talk --plain | head``)."""
+    """Calls ``on_gone`` when the reader of our output stops (``talk --plain | head``)."""
 
     on_gone: Callable[[], None] = staticmethod(lambda: None)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # what Python still holds of it goes there
+        os.dup2(nowhere, sys.stdout.fileno())  # for output that Python has buffered
         os.close(nowhere)
         self.on_gone()
 
@@ -65,7 +65,7 @@ def talk(
 ) -> None:
     """Talk to the assistant through this machine's microphone and loudspeaker, until Ctrl-C."""
     if url and record:
-        raise typer.BadParameter("is for engines of one's own, without URL", param_hint="--record")
+        raise typer.BadParameter("cannot be used with URL", param_hint="--record")
     sets = list(overrides or ())
     sets += [f"sound.microphone={microphone}"] if microphone else []
     sets += [f"sound.speaker={speaker}"] if speaker else []
@@ -75,7 +75,7 @@ def talk(
     if settings.sound.push_to_talk and not has_keys():
         raise typer.BadParameter("needs a terminal with a keyboard", param_hint="--push-to-talk")
     if url:
-        realtime_url(url)  # what is no address is said before devices are looked for
+        realtime_url(url)  # reject a bad address before searching devices
     assistant = None if url else Assistant(settings, open_cache(settings))
 
     def tell(line: str) -> None:
@@ -94,7 +94,7 @@ def talk(
 async def _talk(
     settings: Settings, assistant: Assistant | None, url: str | None, console: _Console, live: bool
 ) -> None:
-    # Only here: sound, USB and the robot are of no use to other verbs.
+    # Imported only here: other verbs do not need sound, USB or the robot.
     from app.talk.state import TalkState
     from app.talk.talk_app import TalkApp
     from app.talk.view import PlainView, live_view, warnings_in
@@ -111,15 +111,15 @@ async def _talk(
             app.key(character)
 
     with suppress(NotImplementedError, AttributeError):  # Windows
-        # Killed, or the terminal is closed: it ends all the same as after q, and the terminal, the
-        # robot and what was learnt of the room are left as they should be.
+        # When killed, or when the terminal closes, end as after q: restore the terminal, park the
+        # robot and save what was learnt about the room.
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
 
     console.on_gone = ended.set
 
     with ExitStack() as stack:
-        # PortAudio writes there when a device is gone, in the middle of the picture.
+        # PortAudio writes to stderr when a device disappears, which would garble the view.
         stack.enter_context(quiet_stderr())
         if live:
             stack.enter_context(live_view(state, console, _keys(settings)))

@@ -1,4 +1,4 @@
-"""``reachy-voice xvf``: what the XVF3800 microphone array says, and what it is told."""
+"""``reachy-voice xvf``: read and control the XVF3800 microphone array."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ app = typer.Typer(
 )
 
 SETTLE_S = 0.1
-"""From a write to the moment in which the chip gives the new value (SDK of reachy-mini)."""
+"""From a write until the chip returns the new value (SDK of reachy-mini)."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in `xvf dump`; any case.")]
 
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[ArrayControl]:
-    """The array that these settings mean, closed afterwards."""
+    """The array that the settings choose, closed afterwards."""
     control = _open(settings)
     try:
         yield control
@@ -50,7 +50,7 @@ def opened(settings: Settings) -> Iterator[ArrayControl]:
 
 
 def _open(settings: Settings) -> ArrayControl:
-    # array.control is for `talk`; a command that asks for the array wants it.
+    # array.control is for `talk`; these commands always need the array.
     array = settings.array.model_copy(update={"control": "auto"})
     return open_array(array, settings.robot.url)
 
@@ -76,7 +76,7 @@ def set_(
     with opened(load_settings(config, overrides or ()).settings) as control:
         wanted = parameter(control.board, name)
         if wanted.name == "REBOOT":
-            raise ParameterError("REBOOT is a command of its own", fix="reachy-voice xvf reboot")
+            raise ParameterError("REBOOT is a separate command", fix="reachy-voice xvf reboot")
         asked = tuple(_number(wanted, text) for text in values)
         before = numbers(control, wanted.name) if wanted.access == "rw" else None
         control.write(wanted.name, *asked)
@@ -88,9 +88,9 @@ def set_(
 
 
 def _require_known(name: str) -> None:
-    """What no board has is said before an array is looked for. Raises ``ParameterError``."""
+    """Reject an unknown parameter before searching for an array. Raises ``ParameterError``."""
     if not is_known(name):
-        parameter("reachy", name)  # says which names are like it
+        parameter("reachy", name)  # its error suggests similar names
 
 
 def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
@@ -106,7 +106,7 @@ def _number(wanted: Parameter, text: str) -> Value:
         with contextlib.suppress(ValueError):
             return kind(text)
     raise ParameterError(
-        f"{wanted.name} cannot be set to that", why=f"{text} is no number", fix="Give numbers"
+        f"{wanted.name} cannot be set to that", why=f"{text} is not a number", fix="Give numbers"
     )
 
 
@@ -132,7 +132,7 @@ _MISSING = ("busy", "refused", "stalled", "wrong answer")
 
 
 def _read_or_why(control: ArrayControl, name: str) -> Values | str | ArrayError:
-    """A value, or why this firmware or the daemon does not give it."""
+    """The value, or why this firmware or the daemon does not return it."""
     try:
         return control.read(name)
     except ArrayError as error:
@@ -160,13 +160,13 @@ def _as_json(control: ArrayControl, read: dict[str, Values | str | ArrayError]) 
 @app.command()
 def watch(
     readings: Annotated[
-        int | None, typer.Option("--readings", min=1, help="End after so many.")
+        int | None, typer.Option("--readings", min=1, help="Stop after this many readings.")
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show who speaks from where, ten times a second, until Ctrl-C."""
+    """Show the direction of speech, ten times a second, until Ctrl-C."""
     settings = load_settings(config, overrides or ()).settings
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_watch(settings, readings, as_json))
@@ -183,7 +183,7 @@ async def _watch(settings: Settings, readings: int | None, as_json: bool) -> Non
         if not isinstance(notice, ArrayReading):
             typer.echo(told(notice), err=True)
             if isinstance(notice, ArrayLost):
-                typer.echo("It is waited for; Ctrl-C ends that.", err=True)
+                typer.echo("Waiting for it to come back; Ctrl-C stops.", err=True)
             return
         typer.echo(reading_line(notice, as_json))
         if left is not None:
@@ -199,10 +199,10 @@ async def _watch(settings: Settings, readings: int | None, as_json: bool) -> Non
 
 @app.command()
 def reboot(config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Restart the chip: for a microphone that gives only zeros, and to forget what was set."""
+    """Restart the chip, if the microphone delivers only zeros or to reset its parameters."""
     settings = load_settings(config, overrides or ()).settings
     control = _open(settings)
-    typer.echo("Restarting; its sound is gone for some seconds ...")
+    typer.echo("Restarting; it is silent for some seconds ...")
     back = restart_and_wait(control, lambda: _open(settings))
     back.close()
     typer.echo(f"Back: {BOARD_NAMES[back.board]}, firmware {back.firmware}")
@@ -211,7 +211,7 @@ def reboot(config: ConfigOption = None, overrides: SetOption = None) -> None:
 @app.command()
 def presets(
     apply: Annotated[
-        str | None, typer.Option("--apply", metavar="NAME", help="Write this one now.")
+        str | None, typer.Option("--apply", metavar="NAME", help="Apply this preset now.")
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
@@ -223,7 +223,7 @@ def presets(
             for parameter_name, values in tuning.settings:
                 typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
         return
-    preset(apply)  # an unknown preset is reported before an array is searched
+    preset(apply)  # report an unknown preset before searching for an array
     with opened(load_settings(config, overrides or ()).settings) as control:
         apply_preset(control, apply)
     typer.echo(f"{apply} is applied\n{NOT_KEPT}")
@@ -235,7 +235,7 @@ def udev(
         bool, typer.Option("--install", help=f"Write it to {RULES_PATH}; needs root.")
     ] = False,
 ) -> None:
-    """Print the rule that lets you control the array on Linux, or install it."""
+    """Print, or install, the udev rule that lets you control the array on Linux."""
     if install:
         install_rule(typer.echo)
     else:

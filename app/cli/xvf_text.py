@@ -14,13 +14,13 @@ from hardware.xvf3800.parameters import Parameter, parameter, route_in_words
 from hardware.xvf3800.watch import ArrayFound, ArrayLost, ArrayReading
 
 NOT_KEPT = (
-    "It is volatile: gone when the board restarts. "
-    "To keep all that is set now: reachy-voice xvf set SAVE_CONFIGURATION 1"
+    "This is volatile: it is lost when the board restarts. "
+    "To keep all current values: reachy-voice xvf set SAVE_CONFIGURATION 1"
 )
 
 
 def shown(wanted: Parameter, values: Values | str) -> str:
-    """Values as they can be typed; angles in degrees behind them, colours as hexadecimals."""
+    """Values as they can be typed, followed by angles in degrees; colours in hexadecimal."""
     if isinstance(values, str):
         return values
     if wanted.name.endswith("_COLOR"):
@@ -60,7 +60,7 @@ def reading_line(reading: ArrayReading, as_json: bool) -> str:
 
 
 def told(notice: ArrayFound | ArrayLost) -> str:
-    """A notice as a person reads it."""
+    """A notice, for display."""
     if isinstance(notice, ArrayLost):
         return str(notice.error)
     through = " through the robot's daemon" if notice.via == "daemon" else ""

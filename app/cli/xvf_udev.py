@@ -18,9 +18,9 @@ def install_rule(
     system: str = sys.platform,
     run: Callable[[tuple[str, ...]], int] | None = None,
 ) -> None:
-    """Write the rule and let udev read it. Raises ``ArrayError`` with what to type."""
+    """Write the rule and reload udev. Raises ``ArrayError`` with what to type."""
     if system != "linux":
-        say("Nothing to do: only Linux asks for a rule")
+        say("Nothing to do: only Linux needs a rule")
         return
     try:
         path.write_text(RULES + "\n")
@@ -29,13 +29,13 @@ def install_rule(
             "The rule was not installed",
             why=f"{path} cannot be written: {error.strerror}",
             fix=f"Run: sudo {shutil.which(sys.argv[0]) or sys.argv[0]} xvf udev --install\n"
-            "In a container, give the rule to the machine around it, and /dev/bus/usb to it",
+            "In a container, install the rule on the host and pass /dev/bus/usb to the container",
         ) from error
     say(f"Written: {path}")
     for command in RELOAD:
         if (run or _run)(command) != 0:
             raise ArrayError(
-                "The rule is written, but not in use yet",
+                "The rule is written, but not active yet",
                 why=f"`{' '.join(command)}` failed",
                 fix="Unplug the array and plug it in again, or restart the machine",
             )

@@ -1,4 +1,4 @@
-"""Is this machine ready? Each check is a small function, and each failure says what to do."""
+"""Check whether this machine is ready; each failure says what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def examine(
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> list[Check]:
-    """Every check, in the order in which a person should mend things."""
+    """Run every check, in the order in which problems should be fixed."""
     settings, configuration = check_settings(config, overrides, environ)
     checks = [Check("Python", "ok", platform.python_version()), configuration]
     if settings is None:
@@ -75,7 +75,7 @@ def examine(
 def check_settings(
     config: str | None, overrides: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[Settings | None, Check]:
-    """Broken settings are one finding; the other checks go on with the defaults."""
+    """Broken settings are one finding; the other checks then use the defaults."""
     try:
         loaded = load_settings(config, overrides, environ)
     except ConfigError as error:
@@ -92,19 +92,19 @@ def _default_settings() -> Settings | None:
 
 
 def check_engine(spec: AnyEngineSpec, setup: str = "script/serve --setup-only") -> Check:
-    """Are the engine's packages installed? ``setup``: the command that does it."""
+    """Are the engine's packages installed? ``setup``: the command that installs them."""
     name = f"{spec.kind} engine"
     try:
         require_modules(spec)
     except MissingExtra as error:
-        # pip alone would take torch for another machine than this.
+        # pip alone would install torch for the wrong kind of machine.
         fix = f"Run: {setup}" if spec.extra in STACK_EXTRAS else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
 
 
 def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:
-    """Which profile fits this machine, and whether what is chosen speaks one language."""
+    """Which profile fits this machine, and whether the chosen engines fit together."""
     yield Check("profile", "ok", advice(judge(this_machine(gpus))))
     catalogue = Catalogue.load(settings.paths.catalogue)
     for warning in language_warnings(settings, catalogue):
@@ -117,7 +117,7 @@ def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:
 
 
 def check_servers(settings: Settings, specs: Sequence[AnyEngineSpec]) -> list[Check]:
-    """Is each server there, does it let us in, has it the model?"""
+    """Does each server answer, accept our key and have the model?"""
     by_url = [spec for spec in specs if isinstance(spec, UrlEngineSpec)]
     return [check_server(spec, settings.engine(spec.kind)) for spec in by_url]
 
@@ -136,7 +136,7 @@ async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
         found = await probe(engine.place, engine.options, pool)
     context = f", {found.context_tokens:,} tokens of context" if found.context_tokens else ""
     return (
-        f"{found.model or 'a model of its own'} at {engine.place.url}, {found.family.name}{context}"
+        f"{found.model or 'its default model'} at {engine.place.url}, {found.family.name}{context}"
     )
 
 
@@ -144,7 +144,7 @@ async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
 
 
 def chosen_sound(sound: Sound) -> tuple[str, str] | SoundError:
-    """Names of the microphone and the loudspeaker that the settings mean, or why there are none."""
+    """Names of the chosen microphone and loudspeaker, or the error if they are missing."""
     try:
         return asyncio.run(chosen_devices(sound))
     except SoundError as error:
@@ -152,7 +152,7 @@ def chosen_sound(sound: Sound) -> tuple[str, str] | SoundError:
 
 
 def check_sound(sound: Sound, found: tuple[str, str] | SoundError) -> Check:
-    """``found``: what ``chosen_sound`` has given."""
+    """``found``: the result of ``chosen_sound``."""
     if isinstance(found, tuple):
         return Check("sound", "ok", f"{found[0]} -> {found[1]}")
     named = (sound.microphone, sound.speaker) != ("auto", "auto")
@@ -168,7 +168,7 @@ def check_sound(sound: Sound, found: tuple[str, str] | SoundError) -> Check:
 def check_stack_and_room(
     settings: Settings, gpus: Gpus, environ: Mapping[str, str], setup: str
 ) -> Iterator[Check]:
-    """The GPU and its packages, where an engine uses them; weights; what all of it takes."""
+    """Check the GPU and its packages if an engine uses them, weights, memory and disk."""
     try:
         cache = WeightsCache(
             settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue)
@@ -186,7 +186,7 @@ def check_stack_and_room(
 
 
 def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
-    """Is there room for what is still to be written (bytes)? One finding for each file system."""
+    """Is there room for the bytes still to be written? One finding for each file system."""
     devices: dict[int, tuple[Path, int]] = {}
     for directory, needed in wanted.items():
         existing = next(path for path in (directory, *directory.parents) if path.exists())
@@ -215,13 +215,13 @@ def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
 
 
 def check_cpu(flags: frozenset[str], cores: int | None = None) -> Check:
-    """Cores, and AVX2 where the processor is an x86; empty ``flags`` mean another kind."""
+    """Cores and, on x86, AVX2; empty ``flags`` mean another architecture."""
     cores = cores or usable_cores()
     detail = f"{cores} cores" + (", AVX2" if "avx2" in flags else "")
     if flags and "avx2" not in flags:
         return Check("processor", "warn", f"{detail}, no AVX2", "Expect slow answers")
     if cores < 2:
-        return Check("processor", "warn", detail, "Two cores or more answer without stalls")
+        return Check("processor", "warn", detail, "Use two cores or more to avoid stalls")
     return Check("processor", "ok", detail)
 
 
@@ -236,10 +236,10 @@ def _cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def check_port(host: str, port: int) -> Check:
-    """Free, or taken by a server of ours."""
+    """Is the port free, or used by our own server?"""
     where = f"{host}:{port}"
     if port == 0:
-        return Check("port", "ok", "any free one")
+        return Check("port", "ok", "any free port")
     error = _bind_error(host, port)
     if error is None:
         return Check("port", "ok", f"{where} is free")
@@ -258,13 +258,13 @@ def _port_fix(error: OSError, port: int) -> str:
 
 
 def _bind_error(host: str, port: int) -> OSError | None:
-    """Why the port cannot be had."""
+    """Why the port cannot be bound."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            # As a server does, so that a port just left does not count as taken.
+            # Like a server, so that a port just released does not count as used.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
@@ -273,7 +273,7 @@ def _bind_error(host: str, port: int) -> OSError | None:
 
 
 def _is_ours(host: str, port: int) -> bool:
-    """Does ``/v1/models`` there name this project as the owner?"""
+    """Does ``/v1/models`` at this port name this project as the owner?"""
     import httpx
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -1,4 +1,4 @@
-"""Valid settings that will not do what was meant: files and wishes that the weights lack, and
+"""Valid settings that will not work as intended: files and features that the weights lack, and
 languages that do not fit together."""
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from app.settings.model import ConversationSettings, Settings
 from pipeline.engines.registry import Kind
 
 FILES = ("model_file", "mmproj")
-"""Options that name a file beside the others of the weights, or anywhere by its whole path."""
+"""Options that name a file of the weights, or any file by its absolute path."""
 
 
 def choice_warnings(settings: Settings, catalogue: Catalogue) -> Iterator[str]:
-    """One line for each, with what to do; nothing where the catalogue does not know the weights."""
+    """One line per problem, with what to do. Weights that are not in the catalogue are skipped."""
     for kind in Kind:
         yield from _absent_files(settings, kind, catalogue)
     tts = settings.tts
     weights = str(getattr(tts, "weights", None) or "")
-    # The engine asks the model itself, which is not loaded here.
+    # The engine would ask the model itself, but it is not loaded here.
     if getattr(tts, "instruct", "") and tts.engine == "qwen3-tts" and "0.6b" in weights:
         yield (
-            f"tts.instruct does nothing with {weights}, which takes no instructions: set "
-            "tts.weights: qwen3-tts-1.7b-customvoice (2 GB more of the GPU's memory)"
+            f"tts.instruct has no effect with {weights}, which takes no instructions: set "
+            "tts.weights: qwen3-tts-1.7b-customvoice (2 GB more GPU memory)"
         )
 
 
@@ -41,12 +41,12 @@ def _absent_files(settings: Settings, kind: Kind, catalogue: Catalogue) -> Itera
         if name and not Path(name).is_absolute() and name not in names:
             yield (
                 f"{kind}.{key} is {name!r}, which {weights} does not have: loading will fail. It "
-                f"has {', '.join(names)}; set it to one of them, to a whole path, or to null"
+                f"has {', '.join(names)}; set it to one of them, to an absolute path, or to null"
             )
 
 
 def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
-    """One line for each thing that does not fit, with what to do; nothing where it is not known."""
+    """One line per mismatch, with what to do; unknown languages are skipped."""
     language = settings.conversation.language
     heard = known_languages(settings.stt, catalogue)
     spoken = known_languages(settings.tts, catalogue)
@@ -92,7 +92,7 @@ def _english_left(conversation: ConversationSettings) -> list[str]:
 
 
 def known_languages(options: Any, catalogue: Catalogue) -> Sequence[str]:
-    """ISO 639-1, what an engine with these options hears or speaks; empty: unknown."""
+    """Languages (ISO 639-1) that an engine with these options hears or speaks; empty: unknown."""
     name = getattr(options, "weights", None)
     entry = catalogue.entries.get(name) if name else None
     return tuple(getattr(options, "languages", ())) or (entry.languages if entry else ())

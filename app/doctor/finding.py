@@ -1,4 +1,4 @@
-"""What a finding of the doctor is."""
+"""A finding of the doctor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding. ``fix`` is the next step, empty where nothing is to be done."""
+    """One finding. ``fix`` is the next step, empty if nothing must be done."""
 
     name: str
     state: State

@@ -1,4 +1,4 @@
-"""What ``script/setup.py`` asks before it fetches anything large, answered in JSON::
+"""Tells ``script/setup.py``, in JSON, what the settings need before it downloads it::
 
 python -m app.doctor.for_setup [--config PROFILE|FILE] [--set KEY=VALUE]... [--torch CHOICE]
 """
@@ -35,8 +35,8 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
 
 
 def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
-    """What compiles llama.cpp for the GPU; an empty ``nvcc``: none is of use, and what is built
-    stays. None of use and not built: a finding says so, and nothing is compiled."""
+    """The compiler of llama.cpp for the GPU. Empty ``nvcc``: none is usable, but the existing
+    build will do. Without either, return ``None``: a finding reports it."""
     if needs.llama != "cuda":
         return None
     capability = dotted(gpus.first.capability) if gpus.first else ""

@@ -1,7 +1,7 @@
-"""The doctor's look at the microphone array: quick, and silent about what is not there.
+"""The doctor's checks of the microphone array: quick, and silent about missing hardware.
 
-Most machines have none, which is fine. Nothing here fails: without control of the array its sound
-works all the same.
+Most machines have no array, which is fine. These checks never fail: even without control of the
+array, its sound works.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hardware.xvf3800.parameters import is_speech, route_in_words
 ARRAY = "microphone array"
 UPDATE = "Update its firmware: docs/xvf3800.md"
 REACHY_GOOD = (2, 1, 4)
-"""Earlier ones give only zeros after a suspend or a USB reset (Pollen's firmware changelog)."""
+"""Earlier versions deliver only zeros after a suspend or USB reset (Pollen's changelog)."""
 SEEED_GOOD = (2, 0, 10)
-"""Earlier ones may not capture after a USB reset (Seeed's firmware changelog)."""
+"""Earlier versions may not capture after a USB reset (Seeed's firmware changelog)."""
 MIXER_S = 0.3
 
 Opened = Callable[[Settings], ArrayControl]
@@ -47,8 +47,8 @@ def check_hardware(
 ) -> Iterator[Check]:
     """Array, firmware, permission, channels, echo path, echo canceller and volume.
 
-    ``devices``: the names of the microphone and the loudspeaker that are used; None where they are
-    not known. The others are for tests.
+    ``devices``: names of the microphone and loudspeaker in use; None if unknown. The keyword
+    arguments are for tests.
     """
     card = find_card(asound)
     control, finding = _open(settings, opened, card)
@@ -77,7 +77,7 @@ def _open(
         if error.problem == "not found" and card is None:
             return None, Check(ARRAY, "ok", "none here")
         if error.problem == "not found" and card is not None:
-            detail = f"{card.name} is a sound card, but not to be controlled: {error.why}"
+            detail = f"{card.name} is a sound card, but cannot be controlled: {error.why}"
             return None, Check(ARRAY, "warn", detail, error.fix)
         without_usb = error.problem == "no usb library"
         if without_usb and card is None and settings.robot.url is None:
@@ -103,7 +103,7 @@ def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
 
 
 def check_firmware(control: Readable) -> Check:
-    """Versions and builds that are known to be bad."""
+    """Warn about versions and builds that are known to be bad."""
     build = _build(control)
     said = f"{control.firmware} {build}".strip()
     if re.search(r"io48|48k", build):
@@ -114,7 +114,7 @@ def check_firmware(control: Readable) -> Check:
         return Check("array firmware", "warn", f"{said}: {why}", UPDATE)
     version = version_of(control.firmware)
     if control.board == "reachy" and version < REACHY_GOOD:
-        why = "gives only zeros after a suspend or USB reset, until it is restarted"
+        why = "delivers only zeros after a suspend or USB reset, until it is restarted"
         return Check("array firmware", "warn", f"{said}: {why}", f"{UPDATE}, to 2.1.4")
     if control.board == "seeed" and version < SEEED_GOOD:
         why = "may give no sound after a USB reset"
@@ -123,7 +123,7 @@ def check_firmware(control: Readable) -> Check:
 
 
 def _build(control: Readable) -> str:
-    """As in ``ua-io16-lin``; empty where the daemon is between, which gives numbers only."""
+    """For example ``ua-io16-lin``; empty through the daemon, which returns only numbers."""
     try:
         return str(control.read("BLD_MSG"))
     except ParameterError:
@@ -133,9 +133,9 @@ def _build(control: Readable) -> str:
 def check_channels(
     control: Readable, channel: str | int = "processed", *, beams: bool = False
 ) -> Check:
-    """What is on the two channels, and whether the one that is heard has a voice.
+    """The routing of both channels, and whether the channel in use carries speech.
 
-    ``channel``: ``sound.channel``. ``beams``: ``talk`` puts the recognisers' beam on the second.
+    ``channel``: ``sound.channel``. ``beams``: ``talk`` routes the recognisers' beam to the second.
     """
     asr = bool(numbers(control, "AEC_ASROUTONOFF")[0])
     left, right = (
@@ -157,7 +157,7 @@ def check_channels(
 
 
 def check_canceller(control: Readable) -> Check:
-    """0 is no fault where nothing was played since the start."""
+    """Not converged is no fault: nothing may have been played since the start."""
     if numbers(control, "SHF_BYPASS")[0]:
         fix = "Run: reachy-voice xvf set SHF_BYPASS 0"
         return Check("array echo canceller", "warn", "switched off (SHF_BYPASS)", fix)
@@ -172,14 +172,14 @@ def check_canceller(control: Readable) -> Check:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A sound card of ALSA."""
+    """An ALSA sound card."""
 
     number: int
     name: str
 
 
 def find_card(asound: Path) -> Card | None:
-    """The array's sound card, from /proc/asound; None where there is none, or no Linux."""
+    """The array's sound card, from /proc/asound; None if there is none, or not on Linux."""
     try:
         text = (asound / "cards").read_text()
     except OSError:
@@ -192,36 +192,36 @@ def find_card(asound: Path) -> Card | None:
 
 
 def check_echo_path(devices: tuple[str, str] | None, echo: str) -> Check:
-    """The chip takes out only what is played through itself, from what it hears itself.
+    """The chip cancels only what it plays itself, from what it records itself.
 
     ``echo``: ``sound.echo``.
     """
     name = "array echo path"
     if devices is None:
-        return Check(name, "ok", "which sound devices are used is not known")
+        return Check(name, "ok", "the sound devices in use are unknown")
     if echo in ("software", "half-duplex"):
-        return Check(name, "ok", f"sound.echo is {echo}: not the chip's")
+        return Check(name, "ok", f"sound.echo is {echo}, so the chip is not used")
     microphone, speaker = devices
     if same_array(microphone, speaker):
         return Check(name, "ok", f"played through {speaker}")
-    detail = f"played through {speaker}: the array cannot take out what it does not play"
+    detail = f"played through {speaker}: the array cannot cancel what it does not play"
     if is_array_name(microphone):
         fix = "Set sound.speaker to auto and plug the loudspeaker into the array"
         return Check(name, "warn", detail, f"{fix}, or sound.echo: software")
     if echo == "chip":
         fix = "Set sound.microphone and sound.speaker to auto, or sound.echo"
-        return Check(name, "warn", f"{microphone} is heard, {detail}", fix)
-    return Check(name, "ok", f"{microphone} is heard, not the array; this program does it")
+        return Check(name, "warn", f"{microphone} records, {detail}", fix)
+    return Check(name, "ok", f"{microphone} records, not the array; this program cancels the echo")
 
 
 def check_volume(card: int, mixer: str | None) -> Check:
     """The second PCM control of an XVF3800 must be at 100 %: a known trap of its sound on Linux.
 
-    ``mixer``: what ``amixer -c CARD sget PCM,1`` prints; None if it does not.
+    ``mixer``: the output of ``amixer -c CARD sget PCM,1``; None if it failed.
     """
     levels = [int(level) for level in re.findall(r"\[(\d+)%\]", mixer or "")]
     if mixer is None or not levels:
-        return Check("array volume", "ok", "not known: no amixer, or it does not know PCM,1")
+        return Check("array volume", "ok", "unknown: no amixer, or it does not know PCM,1")
     level = min(levels)
     muted = "[off]" in mixer
     if level == 100 and not muted:

@@ -1,4 +1,4 @@
-"""Does memory hold what the engines take: the machine's, and each GPU's?"""
+"""Do main memory and each GPU have room for the engines?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice m
 
 
 def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
-    """``available_mb``: what programs could take now without swapping."""
+    """``available_mb``: memory that programs can still take without swapping."""
     detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
     if total_mb < needed_mb:
         return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
@@ -30,12 +30,12 @@ def memory_mb() -> tuple[int, int]:
 
 
 def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:
-    """``here``: how many GPUs there are. Where one shares the machine's memory, that is counted
-    there (``Needs.memory_mb``)."""
+    """``here``: the number of GPUs. A GPU that shares main memory counts there instead
+    (``Needs.memory_mb``)."""
     for load in loads:
         if load.gpu is None:
-            fix = f"Name one from cuda:0 to cuda:{here - 1}, or leave it to them: auto"
-            detail = f"an engine's device is cuda:{load.number}, and {here} can be seen"
+            fix = f"Name one from cuda:0 to cuda:{here - 1}, or use auto"
+            detail = f"an engine's device is cuda:{load.number}, but only {here} GPUs are visible"
             yield Check("GPU memory", "fail", detail, fix)
         elif load.memory_mb:
             yield _gpu_memory(load, f"{load.gpu.name}: " if here > 1 else "")
@@ -47,9 +47,9 @@ def _gpu_memory(load: GpuLoad, whose: str) -> Check:
         return Check("GPU memory", "fail", detail, SMALLER)
     if load.spread:
         detail += " in all; llama.cpp spreads what the first cannot hold"
-        fix = "Give engines their own (stt.device: cuda:1, tts.device: cuda:1), or smaller models"
+        fix = "Move engines (stt.device: cuda:1, tts.device: cuda:1), or choose smaller models"
         return Check("GPU memory", "warn", detail, fix)
     if load.needed_mb > GPU_SHARE * load.memory_mb:
-        fix = "Close what else uses the GPU (nvidia-smi lists it), or choose smaller models"
+        fix = "Close other programs that use the GPU (see nvidia-smi), or choose smaller models"
         return Check("GPU memory", "warn", detail, fix)
     return Check("GPU memory", "ok", detail)

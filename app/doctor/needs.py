@@ -1,4 +1,4 @@
-"""What the chosen engines need besides the base: packages, torch, CUDA, memory, weights."""
+"""What the chosen engines need beyond the base: packages, torch, CUDA, memory, weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.settings.model import Settings
 from pipeline.engines.registry import EngineSpec, engine_spec
 
 Stack = Literal["", "workstation", "workstation-fast"]
-"""Which ``requirements-STACK.lock`` is installed besides the base; empty: none."""
+"""The ``requirements-STACK.lock`` installed on top of the base; empty: only the base."""
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
@@ -29,7 +29,7 @@ GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
 
 @dataclass(frozen=True, slots=True)
 class MissingWeights:
-    """An entry of the catalogue that is still to be fetched."""
+    """A catalogue entry that must still be downloaded."""
 
     name: str
     size: int
@@ -40,26 +40,26 @@ class MissingWeights:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """MB are 10^6 bytes. ``llama`` is how llama.cpp is to be compiled."""
+    """MB are 10^6 bytes. ``llama``: how to compile llama.cpp."""
 
     stack: Stack
     torch: Build
     llama: Build
     gpu_engines: tuple[str, ...]
-    """Names of the engines that want one of NVIDIA's, or any where there is none."""
+    """Names of the engines that want an NVIDIA GPU, or that find no usable GPU."""
     kept_on_cpu: tuple[str, ...]
-    """Names of the engines with torch for which the owner chose the CPU."""
+    """Names of the torch engines that the user put on the CPU."""
     gpu_loads: tuple[GpuLoad, ...]
     memory_mb: int
-    """Main memory; with what a GPU takes that shares it."""
+    """Main memory, including that of a GPU that shares it."""
     temporary_mb: int
-    """In TMPDIR, at each start: NeMo unpacks its archive there."""
+    """Space in TMPDIR: NeMo unpacks its archive there at each start."""
     missing: tuple[MissingWeights, ...]
     weights_dir: str
     gpu: GpuKind | None = None
-    """Which kind the engines will find."""
+    """The kind of GPU that the engines will find."""
     without_gpu: tuple[str, ...] = ()
-    """Settings of devices that will not be there: such an engine does not start."""
+    """Settings that name a missing device, so that the engine will not start."""
 
     @property
     def missing_bytes(self) -> int:
@@ -74,8 +74,8 @@ def needs_of(
     system: str = "",
     installed: Callable[[str], bool] | None = None,
 ) -> Needs:
-    """``system``: ``sys.platform``; ``installed``: whether a package is. Raises ``ConfigError`` and
-    ``WeightsError`` where the catalogue does not know the weights."""
+    """``system``: ``sys.platform``; ``installed``: whether a package is installed. Raises
+    ``ConfigError``, and ``WeightsError`` if the weights are not in the catalogue."""
     catalogue = Catalogue.load(settings.paths.catalogue)
     cache = WeightsCache(settings.paths.cache(environ), catalogue)
     gpu = gpu_here(gpus, torch, system or sys.platform)
@@ -106,7 +106,7 @@ def needs_of(
 
 
 def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:
-    """Which kind the engines will find. A driver that is broken is there all the same."""
+    """The kind of GPU that the engines will find. A broken driver still counts."""
     if system == "darwin":
         return "apple"
     if torch == "cpu":
@@ -121,7 +121,7 @@ def _torch(choice: TorchChoice, cuda: bool, engines: Sequence[EngineMemory]) -> 
 
 
 def _stack(engines: Sequence[EngineMemory], installed: Callable[[str], bool]) -> Stack:
-    """``backend: auto`` takes what is installed, so that has to stay."""
+    """``backend: auto`` uses the installed stack, so keep that one."""
     ours = [engine for engine in engines if engine.in_torch]
     backends = {getattr(engine.options, "backend", "") for engine in ours}
     kept = "auto" in backends and installed(FAST) and not installed(OFFICIAL)

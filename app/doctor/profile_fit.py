@@ -1,4 +1,4 @@
-"""Which of the profiles this machine can run: the doctor's own checks, asked of each profile."""
+"""Which profiles this machine can run: the doctor's checks, run for each profile."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from app.models.gpu import Gpus, find_gpus
 from app.settings.load import load_settings
 
 SYSTEM_MB = 1500
-"""Of main memory, for everything else: an estimate for a desktop with Linux."""
+"""Main memory for everything else: an estimate for a Linux desktop."""
 MACOS_MB = 4000
-"""The same for macOS, whose memory is the GPU's, too."""
+"""The same for macOS, which shares its memory with the GPU."""
 
 BEST_FIRST: tuple[tuple[str, GpuKind | None, int], ...] = (
     ("reachy", "nvidia", 4),
@@ -29,7 +29,7 @@ BEST_FIRST: tuple[tuple[str, GpuKind | None, int], ...] = (
     ("cpu-plus", None, 4),
     ("cpu", None, 1),
 )
-"""Profile, the GPU that it is for, and the cores that keep it in real time."""
+"""Profile, the kind of GPU it needs, and the cores it needs for real time."""
 
 _NO_APPLE = "needs a Mac with Apple silicon"
 
@@ -49,7 +49,7 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a profile fits. ``why``: what is missing; ``fetches``: what its first start would
-    fetch."""
+    download."""
 
     name: str
     why: str = ""
@@ -61,7 +61,7 @@ class Verdict:
 
 
 def this_machine(gpus: Gpus | None = None) -> Machine:
-    """What can be found out without torch. ``gpus``: where they were looked for already."""
+    """What can be detected without torch. ``gpus``: if already detected."""
     memory_mb = psutil.virtual_memory().total // 10**6
     return Machine(memory_mb, usable_cores(), gpus or find_gpus(), sys.platform, platform.machine())
 
@@ -73,7 +73,7 @@ def usable_cores() -> int:
 
 
 def judge(machine: Machine) -> list[Verdict]:
-    """A verdict on each profile of ``BEST_FIRST``. Raises ``ConfigError``."""
+    """Judge each profile of ``BEST_FIRST``. Raises ``ConfigError``."""
     return [_verdict(machine, *profile) for profile in BEST_FIRST]
 
 
@@ -84,7 +84,7 @@ def _verdict(machine: Machine, name: str, gpu: GpuKind | None, cores: int) -> Ve
 
 
 def _fetches(needs: Needs) -> str:
-    """Packages that are locked for it may be here already; pip knows."""
+    """What to download. Some of the packages may be installed already; only pip knows."""
     packages = [f"the packages of requirements-{needs.stack}.lock"] if needs.stack else []
     weights = [f"{missing.name} ({missing.size / 1e6:,.0f} MB)" for missing in needs.missing]
     return ", ".join(packages + weights)
@@ -99,14 +99,14 @@ def _missing(machine: Machine, needs: Needs, gpu: GpuKind | None, cores: int) ->
     for check in checks:
         if check.state != "ok":
             return f"{check.name}: {check.detail}"
-    return f"needs {cores} cores, {machine.cores} are here" if machine.cores < cores else ""
+    return f"needs {cores} cores, this machine has {machine.cores}" if machine.cores < cores else ""
 
 
 def advice(verdicts: Sequence[Verdict]) -> str:
-    """One line: the best that fits, and why those before it do not."""
+    """One line: the best profile that fits, and why better ones do not."""
     fitting = [place for place, verdict in enumerate(verdicts) if verdict.fits]
     best = fitting[0] if fitting else len(verdicts)
-    # A user without a Mac is not helped by hearing of one.
+    # Do not mention Apple silicon to users without a Mac.
     reasons = [f"{v.name}: {v.why}" for v in verdicts[:best] if v.why != _NO_APPLE]
     found = (
         f"profile {verdicts[best].name}" if fitting else "no profile fits; see `extends: remote`"

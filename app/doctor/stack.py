@@ -1,6 +1,6 @@
-"""Is this machine fit for engines on a GPU, and do the installed packages fit together?
+"""Can this machine run engines on a GPU, and do the installed packages fit together?
 
-``check_machine`` needs nothing installed but the base: it is what setup asks before it fetches.
+``check_machine`` needs only the base, because setup runs it before it downloads anything else.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ NVCC_FOR: Mapping[tuple[int, ...], tuple[int, ...]] = {
 """GPU's compute capability -> the first CUDA whose nvcc compiles for it: CUDA's release notes."""
 NVCC_FOR_OTHERS = (13, 0)
 NVCC_WITHOUT_OLD = (13, 0)
-"""Compiles for nothing before Turing; llama.cpp is compiled for all GPUs that can be seen."""
+"""Cannot compile for GPUs before Turing; llama.cpp is compiled for all visible GPUs."""
 DRIVER_FOR: Mapping[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: LEAST_DRIVER}
-"""nvcc's major version -> the first driver that runs what it compiles. Source: see
+"""nvcc's major version -> the first driver that runs its output. Source: see
 ``app.models.gpu``."""
 PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
 TORCHAUDIO_STUB = "0+stub"
-"""How the version of the stand-in begins that setup installs beside a torch for CPUs."""
+"""Version prefix of the stub that setup installs beside a torch for CPUs."""
 
 
 SETUP = "script/serve --setup-only"
@@ -66,13 +66,13 @@ NO_CPU = "takes three times as long as it speaks on a CPU"
 
 
 def check_machine(needs: Needs, gpus: Gpus, setup: str = SETUP) -> list[Check]:
-    """What would make the download pointless. ``setup``: the command that installs all of it."""
+    """Problems that make a download pointless. ``setup``: the command that installs all of it."""
     checks: list[Check] = []
     if needs.gpu_engines:
         checks += check_gpu(needs, gpus, setup)
     if needs.without_gpu and not any(check.state == "fail" for check in checks):
         detail = (
-            f"{' and '.join(needs.without_gpu)} say cuda, which is not there: they do not start"
+            f"{' and '.join(needs.without_gpu)} say cuda, but there is none: they will not start"
         )
         fix = " ".join(f"--set {name}=auto" for name in needs.without_gpu)
         checks.append(Check("device", "fail", detail, f"Add {fix}, or choose a profile for a CPU"))
@@ -89,7 +89,7 @@ def check_machine(needs: Needs, gpus: Gpus, setup: str = SETUP) -> list[Check]:
 def check_gpu(needs: Needs, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
     engines = ", ".join(needs.gpu_engines)
     if gpus.problem:
-        fix = "Restart the machine; if it stays, install NVIDIA's driver anew (580 or newer)"
+        fix = "Restart the machine; if that does not help, reinstall NVIDIA's driver (580 or newer)"
         yield Check("GPU", "fail", f"nvidia-smi: {gpus.problem}", fix)
     elif gpus.first is None:
         yield _no_gpu(needs, engines, setup)
@@ -99,7 +99,7 @@ def check_gpu(needs: Needs, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
 
 
 def _used(needs: Needs, gpus: Gpus) -> list[Gpu]:
-    """GPUs that engines go to; each kind is named once."""
+    """GPUs that engines use; identical ones are listed once."""
     if any(load.spread for load in needs.gpu_loads):
         return list(dict.fromkeys(gpus.found))
     numbers = [load.number for load in needs.gpu_loads] or [0]
@@ -115,8 +115,8 @@ def _no_gpu(needs: Needs, engines: str, setup: str) -> Check:
         fix = "Choose the profile apple, or one for a CPU"
         return Check("GPU", "fail" if slow else "warn", f"{slow} {NO_CPU}" if slow else detail, fix)
     if "cuda" in (needs.torch, needs.llama):
-        detail = "no NVIDIA driver, and CUDA was asked for: nothing here can be compiled for it"
-        fix = "Install NVIDIA's driver (580 or newer), or leave --torch cuda out"
+        detail = "no NVIDIA driver, but CUDA was requested: nothing here can be compiled for it"
+        fix = "Install NVIDIA's driver (580 or newer), or omit --torch cuda"
         return Check("GPU", "fail", detail, fix)
     if not slow:
         detail = f"no NVIDIA driver: {engines} would run on the CPU, and answer late"
@@ -126,7 +126,7 @@ def _no_gpu(needs: Needs, engines: str, setup: str) -> Check:
         "fail",
         f"no NVIDIA driver, and {slow} {NO_CPU}",
         "Install NVIDIA's driver (580 or newer), or choose a profile for a CPU; "
-        f"{setup} --torch cpu installs it all the same (for devices cpu and auto)",
+        f"{setup} --torch cpu installs it anyway (for devices cpu and auto)",
     )
 
 
@@ -150,7 +150,7 @@ def check_nvcc(
     built: bool,
     version_of: Callable[[str], tuple[int, ...]] = nvcc_version,
 ) -> Iterator[Check]:
-    """llama.cpp is compiled here; with layers on a GPU that takes CUDA's compiler, once."""
+    """llama.cpp is compiled here; for layers on a GPU that needs CUDA's compiler, once."""
     if built:
         yield Check("CUDA compiler", "ok", "not needed, llama-cpp-python is built with CUDA")
         return
@@ -167,13 +167,13 @@ def check_nvcc(
         return
     found = version_of(nvcc)
     if not found:
-        detail = f"{nvcc} does not tell its version, so it may not work: {nvcc} --version"
+        detail = f"{nvcc} does not report its version, so it may not work: {nvcc} --version"
         yield Check("CUDA compiler", "fail", detail, f"Install {package}")
         return
     detail = f"{nvcc}, CUDA {dotted(found)}"
     lacks = [why for gpu in gpus if (why := _nvcc_lacks(found, gpu))]
     if lacks:
-        fix = f"Install {package}, and set CUDACXX to its nvcc where there are several"
+        fix = f"Install {package}, and set CUDACXX to its nvcc if there are several"
         if version(gpus[0].driver) < LEAST_DRIVER:
             fix = f"Install a newer driver, {dotted(LEAST_DRIVER)} or newer, and {package}"
         yield Check("CUDA compiler", "fail", f"{detail}; {lacks[0]}", fix)
@@ -182,41 +182,41 @@ def check_nvcc(
 
 
 def _nvcc_lacks(found: tuple[int, ...], gpu: Gpu) -> str:
-    """Why this nvcc is not for this GPU and its driver; else empty."""
+    """Why this nvcc cannot serve this GPU and its driver; else empty."""
     least = NVCC_FOR.get(gpu.capability, NVCC_FOR_OTHERS)
     if gpu.capability and gpu.capability < LEAST_CAPABILITY:
         if found >= NVCC_WITHOUT_OLD:
-            return f"it compiles for nothing as old as {gpu.name}: hide that (CUDA_VISIBLE_DEVICES)"
+            return f"it cannot compile for the old {gpu.name}: hide that (CUDA_VISIBLE_DEVICES)"
     elif gpu.capability and found < least:
         return f"{gpu.name} ({dotted(gpu.capability)}) needs {dotted(least)} or newer"
     driver = DRIVER_FOR.get(found[0], LEAST_DRIVER)
     if version(gpu.driver) < driver:
-        return f"what it compiles needs driver {dotted(driver)} or newer, here is {gpu.driver}"
+        return f"its output needs driver {dotted(driver)} or newer, not {gpu.driver}"
     return ""
 
 
 def check_python(found: tuple[int, ...]) -> Check:
-    """The base runs on newer ones; some packages of the stack have no wheels for them yet."""
+    """The base runs on newer versions, but some packages of the stack have no wheels for them."""
     first, last = map(dotted, PYTHONS)
     if PYTHONS[0] <= found[:2] <= PYTHONS[1]:
         return Check("Python for torch", "ok", dotted(found[:2]))
     return Check(
         "Python for torch",
         "fail",
-        f"{dotted(found[:2])}, and the packages have wheels for {first} to {last}",
+        f"{dotted(found[:2])}, but the packages have wheels for {first} to {last}",
         f"Make the environment with one of these: rm -r .venv; python{last} -m venv .venv",
     )
 
 
 def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator[Check]:
-    """Linux' wheels need a recent C library; elsewhere there is nothing to check."""
+    """Linux wheels need a recent C library; other systems need no check."""
     if system != "linux":
         return
     found = f"{name or 'unknown'} {numbers}".strip()
     if name == "glibc" and version(numbers) >= STACK_GLIBC:
         yield Check("C library", "ok", found)
         return
-    detail = f"{found}, the packages need glibc {dotted(STACK_GLIBC)}"
+    detail = f"{found}, but the packages need glibc {dotted(STACK_GLIBC)}"
     yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
 
 
@@ -224,7 +224,7 @@ def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator
 
 
 def setup_command(config: str | None, overrides: Sequence[str] = ()) -> str:
-    """What installs all that the settings need."""
+    """The command that installs everything the settings need."""
     settings = ["--config", config] if config else []
     for override in overrides:
         settings += ["--set", override]
@@ -232,8 +232,8 @@ def setup_command(config: str | None, overrides: Sequence[str] = ()) -> str:
 
 
 def check_installed(needs: Needs, setup: str) -> list[Check]:
-    """Do the packages that are here fit together? Those that are not are told elsewhere.
-    ``setup``: the command that installs them."""
+    """Do the installed packages fit together? Other checks report missing ones. ``setup``: the
+    command that installs them."""
     checks = list(check_llama(needs, setup))
     if needs.stack and (torch := installed("torch")):
         checks += check_torch(needs, torch_cuda(), torch, installed("torchaudio"), setup)
@@ -243,21 +243,21 @@ def check_installed(needs: Needs, setup: str) -> list[Check]:
 
 def check_llama(needs: Needs, setup: str) -> Iterator[Check]:
     if needs.llama == "cuda" and installed("llama-cpp-python") and not llama_has_cuda():
-        detail = "built for the CPU alone, and llm.gpu_layers wants the GPU"
+        detail = "built for the CPU only, but llm.gpu_layers wants the GPU"
         yield Check("llama.cpp", "fail", detail, f"Run: {setup}, which builds it with CUDA")
 
 
 def check_torch(
     needs: Needs, cuda: str | None, torch: str, torchaudio: str | None, setup: str
 ) -> Iterator[Check]:
-    """``cuda``: what torch was built with, empty for a CPU's. torchaudio refuses to be imported
-    beside a torch of another CUDA, and on a CPU there is none of its own."""
+    """``cuda``: the version torch was built with; empty for a CPU build. torchaudio cannot be
+    imported beside a torch for another CUDA, and has no CPU build of its own."""
     if cuda is None:
         return
     again = f"Run: rm .venv/.setup/torch-*; {setup} --torch {needs.torch}"
     name = f"torch {torch}, torchaudio {torchaudio or 'absent'}"
     if needs.torch == "cuda" and not cuda:
-        yield Check("torch", "fail", f"{name}: built for a CPU, and here is a GPU", again)
+        yield Check("torch", "fail", f"{name}: built for a CPU, but this machine has a GPU", again)
     elif cuda and cuda != CUDA:
         yield Check("torch", "fail", f"{name}: built for CUDA {cuda}, not {CUDA}", again)
     elif not _fits(cuda, torchaudio or ""):
@@ -276,7 +276,7 @@ def _fits(cuda: str, torchaudio: str) -> bool:
 def check_locked(
     stack: str, root: Path | None = None, version_of: Callable[[str], str | None] | None = None
 ) -> Iterator[Check]:
-    """Installed versions that are not the locked ones. Silent outside of a checkout."""
+    """Report installed versions that differ from the lock. Silent outside of a checkout."""
     lock = (root or config_dir().parent) / f"requirements-{stack}.lock"
     if not lock.is_file():
         return
@@ -308,7 +308,7 @@ def installed(name: str) -> str | None:
 
 
 def torch_cuda() -> str | None:
-    """``13.0``; empty for a CPU's build; ``None`` if it cannot be told. Nothing is imported."""
+    """``13.0``; empty for a CPU build; ``None`` if unknown. Imports nothing."""
     directory = _directory_of("torch")
     if directory is None or not (file := directory / "version.py").is_file():
         return None
@@ -317,7 +317,7 @@ def torch_cuda() -> str | None:
 
 
 def llama_has_cuda() -> bool:
-    """Whether it is built for a GPU; one of another version than ours is to be built anew."""
+    """Whether our version of llama.cpp is installed and built for a GPU."""
     lock = config_dir().parent / "script" / "llama-cpp.lock"
     ours = locked_versions(lock.read_text()) if lock.is_file() else {}
     if installed("llama-cpp-python") not in ours.get(

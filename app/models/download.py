@@ -1,4 +1,4 @@
-"""Fetching one file over HTTP: resumes, reports, checks, and never leaves a wrong file behind."""
+"""Fetch one file over HTTP: resume, report, check, and never leave a wrong file behind."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20
-"""Room that stays free on the disk, so that logs and temporary files still fit."""
+"""Disk space that stays free for logs and temporary files."""
 ATTEMPTS = 5
-"""Connections in a row without a single new byte, after which the download has failed."""
+"""Give up after this many consecutive connections without a new byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``done`` of ``total`` bytes (``None``: unknown) of ``label`` are here."""
+    """``done`` of ``total`` bytes (``None``: unknown) of ``label`` have arrived."""
 
     label: str
     done: int
@@ -43,7 +43,7 @@ def ignore_progress(_: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """One file to fetch. ``size`` in bytes and ``sha256`` are checked where they are known."""
+    """One file to fetch. ``size`` in bytes and ``sha256`` are checked if known."""
 
     url: str
     label: str
@@ -55,7 +55,7 @@ class Remote:
 
 
 class Refused(WeightsError):
-    """The server cannot be reached the way we try it, or says no: another way may work."""
+    """The server cannot be reached this way, or refuses; another way may work."""
 
 
 class WrongContent(WeightsError):
@@ -63,7 +63,7 @@ class WrongContent(WeightsError):
 
 
 class Fetcher:
-    """An HTTP client with patience. Close it, or use it in a ``with``."""
+    """An HTTP client that retries. Close it, or use it in a ``with``."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class Fetcher:
         self._client.close()
 
     def fetch(self, remote: Remote, target: Path, report: Report = ignore_progress) -> Path:
-        """Download to ``target`` (its folder exists), going on from ``target.part``.
+        """Download to ``target``, whose folder exists, resuming from ``target.part``.
 
-        Raises ``WeightsError``: after a lost connection the part stays for the next time; after a
-        wrong size or hash, or a full disk, nothing does.
+        Raises ``WeightsError``. The part is kept after a lost connection, and deleted after a wrong
+        size or hash or a full disk.
         """
         part = target.with_name(target.name + ".part")
         resumed = part.exists()
@@ -98,7 +98,7 @@ class Fetcher:
                 part.unlink(missing_ok=True)
                 if not resumed:
                     raise
-                # The old part may have been the wrong one: once more from the start.
+                # The old part may have been wrong: try once more from the start.
                 return self.fetch(remote, target, report)
             return part.replace(target)
 
@@ -138,11 +138,11 @@ class Fetcher:
 
 
 class _TryAgain(Exception):
-    """The server asks for patience (HTTP 429, 5xx), or for a fresh start (416)."""
+    """The server asks to wait (HTTP 429, 5xx) or to start over (416)."""
 
 
 def _accepted_start(response: httpx.Response, remote: Remote, start: int, part: Path) -> int:
-    """The offset that the server really sends from. Raises for anything but success."""
+    """The offset from which the server really sends. Raises unless it succeeds."""
     status = response.status_code
     if status == 206 and response.headers.get("content-range", "").startswith(f"bytes {start}-"):
         return start
@@ -174,7 +174,7 @@ def _copy(
     report: Report,
 ) -> None:
     report(Progress(remote.label, done, total))
-    # Blocks as they come, written at once: when the connection is lost, the part has all of them.
+    # Write blocks as they come, so that the part keeps them when the connection is lost.
     for block in response.iter_raw():
         done += len(block)
         if remote.size is not None and done > remote.size:
@@ -202,7 +202,7 @@ def check_file(path: Path, label: str, size: int | None, sha256: str | None) -> 
         raise WrongContent(
             f"{label} is not what the catalogue promises",
             why=f"its sha256 is {digest[:16]}..., expected {sha256[:16]}...",
-            fix="It was discarded. Try again; if it stays so, do not trust the source",
+            fix="It was discarded. Try again; if that does not help, do not trust the source",
         )
 
 
@@ -210,7 +210,7 @@ def _wrong_size(label: str, actual: int, expected: int) -> WrongContent:
     return WrongContent(
         f"{label} is not what the catalogue promises",
         why=f"it has {actual:,} bytes, expected {expected:,}",
-        fix="It was discarded. Try again; if it stays so, do not trust the source",
+        fix="It was discarded. Try again; if that does not help, do not trust the source",
     )
 
 
@@ -227,7 +227,7 @@ def require_space(directory: Path, needed: int, label: str) -> None:
 
 @contextmanager
 def full_disk_is_an_error(partial: Path, label: str) -> Iterator[None]:
-    """Turn ENOSPC into a ``WeightsError``, and give the partial file's room back at once."""
+    """Turn ENOSPC into a ``WeightsError``, and delete the partial file at once."""
     try:
         yield
     except OSError as error:
@@ -242,13 +242,13 @@ def full_disk_is_an_error(partial: Path, label: str) -> Iterator[None]:
 
 
 def _lost(remote: Remote, error: Any, done: int) -> WeightsError:
-    """Never got a byte: perhaps another way works. Got some: the part is worth keeping."""
+    """Without any bytes, another way may work; with some, the part is worth keeping."""
     kind = WeightsError if done else Refused
     kept = f"; {megabytes(done)} are kept" if done else ""
     return kind(
         f"{remote.label} cannot be downloaded",
         why=f"{error or type(error).__name__}{kept}",
-        fix="Check the network and run the same command again: it goes on where it stopped",
+        fix="Check the network and run the same command again: it resumes where it stopped",
     )
 
 

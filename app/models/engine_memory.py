@@ -1,7 +1,7 @@
-"""What one choice of engines takes: of the machine's memory, and of each GPU's.
+"""How much memory a choice of engines takes, on the machine and on each GPU.
 
-The only place that counts it: doctor, setup, the profiles' headers and fitness, and whether there
-is room for one more engine. MB are 10^6 bytes.
+The only place that computes it, for doctor, setup, the profiles' headers and fitness, and replacing
+engines. MB are 10^6 bytes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ GpuKind = Literal["nvidia", "apple"]
 STACK_EXTRAS = frozenset({"nemo", "qwen"})
 """Extras of engines that come with torch."""
 SERVER_MB = 200
-"""What the server takes besides its models: the interpreter, numpy and onnxruntime."""
+"""The server without its models: interpreter, numpy and onnxruntime."""
 TORCH_WORKER_MB = 800
-"""Of the machine's memory, in a process that imports NeMo or qwen-tts (735, 590 MB measured)."""
+"""Main memory of a process that imports NeMo or qwen-tts (735, 590 MB measured)."""
 CONTEXT_MB = 400
-"""Of the GPU's memory, for each process that uses CUDA. An estimate, not measured here."""
+"""GPU memory for each process that uses CUDA. An estimate, not measured here."""
 MOST_VALUES, BYTES_FOR_VALUE = 100_000, 20_000
-"""Numbers that a model of one's own keeps for each token of context, guessed by its file: of the
-catalogue's, 57,000 (1.1 GB) and 74,000 (2.5 GB and more)."""
+"""Values that a user's own model keeps per token of context, estimated from its file size. In the
+catalogue: 57,000 (1.1 GB) and 74,000 (2.5 GB and more)."""
 CONTEXT_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-"""Of a number in llama.cpp: the smaller ones are blocks of 32 with a scale of two bytes."""
+"""Bytes per value in llama.cpp; quantised values come in blocks of 32 with a two-byte scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Something that takes memory: weights (by their name in the catalogue), context, a process.
 
-    ``gpu``: which one, as CUDA counts them; ``None``: llama.cpp spreads it over all there are.
+    ``gpu``: its number in CUDA's order; ``None``: llama.cpp spreads it over all GPUs.
     """
 
     name: str
@@ -49,8 +49,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class GpuLoad:
-    """What one GPU has to hold. ``gpu`` is ``None`` where there is none of this number; ``spread``:
-    all GPUs together, because one alone is too small."""
+    """What one GPU must hold. ``gpu`` is ``None`` if no GPU has this number; ``spread``: all GPUs
+    together, because one alone is too small."""
 
     number: int
     gpu: Gpu | None
@@ -59,24 +59,24 @@ class GpuLoad:
 
     @property
     def memory_mb(self) -> int:
-        """0 where it is not known, or the machine's."""
+        """0 if unknown or shared with the machine."""
         return self.gpu.memory_mb if self.gpu else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one choice of engines takes."""
+    """The memory that a choice of engines takes."""
 
     parts: tuple[Part, ...]
 
     @property
     def memory_mb(self) -> int:
-        """Main memory, beside a GPU with memory of its own."""
+        """Main memory, if the GPU has its own memory."""
         return sum(part.memory_mb for part in self.parts if not part.on_gpu)
 
     @property
     def gpu_mb(self) -> int:
-        """Memory of the GPU, or of all together."""
+        """GPU memory, all GPUs together."""
         return sum(part.memory_mb for part in self.parts if part.on_gpu)
 
     def main_mb(self, gpus: Sequence[Gpu], kind: GpuKind | None) -> int:
@@ -85,10 +85,10 @@ class Demand:
         return self.memory_mb + (self.gpu_mb if shared else 0)
 
     def loads(self, gpus: Sequence[Gpu]) -> tuple[GpuLoad, ...]:
-        """What falls on each GPU that is used. ``gpus``: in CUDA's order.
+        """The load of each GPU in use. ``gpus``: in CUDA's order.
 
-        What llama.cpp would spread over several is counted on the first where that holds it all: it
-        can be told to stay there, ``split_mode: none``. Else it is counted on all of them together.
+        The part that llama.cpp would spread counts on the first GPU if it fits there, because
+        ``split_mode: none`` would keep it there. Otherwise it counts on all GPUs together.
         """
         fixed: dict[int, int] = {}
         for part in self.parts:
@@ -131,7 +131,7 @@ def demand(settings: Settings, catalogue: Catalogue, gpu: GpuKind | None = "nvid
 
 
 class EngineMemory:
-    """One engine that runs here."""
+    """The memory of one local engine."""
 
     def __init__(
         self, spec: EngineSpec, options: EngineOptions, catalogue: Catalogue, gpu: GpuKind | None
@@ -149,12 +149,12 @@ class EngineMemory:
 
     @property
     def wants_gpu(self) -> bool:
-        """Engines of others say it the same way, or are taken to run on the CPU."""
+        """Third-party engines without these options are taken to run on the CPU."""
         return self._device not in ("", "cpu") or self._layers != 0
 
     @property
     def only_cuda(self) -> bool:
-        """Whether it refuses to run without one of NVIDIA's."""
+        """Whether it refuses to run without an NVIDIA GPU."""
         return self._device.startswith("cuda")
 
     @property
@@ -163,8 +163,8 @@ class EngineMemory:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it goes to a GPU of the kind that is here. Apple's is used by llama.cpp, and by
-        torch where ``device`` says ``mps``."""
+        """Whether it uses this machine's kind of GPU. torch uses Apple's only if ``device`` is
+        ``mps``."""
         if self.gpu == "apple":
             return self._layers != 0 or self._device == "mps"
         return self.gpu == "nvidia" and (
@@ -181,7 +181,7 @@ class EngineMemory:
 
     @property
     def number(self) -> int | None:
-        """Which GPU, as CUDA counts; ``None``: llama.cpp spreads itself over all."""
+        """The GPU's number in CUDA's order; ``None``: llama.cpp uses all GPUs."""
         if self._layers and not self.in_torch:
             alone = getattr(self.options, "split_mode", "none") == "none"
             return int(getattr(self.options, "main_gpu", 0)) if alone else None
@@ -203,8 +203,8 @@ class EngineMemory:
 
     @property
     def on_way_mb(self) -> int:
-        """What torch reads into main memory before it is on the GPU: one engine's at a time, as a
-        rule. llama.cpp maps its files, which takes none that the system cannot have back."""
+        """Weights that torch reads into main memory before they go to the GPU, usually one engine
+        at a time. llama.cpp maps its files, so the system can reclaim that memory."""
         return self.weights_mb if self.on_gpu and self.in_torch else 0
 
     def parts(self) -> Iterator[Part]:
@@ -226,14 +226,14 @@ class EngineMemory:
 
     @property
     def _model_mb(self) -> int:
-        """By the catalogue; of files that it does not know, their size."""
+        """From the catalogue; for files that it does not know, their size."""
         if self._own is not None or self.entry is None:
             return self.weights_mb
         return self.entry.memory_mb
 
     @property
     def _projector_bytes(self) -> int:
-        """Of a file of one's own; the catalogue has counted the others."""
+        """Size of a user's own projector; the catalogue's memory figures include the others."""
         name = getattr(self.options, "mmproj", None)
         return _bytes_of(Path(name)) if name and Path(name).is_absolute() else 0
 
@@ -247,9 +247,9 @@ class EngineMemory:
 
 
 def context_mb(options: Any, values: int, on_gpu: bool) -> int:
-    """What a language model keeps of its context. ``values``: numbers for each token.
+    """Memory for the context of a language model. ``values``: numbers per token.
 
-    Half of the numbers are keys; the other half stays f16 without flash attention.
+    Half of them are keys; the other half stays f16 without flash attention.
     """
     kept_as = options.kv_type or "q8_0"
     flash = on_gpu if options.flash_attention is None else options.flash_attention

@@ -1,4 +1,4 @@
-"""The engines of one assistant: built, running, and one of them put in another's place."""
+"""The engines of one assistant: build them, run them, and replace one by another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Started:
     engine: Engine
     life: asyncio.Task[None]
     word_scales: Scales = field(default_factory=dict)
-    """Of a language model."""
+    """Only for a language model."""
 
 
 class EngineSet:
@@ -53,22 +53,21 @@ class EngineSet:
         """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.cache = cache
         self.ready = asyncio.Event()
-        """Set once every engine is ready, and the language model's opinion is measured."""
+        """Set once every engine is ready and the language model's word scales are measured."""
         self._word_scales = word_scales
         self._measured = False
         self._pool = Pool()
         self._instructions = settings.conversation.instructions
         self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
         self.exchanging: Kind | None = None
-        """Unloaded, for another one to be loaded in its place."""
+        """The engine that was unloaded so that its replacement can be loaded."""
         self._starting: set[Engine] = set()
         self._retired: set[Engine] = set()
-        """Used by what began with them."""
+        """Replaced engines that running work still uses."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
         self._apology = (settings.conversation.apology, settings.conversation.language)
         self.stages = Stages(**{str(kind): self._engines[kind].stage for kind in Kind})
         self._voice = self.stages.kept = KeptSentence(self.stages.tts, *self._apology)
-        """What sessions see."""
 
     def __getitem__(self, kind: Kind) -> Engine:
         return self._engines[kind]
@@ -102,30 +101,30 @@ class EngineSet:
             engine.close()
 
     def readiness(self) -> Mapping[str, str | None]:
-        """Per engine, why it is not ready, or ``None``."""
+        """Why each engine is not ready, or ``None``."""
         problems = {str(kind): engine.problem for kind, engine in self._engines.items()}
         if self.exchanging:
             problems[str(self.exchanging)] = f"{EXCHANGED}; {problems[str(self.exchanging)]}"
         return problems
 
-    # -- another engine in the place of one
+    # -- replacing an engine
 
     def build(self, options: EngineOptions, kind: Kind) -> Engine:
-        """See ``build_engine``. A language model by URL comes with the one that judges words."""
+        """Like ``build_engine``, but a language model by URL also gets its word judge."""
         engine = build_engine(options, kind, self.cache, self._pool)
         judge = options.judge
         if judge is None or not isinstance(engine, UrlEngine):
             return engine
         if not has_room(self.cache, kind, judge):
-            log.warning("turns end without an opinion of their words: no memory for llm.word_judge")
+            log.warning("no memory for llm.word_judge: turns end without judging the words")
             return engine
         built = build_engine(judge, kind, self.cache, self._pool)
         assert isinstance(built, Worker)
         return JudgedEngine(engine, built, self._instructions)
 
     async def start(self, engine: Engine, kind: Kind) -> Started:
-        """Load it beside the others. Raises what that raises, and ``EngineError`` if closed
-        meanwhile. A cancelled call leaves nothing running."""
+        """Load an engine beside the others. Raises what loading raises, and ``EngineError`` if it
+        is closed meanwhile. A cancelled call leaves nothing running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.add(engine)
         life = self._tasks.create_task(self._live(engine, kind, ready))
@@ -149,14 +148,14 @@ class EngineSet:
         try:
             await engine.run(is_ready)
         except ReachyVoiceError as error:
-            # Its callers get the error, if any still wait.
+            # Callers get the error if they still wait.
             if not ready.done():
                 ready.set_exception(error)
         if not ready.done():
-            ready.set_exception(EngineError(f"The {engine.name} engine was closed before it began"))
+            ready.set_exception(EngineError(f"The {engine.name} engine was closed while starting"))
 
     def seat(self, kind: Kind, started: Started) -> Started:
-        """Put it into the place of the one that is there, which goes on; gives that one."""
+        """Replace the current engine, which keeps running, by ``started``; return the old one."""
         scales = self.stages.word_scales
         before = Started(self._engines[kind], self._lives[kind], dict(scales))
         self._engines[kind], self._lives[kind] = started.engine, started.life
@@ -171,7 +170,7 @@ class EngineSet:
         return before
 
     def retire(self, started: Started, unused: Wait) -> None:
-        """Close it when ``unused`` returns, and in any case with all others."""
+        """Close an engine when ``unused`` returns, or earlier together with all others."""
         self._retired.add(started.engine)
         self._tasks.create_task(self._retire(started, unused))
 
@@ -186,7 +185,7 @@ class EngineSet:
             await end(started)
 
     def life(self, kind: Kind) -> asyncio.Task[None]:
-        """It ends after the engine's ``close``."""
+        """The task that ends after the engine's ``close``."""
         return self._lives[kind]
 
     # -- parts
@@ -204,14 +203,14 @@ class EngineSet:
 
 
 async def end(started: Started) -> None:
-    """Close it, and see that the system has its memory back."""
+    """Close an engine and return its memory to the system."""
     started.engine.close()
     await asyncio.wait({started.life})
     await asyncio.to_thread(give_back)
 
 
 def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: Pool) -> Engine:
-    """Nothing is loaded yet. Raises ``MissingExtra`` and ``WeightsError``."""
+    """Build an engine without loading it. Raises ``MissingExtra`` and ``WeightsError``."""
     spec = engine_spec(kind, options.engine)
     require_modules(spec)
     if isinstance(spec, UrlEngineSpec):
@@ -223,11 +222,11 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
 
 
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
-    """Fill in where an engine may keep files of its own."""
+    """Fill in the directory for an engine's own files."""
     if getattr(options, "saved_prefix_dir", "") is None:
         return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
     return options
 
 
-EXCHANGED = "is being exchanged for another one"
-"""How the problem of such an engine begins: new clients can connect, and are answered later."""
+EXCHANGED = "is being replaced by another one"
+"""Prefix of the problem of an engine being replaced: clients can connect, and wait."""

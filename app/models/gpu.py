@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs in this machine, as ``nvidia-smi`` tells of them. Needs no package."""
+"""NVIDIA GPUs in this machine, as ``nvidia-smi`` reports them. Needs no package."""
 
 from __future__ import annotations
 
@@ -14,59 +14,58 @@ from pathlib import Path
 FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "memory.free")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 SMI_PLACES = ("/usr/lib/wsl/lib/nvidia-smi",)
-"""Where it is when it is not on PATH: in Windows' Linux."""
+"""Paths to try if it is not on PATH, as in WSL."""
 SMI_TIMEOUT_S = 30
-"""The first call after a start wakes the GPU, which takes some seconds."""
+"""The first call after boot wakes the GPU, which takes some seconds."""
 NVCC_PLACES = ("/usr/local/cuda/bin/nvcc", "/opt/cuda/bin/nvcc")
 
 LEAST_DRIVER = (580,)
-"""Of CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
+"""For CUDA 13.x: NVIDIA, "CUDA Compatibility", table of minor version compatibility.
 https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"""
 LEAST_CAPABILITY = (7, 5)
 """Turing, in PyTorch's builds for CUDA 13.0: RELEASE.md, "PyTorch CUDA Support Matrix"
-(https://github.com/pytorch/pytorch/issues/172352); CUDA 13 itself compiles for nothing older."""
+(https://github.com/pytorch/pytorch/issues/172352); CUDA 13 cannot compile for older GPUs."""
 GPU_SHARE = 0.95
-"""Of a GPU's memory; the rest is the screen's and the driver's. An estimate."""
+"""Usable share of a GPU's memory; screen and driver take the rest. An estimate."""
 
 Run = Callable[[Sequence[str]], tuple[int, str]]
-"""A command -> exit code, and what it printed (both streams)."""
+"""A command -> exit code and output (both streams)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. ``memory_mb`` (10^6 bytes) is 0 where it shares the machine's (DGX Spark, Jetson).
-    ``capability`` (8.9: (8, 9)) is empty where it was not told. ``free_mb``: when it was asked."""
+    """One GPU. ``memory_mb`` (10^6 bytes) is 0 if it shares the machine's (DGX Spark, Jetson).
+    ``capability`` (8.9: (8, 9)) is empty if unknown. ``free_mb``: at the time of the query."""
 
     name: str
     memory_mb: int
     driver: str
-    """Its version, ``580.65.06``."""
+    """The driver's version, such as ``580.65.06``."""
     capability: tuple[int, ...]
     free_mb: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """What was found, in CUDA's order: 0 is ``cuda:0``. ``problem``: why a driver that is there
-    says nothing of use; else empty."""
+    """The GPUs found, in CUDA's order: 0 is ``cuda:0``. ``problem``: why an installed driver
+    reports nothing useful; else empty."""
 
     found: tuple[Gpu, ...] = ()
     problem: str = ""
 
     @property
     def first(self) -> Gpu | None:
-        """The one that the engines take by themselves."""
+        """The GPU that engines use by default."""
         return self.found[0] if self.found else None
 
 
 def cuda_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> list[int]:
-    """Places in nvidia-smi's list, in the order in which CUDA counts.
+    """Indices into nvidia-smi's list, in CUDA's order.
 
-    Unless CUDA_DEVICE_ORDER says PCI_BUS_ID, as nvidia-smi counts, the fastest is 0; which that is,
-    CUDA does not say which comes first: taken here is the newest, of these the largest.
-    CUDA_VISIBLE_DEVICES leaves some out; it ends at the first that does not exist. Names in it
-    (GPU-...) are not understood, and it is passed over then. ("CUDA C++ Programming Guide",
-    environment variables.)
+    nvidia-smi counts by PCI bus. CUDA does so only if CUDA_DEVICE_ORDER is PCI_BUS_ID; otherwise
+    the fastest GPU is 0. CUDA does not define "fastest": we take the newest, then the largest.
+    CUDA_VISIBLE_DEVICES selects GPUs, up to the first number that does not exist; if it contains
+    names (GPU-...), we ignore it. ("CUDA C++ Programming Guide", environment variables.)
     """
     order = list(range(len(gpus)))
     if order and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
@@ -93,7 +92,7 @@ def dotted(numbers: tuple[int, ...]) -> str:
 
 
 def parse_gpus(output: str) -> tuple[Gpu, ...]:
-    """What ``nvidia-smi`` prints for ``QUERY``; lines of other kinds (warnings) are passed over.
+    """Parse the output of ``nvidia-smi`` for ``QUERY``; other lines (warnings) are skipped.
 
     A field that a GPU does not know is ``[N/A]`` or ``[Not Supported]``.
     """
@@ -112,7 +111,7 @@ def _mb(mib: str) -> int | None:
 
 
 def run_command(command: Sequence[str]) -> tuple[int, str]:
-    """The exit code is 127 if it cannot be run, 124 if it takes too long."""
+    """Run a command: 127 if it cannot be run, 124 if it takes too long."""
     try:
         done = subprocess.run(
             command,
@@ -144,7 +143,7 @@ def find_gpus(
     if gpus:
         return Gpus(tuple(gpus[place] for place in cuda_order(gpus, environ)))
     first = next((line.strip() for line in output.splitlines() if line.strip()), "")
-    return Gpus(problem=first or f"nvidia-smi ended with {status} and said nothing")
+    return Gpus(problem=first or f"nvidia-smi ended with {status} and printed nothing")
 
 
 def free_memory_mb(
@@ -152,7 +151,7 @@ def free_memory_mb(
     which: Callable[[str], str | None] = shutil.which,
     environ: Mapping[str, str] = os.environ,
 ) -> list[int]:
-    """Of each GPU, now, in CUDA's order; empty where one does not tell, or there is none."""
+    """Free memory of each GPU, in CUDA's order; empty if any is unknown, or without GPUs."""
     free = [gpu.free_mb for gpu in find_gpus(run, which, environ).found]
     return [] if None in free else [mb for mb in free if mb is not None]
 
@@ -166,11 +165,11 @@ def find_nvcc(
 
 
 def nvcc_version(nvcc: str, run: Run = run_command) -> tuple[int, ...]:
-    """From the line ``Cuda compilation tools, release 13.0, V13.0.88``; empty if there is none."""
+    """From the line ``Cuda compilation tools, release 13.0, V13.0.88``; empty if it is missing."""
     match = re.search(r"\brelease [\d.]+, V([\d.]+)", run([nvcc, "--version"])[1])
     return version(match[1]) if match else ()
 
 
 def libraries_of(package_directory: Path) -> list[str]:
-    """Names of the shared libraries in an installed package, however deep."""
+    """Names of the shared libraries anywhere in an installed package."""
     return sorted(path.name for path in package_directory.rglob("*.so*"))

@@ -1,4 +1,4 @@
-"""A language model by URL and the small one here that judges the words: two lives as one engine."""
+"""A language model by URL and a local word judge, run as one engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("reachy_voice.llm")
 
 
 class JudgedEngine:
-    """In the place of ``engine``. Without its judge it answers as well."""
+    """Stands in for ``engine``. It still answers if its judge fails."""
 
     def __init__(self, engine: UrlEngine, judge: Worker, instructions: str) -> None:
         self.name = engine.name
@@ -27,7 +27,7 @@ class JudgedEngine:
 
     @property
     def problem(self) -> str | None:
-        """Why the one that answers is not ready, or ``None``."""
+        """Why the answering model is not ready, or ``None``."""
         return self._engine.problem
 
     @problem.setter
@@ -35,7 +35,7 @@ class JudgedEngine:
         self._engine.problem = why
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Calls ``ready`` when the one that answers is ready, and the judge is or has failed."""
+        """Calls ``ready`` once the model is ready and the judge is ready or has failed."""
         awaited = {"answers", "judges"}
 
         def settled(which: str) -> None:
@@ -55,7 +55,7 @@ class JudgedEngine:
         try:
             await self.judge.run(settled)
         except ReachyVoiceError as error:
-            log.warning("turns end without an opinion of their words: %s", error)
+            log.warning("turns end without judging the words: %s", error)
             settled()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether memory holds one more engine beside those that run."""
+"""Whether memory can hold one more engine beside those that run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.models.weights import WeightsCache
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_spec
 
 SPARE_MB = 500
-"""Left for everything else."""
+"""Headroom for everything else."""
 
 
 def has_room(
@@ -23,27 +23,27 @@ def has_room(
     options: EngineOptions,
     free_gpu_mb: Callable[[], Sequence[int]] = free_memory_mb,
 ) -> bool:
-    """On the GPU where the engine goes there and it tells what is free (``free_gpu_mb``: of each,
-    in CUDA's order), and in main memory. Blocks."""
+    """Check main memory, and the GPU if the engine uses one whose free memory is known
+    (``free_gpu_mb``: of each GPU, in CUDA's order). Blocks."""
     spec = engine_spec(kind, options.engine)
     if not isinstance(spec, EngineSpec):
         return True  # it runs elsewhere
     engine = EngineMemory(spec, options, cache.catalogue, "nvidia")
     free_mb = free_gpu_mb() if engine.wants_gpu else ()
     if not free_mb:
-        # None, or it shares the machine's memory.
+        # There is no GPU, or it shares the machine's memory.
         engine = EngineMemory(spec, options, cache.catalogue, None)
     found = Demand(tuple(engine.parts()))
     if found.memory_mb + engine.on_way_mb + SPARE_MB > _free_mb():
         return False
-    if engine.number is not None:  # else llama.cpp spreads itself over all
+    if engine.number is not None:  # else llama.cpp uses all GPUs
         free_mb = free_mb[engine.number : engine.number + 1]
     return not found.gpu_mb or found.gpu_mb + SPARE_MB <= sum(free_mb)
 
 
 def give_back() -> None:
-    """Let the system have what an engine has freed: glibc keeps it, 190 MB after six exchanges of a
-    small language model."""
+    """Return freed memory to the system: glibc kept 190 MB after a small language model had been
+    replaced six times."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

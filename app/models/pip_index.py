@@ -1,4 +1,4 @@
-"""A wheel from pip's configured index, as a file: pip finds it, we fetch it so that it resumes."""
+"""Fetch a wheel from pip's configured index: pip finds it, we download it resumably."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.errors import WeightsError
 RunPip = Callable[[Sequence[str]], str]
 
 _ONLY_THIS = ("--no-deps", "--only-binary=:all:", "--quiet", "--retries=2")
-"""pip names a network failure only when it retries, and its own five times take long."""
+"""pip reports a network failure only if it retries, and its default of five takes too long."""
 _NO_NETWORK = re.compile(
     r"Failed to establish|NewConnectionError|NameResolutionError|Temporary failure|timed out|"
     r"ProxyError|Connection refused|Network is unreachable"
@@ -38,7 +38,7 @@ def fetch_wheel(
     report: Report = ignore_progress,
     run: RunPip | None = None,
 ) -> Path:
-    """The wheel as a file in ``directory``, which is the caller's to delete."""
+    """The wheel as a file in ``directory``, which the caller deletes."""
     run = run or run_pip
     pinned, label = f"{wheel.package}=={wheel.version}", f"{wheel.package} {wheel.version} (wheel)"
     url, sha256 = find_wheel(pinned, run)
@@ -48,7 +48,7 @@ def fetch_wheel(
             with Fetcher() as fetcher:
                 return fetcher.fetch(Remote(url, label, sha256=sha256), target, report)
         except Refused:
-            pass  # pip may know a proxy, a password or a certificate that we do not
+            pass  # pip may have a proxy, password or certificate that we lack
     with full_disk_is_an_error(target, label):
         run(["download", *_ONLY_THIS, "--dest", str(directory), pinned])
     check_file(target, label, None, sha256)
@@ -75,11 +75,11 @@ def run_pip(arguments: Sequence[str]) -> str:
     if "No module named pip" in done.stderr:
         fix = f"Run: {sys.executable} -m ensurepip"
     elif _NO_NETWORK.search(done.stderr):
-        fix = "Check the network; `pip config list` shows the index that is asked"
+        fix = "Check the network; `pip config list` shows the index in use"
     else:
-        fix = "Check the index (`pip config list`): does it carry this version?"
+        fix = "Check the index (`pip config list`): does it have this version?"
     raise WeightsError(
         "pip could not get the wheel",
-        why=(errors or lines or [f"it ended with {done.returncode}"])[-1],
+        why=(errors or lines or [f"its exit code is {done.returncode}"])[-1],
         fix=fix,
     )

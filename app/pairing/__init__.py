@@ -1,4 +1,4 @@
 """``reachy-voice pair``: points the conversation app of a Reachy Mini at this server.
 
-``flow`` is the order of things and their undoing, ``way_back`` judges what was seen (pure).
+``flow`` runs and undoes the steps; ``way_back`` judges whether the app connected (pure).
 """

@@ -1,5 +1,4 @@
-"""Is the conversation app there? Its own answer counts; the daemon explains a missing one, and
-starts it."""
+"""Reach the conversation app. If it does not answer, the daemon says why, and can start it."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ _INSTALL = "Install or update the conversation app in the robot's dashboard (0.9
 
 
 async def reach_app(robot: Robot, times: Times, *, start: bool) -> AppSays:
-    """What the app says of itself; with ``start`` it is started, or started again, where that
-    helps. Raises ``PairError``."""
+    """The app's status; ``start`` starts or restarts the app if that helps. Raises
+    ``PairError``."""
     try:
         return await app_status(robot, times.connect_s)
     except AppError as error:
@@ -38,14 +37,14 @@ async def reach_app(robot: Robot, times: Times, *, start: bool) -> AppSays:
     if running is not None and running.state in ("starting", "running"):
         _require_conversation(robot, running)
         return await _appears(robot, times, times.start_s if start else times.settle_s)
-    if not start or (running is not None and running.state == "stopping"):  # it takes no order then
+    if not start or (running is not None and running.state == "stopping"):  # it ignores commands
         raise _not_running(robot, running)
     await _start(robot, running, times)
     return await _appears(robot, times, times.start_s)
 
 
 async def reach_restarted(robot: Robot, times: Times) -> AppSays:
-    """For an app that takes a new setting only when it begins. Raises ``PairError``."""
+    """Restart an app that applies a new setting only at start. Raises ``PairError``."""
     try:
         await restart_app(robot, times.connect_s, times.restart_s)
     except DaemonError as error:
@@ -58,7 +57,7 @@ async def reach_restarted(robot: Robot, times: Times) -> AppSays:
 
 
 async def _start(robot: Robot, running: RunningApp | None, times: Times) -> None:
-    """No other app is ended for it."""
+    """Start or restart the app, without stopping another app."""
     try:
         if running is not None and running.state != "done":
             _require_conversation(robot, running)
@@ -81,7 +80,7 @@ async def _start(robot: Robot, running: RunningApp | None, times: Times) -> None
 
 
 async def _appears(robot: Robot, times: Times, patience_s: float) -> AppSays:
-    """Ask until it answers: no event says when an app is up."""
+    """Poll until the app answers: no event reports its start."""
     fatal = (Trouble.NO_RPC, Trouble.UNKNOWN_METHOD, Trouble.PIN, Trouble.ERROR)
     try:
         async with asyncio.timeout(patience_s):
@@ -114,7 +113,7 @@ def _require_conversation(robot: Robot, running: RunningApp) -> None:
     if "conversation" not in running.name.lower():
         raise PairError(
             f"The robot runs another app: {running.name}",
-            why="it runs one at a time",
+            why="it can run only one app at a time",
             fix="Stop it in the robot's dashboard, then: "
             f"reachy-voice pair {robot.address} --start",
         )
@@ -128,14 +127,14 @@ def _not_running(robot: Robot, running: RunningApp | None) -> PairError:
             return PairError(f"The app {name} has failed on the robot", why=error, fix=fix)
         case RunningApp(name, "stopping"):
             fix = f"Wait until it has ended, then: {command}"
-            return PairError(f"The app {name} is just being stopped", fix=fix)
+            return PairError(f"The app {name} is being stopped", fix=fix)
         case _:
             fix = f"Start it in the robot's dashboard, or: {command}"
-            return PairError("The conversation app does not run on the robot", fix=fix)
+            return PairError("The conversation app is not running on the robot", fix=fix)
 
 
 def _nothing_there(robot: Robot, app: AppError, daemon: DaemonError) -> PairError:
-    """Neither of the two answers."""
+    """Neither app nor daemon gives an answer."""
     if daemon.answered:
         return PairError(
             "The conversation app does not answer, and the daemon cannot say why",
@@ -160,24 +159,24 @@ def _nothing_there(robot: Robot, app: AppError, daemon: DaemonError) -> PairErro
 
 
 def _unusable(robot: Robot, error: AppError) -> PairError:
-    """Something answers in the app's place, and not as the app should."""
+    """Something answers at the app's port, but not as the app should."""
     place = f"{robot.address}:{robot.app_port}"
     match error.trouble:
         case Trouble.LOST:
             return PairError(
                 "The robot's app closed the connection before it answered",
-                why="it is ending or starting again",
+                why="it is stopping or restarting",
                 fix="Wait a moment, then pair again",
             )
         case Trouble.UNKNOWN_METHOD:
             what = f"The app at {place} is not a conversation app that can be paired"
             return PairError(what, why=error.detail, fix=_INSTALL)
         case Trouble.PIN | Trouble.ERROR:
-            what = f"The app at {place} does not tell its state"
+            what = f"The app at {place} does not report its state"
             return PairError(what, why=error.detail, fix=_INSTALL)
         case _:
             return PairError(
-                f"The app at {place} cannot be set from here",
-                why=f"it has no JSON-RPC at /rpc, as older versions ({error.detail})",
-                fix=f"{_INSTALL}, or set it by hand: Settings -> Connection -> Local",
+                f"The app at {place} cannot be configured from here",
+                why=f"it has no JSON-RPC at /rpc, like older versions ({error.detail})",
+                fix=f"{_INSTALL}, or configure it by hand: Settings -> Connection -> Local",
             )

@@ -1,5 +1,5 @@
-"""``reachy-voice pair``: find, look, start, allow, tell, watch; and undo what was done if it fails
-or is cancelled."""
+"""``reachy-voice pair``: find the robot, check the server, allow the robot, configure its app, and
+wait for the connection. A failure or cancellation undoes all changes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ BY_HAND = "In the app: Settings -> Connection"
 class Pairing:
     """One run. ``tell`` gets each outcome as soon as it is known.
 
-    ``wanted`` as typed, ``None``: look around. ``port``: of our server. ``file`` is the list of who
-    may connect, ``in_settings`` the networks that the settings let in; with ``loopback`` programs
-    on this machine need no permission. ``start``: the app may be started. ``daemon_port`` ``None``:
-    as announced, or the usual one.
+    ``wanted``: the robot as typed; ``None``: search for it. ``port``: of our server. ``file``: the
+    list of allowed addresses; ``in_settings``: networks allowed by the settings. With ``loopback``,
+    programs on this machine need no permission. ``start``: start the app if needed.
+    ``daemon_port``: ``None``: as announced, or the default.
     """
 
     wanted: str | None
@@ -54,11 +54,11 @@ class Pairing:
         self._step = Step.ROBOT
         self._undo: list[Callable[[], Awaitable[None]]] = []
         self._confirmed = False
-        """The app has our setting, and no other one of ours is under way."""
+        """The app confirmed our setting, and no other request of ours is pending."""
 
     async def run(self) -> Robot:
-        """The robot, which then talks to our server. Raises ``ReachyVoiceError``; what was done is
-        undone then, as after a cancellation."""
+        """Pair, and return the robot. After an error (``ReachyVoiceError``) or a cancellation, all
+        changes are undone."""
         try:
             return await self._pair()
         except BaseException as error:
@@ -74,7 +74,7 @@ class Pairing:
 
         self._step = Step.SERVER
         await self._require_server(robot)
-        self._say("ok", f"the robot can be sent to {in_url(robot.ours)}:{self.port}")
+        self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
         self._step = Step.APP
         app = await reach_app(robot, self.times, start=self.start)
@@ -110,7 +110,7 @@ class Pairing:
     async def _callers(self, robot: Robot) -> Mapping[str, Knocks] | None:
         return await own_server.callers(robot.ours, self.port, self.times.connect_s)
 
-    # --- the list of who may connect -----------------------------------------------------------
+    # --- the list of allowed addresses ----------------------------------------------------------
 
     async def _allow(self, robot: Robot) -> None:
         address = parse_address(robot.address)
@@ -126,7 +126,7 @@ class Pairing:
         )
 
     def _add(self, network: Network) -> bool:
-        """Whether it was not admitted before. Raises ``ConfigError``."""
+        """Allow a network; whether it was not allowed before. Raises ``ConfigError``."""
         new = False
         address = parse_address(str(network.network_address))
 
@@ -140,14 +140,14 @@ class Pairing:
         return new
 
     async def _forbid(self, network: Network, adding: asyncio.Task[bool]) -> None:
-        await asyncio.wait({adding})  # a thread goes on when its caller is cancelled
+        await asyncio.wait({adding})  # a thread keeps running when its caller is cancelled
         if adding.exception() or not adding.result():
             return
         self._step = Step.ACCESS
         address = network.network_address
         try:
             await asyncio.to_thread(self.file.change, lambda known: known.without_address(network))
-            self._say("undone", f"{address} is off the list again")
+            self._say("undone", f"{address} is no longer allowed")
         except ConfigError as error:
             fix = f"reachy-voice allow --remove {address}"
             self._say("left", f"{address} is still allowed to connect", error.why, fix)
@@ -165,7 +165,7 @@ class Pairing:
         self._confirmed = True
         if app.waits_for_restart:
             app = await reach_restarted(robot, self.times)
-        self._say("ok", f"the app is told to use {in_url(robot.ours)}:{self.port}")
+        self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}")
         return app
 
     async def _restore(self, robot: Robot, before: AppSays) -> None:
@@ -177,25 +177,25 @@ class Pairing:
                     self._say(*_set_by_others(now, before))
                     return
             if (parameters := former(before)) is None:
-                why = "it was not known"
+                why = "the former connection is unknown"
             else:
                 app = await configure_app(robot, parameters, self.times.connect_s)
                 later = ", once it is restarted" if app.waits_for_restart else ""
-                self._say("undone", f"The app has its former connection again{later}")
+                self._say("undone", f"The app's former connection is restored{later}")
                 return
         except AppError as error:
             why = error.detail
-        self._say("left", "The app did not get its former connection back", why, BY_HAND)
+        self._say("left", "The app's former connection could not be restored", why, BY_HAND)
 
     # --- the way back --------------------------------------------------------------------------
 
     async def _watch(self, robot: Robot, app: AppSays, before: Mapping[str, Knocks] | None) -> None:
-        """Until both sides say that they have met. Raises ``PairError``."""
+        """Wait until both sides report the connection. Raises ``PairError``."""
         seen = Evidence(robot, self.port, app, before)
         try:
             async with asyncio.timeout(self.times.way_back_s):
                 while True:
-                    await asyncio.sleep(self.times.ask_every_s)  # the old connection has to end
+                    await asyncio.sleep(self.times.ask_every_s)  # the old connection must end first
                     try:
                         says = await app_status(robot, self.times.connect_s)
                     except AppError:
@@ -219,21 +219,21 @@ def _is_connected(robot: Robot, callers: Mapping[str, Knocks] | None) -> bool:
 
 
 def _set_by_others(now: AppSays, before: AppSays) -> tuple[State, str, str, str]:
-    """The app forgot our setting, or another program made one meanwhile."""
+    """The app lost our setting, or another program has changed it."""
     if (now.mode, now.host, now.port) == (before.mode, before.host, before.port):
         return "undone", "The app has its former connection", "", ""
     place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
-    return "left", f"The app has another connection by now: {plain(place)}", "", BY_HAND
+    return "left", f"The app's connection was changed meanwhile: {plain(place)}", "", BY_HAND
 
 
 def _not_set(robot: Robot, port: int, error: AppError) -> PairError:
     by_hand = f"{BY_HAND} -> Local, host {robot.ours}, port {port}"
     match error.trouble:
         case Trouble.UNKNOWN_METHOD:
-            what = "This version of the app cannot be pointed at a server from here"
-            fix = f"Update it (0.9 or newer), or by hand. {by_hand}"
+            what = "This version of the app cannot be configured from here"
+            fix = f"Update it (0.9 or newer), or configure it by hand. {by_hand}"
         case Trouble.PIN:
-            what, fix = "The robot's app asks for a PIN before it is set", by_hand
+            what, fix = "The robot's app asks for a PIN before it accepts a setting", by_hand
         case Trouble.ERROR:
             what, fix = "The robot's app refused the setting", by_hand
         case _:

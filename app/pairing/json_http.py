@@ -1,4 +1,4 @@
-"""JSON over HTTP with programs that may be slow, answer without end, or be something else."""
+"""JSON over HTTP with untrusted programs: slow, endless or unexpected answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import httpx
 from app.pairing.steps import plain
 
 MAX_BODY_BYTES = 2**20
-"""The longest real answer, a list of apps, has some kilobytes."""
+"""The longest real answer, a list of apps, takes a few kilobytes."""
 
 
 class NoAnswer(Exception):
-    """``connected``: the connection was accepted, then nothing sensible came."""
+    """``connected``: the connection was accepted, but no usable answer came."""
 
     def __init__(self, detail: str, *, connected: bool = True) -> None:
         super().__init__(detail, connected)
@@ -26,16 +26,16 @@ class NoAnswer(Exception):
 async def ask(
     method: str, url: str, timeout_s: float, answer_s: float | None = None
 ) -> tuple[int, Any]:
-    """Status and body, which stays ``bytes`` if it is not JSON.
+    """Return status and body; a body that is not JSON stays ``bytes``.
 
-    ``timeout_s`` is for the connection, ``answer_s`` for the whole answer (the same where it is
-    ``None``). Redirects are not followed: another address would answer. Raises ``NoAnswer``.
+    ``timeout_s`` limits the connection, ``answer_s`` the whole answer (``None``: the same limit).
+    Redirects are not followed, because another address would answer. Raises ``NoAnswer``.
     """
     patience_s = timeout_s if answer_s is None else answer_s
     timeout = httpx.Timeout(timeout_s, read=patience_s)
-    # Nothing secret is said; who answers is judged by what it says.
+    # Nothing secret is sent, and the answer itself is checked.
     client = httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False)
-    headers = {"Accept-Encoding": "identity"}  # a small packed body may be without end
+    headers = {"Accept-Encoding": "identity"}  # a small compressed body may expand endlessly
     try:
         async with (
             asyncio.timeout(timeout_s + patience_s),

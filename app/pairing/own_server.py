@@ -1,4 +1,4 @@
-"""Is our server running, and can a robot reach it at all?"""
+"""Is our server running, and can a robot reach it?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Own(StrEnum):
-    """What is found at this machine's port."""
+    """What answers at this machine's port."""
 
     OPEN = "open"
     WARMING = "warming up"
@@ -25,7 +25,7 @@ class Own(StrEnum):
 
 
 async def look(address: str, port: int, timeout_s: float) -> Own:
-    """What answers at ``address``, which the robot would use. Never raises for what it finds."""
+    """What answers at ``address``, which the robot would use. Never raises."""
     found = await _look_at(f"{in_url(address)}:{port}", timeout_s)
     if found is Own.ABSENT and address != LOOPBACK:
         here = await _look_at(f"{LOOPBACK}:{port}", timeout_s)
@@ -34,7 +34,7 @@ async def look(address: str, port: int, timeout_s: float) -> Own:
 
 
 async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
-    """Who has come so far; ``None``: the server does not say (``access.loopback: false``)."""
+    """Connection attempts so far; ``None``: not available (``access.loopback: false``)."""
     try:
         status, body = await ask("GET", f"http://{in_url(address)}:{port}{PATH}", timeout_s)
         return read_callers(body) if status == 200 else None
@@ -51,7 +51,7 @@ async def _look_at(place: str, timeout_s: float) -> Own:
         return Own.STRANGER
     try:
         status, body = await ask("GET", f"http://{place}/v1/models", timeout_s)
-        # By the owner of its model; a client without a key is told so in our words.
+        # Our server names itself as the model's owner, or in its refusal of a missing key.
         if status not in (200, 401) or "reachy-voice" not in str(body):
             return Own.STRANGER
         status, _ = await ask("GET", f"http://{place}/ready", timeout_s)
@@ -69,7 +69,7 @@ async def _look_through_tls(place: str, timeout_s: float) -> Own:
 
 
 def unusable(found: Own, address: str, port: int) -> NoServer | None:
-    """What to do about it; ``None``: a robot can use it."""
+    """The error to report; ``None``: a robot can use the server."""
     place = f"{in_url(address)}:{port}"
     start = "script/serve" if is_loopback(address) else "script/serve --lan"
     match found:
@@ -101,7 +101,7 @@ def unusable(found: Own, address: str, port: int) -> NoServer | None:
             )
         case Own.STRANGER:
             return NoServer(
-                f"Another program than reachy-voice answers at {place}",
+                f"A program other than reachy-voice answers at {place}",
                 fix=f"Name the server's port with --port, or start it: {start}",
             )
         case Own.ABSENT:

@@ -16,21 +16,21 @@ from app.server.discovery import ROBOTS, Found, addresses_of, find
 from hardware.daemon_url import DAEMON_PORT
 
 USUAL_NAMES = ("reachy-mini.local", "localhost")
-"""Of the robot's own computer, as it is delivered, and of a Reachy Mini Lite's."""
+"""Default host names of a Reachy Mini and of a Reachy Mini Lite."""
 
 DISCARD = 9
-"""Some port: a datagram socket that is connected sends nothing."""
+"""Any port will do: connecting a datagram socket sends nothing."""
 
 _HOW_TO_FIND = (
-    "Is it on, and in this network? Its address stands in the robot's dashboard and in the router; "
-    "then: reachy-voice pair 192.168.1.7. A Reachy Mini Lite: reachy-voice pair localhost, on the "
+    "Is it on, and in this network? The robot's dashboard and the router show its address; then: "
+    "reachy-voice pair 192.168.1.7. For a Reachy Mini Lite: reachy-voice pair localhost, on the "
     "machine that it is plugged into"
 )
 
 
 def parse_place(text: str) -> tuple[str, int]:
-    """Host and port of the conversation app, from ``kitchen``, ``192.168.1.7``,
-    ``reachy-mini.local:7860``, ``[fd00::7]:7860``, ``fd00::7``, and the address of the app's page.
+    """Parse host and port of the conversation app, from ``kitchen``, ``192.168.1.7``,
+    ``reachy-mini.local:7860``, ``[fd00::7]:7860``, ``fd00::7``, or the URL of the app's page.
     Raises ``WhichRobot``."""
     words = text.strip()
     with suppress(ValueError):
@@ -41,15 +41,15 @@ def parse_place(text: str) -> tuple[str, int]:
         if "//" not in words and " " in words and not parts.port and words.isprintable():
             return words, APP_PORT  # a robot's name may have spaces
         if parts.hostname and not parts.username and " " not in words:
-            # The daemon's page is the one that people have open; the app is beside it.
+            # People may paste the daemon's page; the app has its own port.
             port = None if parts.port == DAEMON_PORT else parts.port
             return parts.hostname, port or APP_PORT
     fix = "Type its name or address, as in reachy-voice pair 192.168.1.7 or reachy-mini.local"
-    raise WhichRobot(f"{text!r} is no name or address of a robot", fix=fix)
+    raise WhichRobot(f"{text!r} is not a name or address of a robot", fix=fix)
 
 
 async def robot_at(text: str, times: Times, daemon_port: int | None) -> Robot:
-    """The robot of that name or address. Raises ``WhichRobot``."""
+    """The robot with this name or address. Raises ``WhichRobot``."""
     host, app_port = parse_place(text)
     if addresses := await _addresses(host, times):
         return await _best(host, addresses, (app_port, daemon_port or DAEMON_PORT), times)
@@ -58,7 +58,7 @@ async def robot_at(text: str, times: Times, daemon_port: int | None) -> Robot:
 
 
 async def robots_around(times: Times, daemon_port: int | None = None) -> list[Robot]:
-    """Robots that answer: by mDNS, by their usual name, and on this machine. Each once."""
+    """Robots that answer, by mDNS, by default name and on this machine, without duplicates."""
     browsed, usual = await asyncio.gather(
         find(ROBOTS, times.browse_s),
         asyncio.gather(*(_named(name, times) for name in USUAL_NAMES)),
@@ -68,7 +68,7 @@ async def robots_around(times: Times, daemon_port: int | None = None) -> list[Ro
     robots: dict[str, Robot] = {}
     hosts = set()
     for one, robot in zip(found, reached, strict=True):
-        # The usual name of one that was found already may lead to another address of it.
+        # A robot's default name may lead to another address of a robot found already.
         if robot is not None and not (one.name == one.host in hosts):
             robots.setdefault(robot.address, robot)
             hosts.add(one.host)
@@ -76,12 +76,12 @@ async def robots_around(times: Times, daemon_port: int | None = None) -> list[Ro
 
 
 def the_only(robots: Sequence[Robot]) -> Robot:
-    """Raises ``WhichRobot`` unless there is one."""
+    """Raises ``WhichRobot`` unless there is exactly one."""
     if not robots:
-        raise WhichRobot("No robot was found", why="none answers to mDNS", fix=_HOW_TO_FIND)
+        raise WhichRobot("No robot was found", why="no robot answers to mDNS", fix=_HOW_TO_FIND)
     if len(robots) > 1:
         listed = ", ".join(robot.place for robot in robots)
-        fix = f"Name the one that you mean: reachy-voice pair {robots[0].address}"
+        fix = f"Choose one: reachy-voice pair {robots[0].address}"
         raise WhichRobot(f"There are {len(robots)} robots", why=listed, fix=fix)
     return robots[0]
 
@@ -91,7 +91,7 @@ async def _named(name: str, times: Times) -> Found:
 
 
 async def _around(found: Found, times: Times, daemon_port: int | None) -> Robot | None:
-    """``None``: nothing of a robot answers there."""
+    """The robot; ``None`` if neither app nor daemon answers there."""
     try:
         robot = await _announced(found, (APP_PORT, daemon_port or found.port), times)
     except WhichRobot:
@@ -100,15 +100,15 @@ async def _around(found: Found, times: Times, daemon_port: int | None) -> Robot 
 
 
 def _the_one_called(name: str, around: Sequence[Found]) -> Found:
-    """Raises ``WhichRobot`` if several are: any host in the network may take any name."""
+    """Raises ``WhichRobot`` unless one robot has the name: any host may announce any name."""
     called = [one for one in around if _is_called(one, name)]
     places = dict.fromkeys(", ".join(one.addresses) for one in called)
     if not called:
         what = f"No robot is called {name!r} here"
-        raise WhichRobot(what, why="no name service and no mDNS knows it", fix=_HOW_TO_FIND)
+        raise WhichRobot(what, why="neither a name service nor mDNS knows it", fix=_HOW_TO_FIND)
     if len(places) > 1:
         what = f"{len(places)} robots are called {name!r}"
-        fix = "Name the address of the one that you mean, as in reachy-voice pair 192.168.1.7"
+        fix = "Give the address of one of them, as in reachy-voice pair 192.168.1.7"
         raise WhichRobot(what, why=f"they are at {plain('; '.join(places))}", fix=fix)
     return called[0]
 
@@ -120,9 +120,8 @@ def _is_called(found: Found, name: str) -> bool:
 
 
 async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robot:
-    """At the address it announces; where nothing answers there, at its host's name: what a daemon
-    announces is as old as the daemon, and its network may be another one by now. Raises
-    ``WhichRobot``."""
+    """The robot at its announced address or, if nothing answers there, at its host name: a daemon
+    announces the address that it had when it started. Raises ``WhichRobot``."""
     robot = None
     if found.addresses:
         robot = await _best(found.name, found.addresses, ports, times)
@@ -136,18 +135,18 @@ async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robo
 
 
 async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times) -> Robot:
-    """The first address at which anything of a robot answers; else the first that has a way."""
-    name = plain(name, 80)  # it is shown, and any host may have chosen it
+    """The first address at which an app or daemon answers; else the first reachable one."""
+    name = plain(name, 80)  # any host may have chosen this name, and we print it
     robots = []
     for address in addresses:
         ours = await asyncio.to_thread(source_address, address)
-        if ours == address:  # what listens on this machine may listen on loopback only
+        if ours == address:  # a local program may listen on loopback only
             parsed = ipaddress.ip_address(address.partition("%")[0])
             address = ours = address if parsed.is_loopback else "127.0.0.1"
         if ours is not None:
             robots.append(Robot(name, address, ours, *ports))
     if not robots:
-        why = f"this machine has no way to {', '.join(addresses)}"
+        why = f"this machine has no route to {', '.join(addresses)}"
         raise WhichRobot(f"{name} cannot be reached", why=why, fix=_HOW_TO_FIND)
     if len(robots) > 1:
         alive = await asyncio.gather(*(_answers(robot, times) for robot in robots))
@@ -179,8 +178,8 @@ async def _listens(address: str, port: int, timeout_s: float) -> bool:
 
 
 async def _addresses(host: str, times: Times) -> list[str]:
-    """Of the name itself, else of ``NAME.local`` by name service, else by mDNS. All are asked at
-    once: a name service that is silent costs its time only once."""
+    """Addresses of the name, else of ``NAME.local`` by name service, else by mDNS. All three run
+    at once, so that a silent name service costs its timeout only once."""
     asked = [look_up(host, times.connect_s)]
     local = host if host.endswith(".local") else f"{host}.local"
     if local == host or "." not in host:
@@ -198,10 +197,10 @@ async def _addresses(host: str, times: Times) -> list[str]:
 
 
 async def look_up(host: str, timeout_s: float) -> list[str]:
-    """The addresses of a name, IPv4 first; empty if it is not known in time.
+    """The addresses of a name, IPv4 first; empty after a timeout.
 
-    In a thread of its own that is never joined: a name service may take half a minute, and a thread
-    of the loop's pool would hold up the end of the program.
+    Runs in a daemon thread: a name service may take half a minute, and a thread of the loop's pool
+    would delay the end of the program.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[Any]] = loop.create_future()
@@ -229,18 +228,17 @@ async def look_up(host: str, timeout_s: float) -> list[str]:
 
 
 def _scoped(place: Any) -> str:
-    """A link-local IPv6 address with its zone, which it means nothing without."""
+    """The address; a link-local IPv6 address gets its zone, without which it is useless."""
     address = str(place[0])
     zone = place[3] if len(place) > 3 else 0
     return f"{address}%{zone}" if zone and "%" not in address else address
 
 
 def source_address(address: str) -> str | None:
-    """From which address of ours a packet to ``address`` would go; ``None``: there is no way. Sends
-    none.
+    """Our source address for packets to ``address``; ``None``: there is no route. Sends nothing.
 
-    A link-local IPv6 address of ours is not enough: only with the name of an interface of the
-    robot's own would it mean anything there.
+    A link-local IPv6 address does not count, because the robot could use it only with the name of
+    one of its own interfaces.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:

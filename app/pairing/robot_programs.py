@@ -1,8 +1,8 @@
 """The robot's two programs: the conversation app, by JSON-RPC 2.0 over ``ws://ROBOT:7860/rpc``,
 and the daemon, by its REST API (of reachy-mini 1.13.0).
 
-One short connection for each call, so an app that restarts in between does no harm. The app also
-pushes what people say as notifications; those are dropped unread.
+One short connection for each call, so a restart of the app in between does no harm. The app also
+sends what people say as notifications; we drop them unread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.pairing.json_http import NoAnswer, ask
 from app.pairing.steps import Robot, in_url, plain
 
 CONVERSATION_APP = "reachy_mini_conversation_app"
-"""How the daemon knows the app, unless the owner installed another version of it."""
+"""The daemon's name for the app, unless the owner installed a modified version."""
 
 METHOD_NOT_FOUND = -32601
 """JSON-RPC 2.0, 5.1."""
@@ -32,7 +32,7 @@ MAX_FRAME_BYTES = 2**20
 
 
 class Trouble(StrEnum):
-    """Why the app gave no result."""
+    """Why the app returned no result."""
 
     REFUSED = "nothing listens"
     SILENT = "no answer"
@@ -40,12 +40,12 @@ class Trouble(StrEnum):
     LOST = "connection lost"
     STRANGE = "not JSON-RPC"
     UNKNOWN_METHOD = "unknown method"
-    PIN = "a PIN is asked for"
+    PIN = "it asks for a PIN"
     ERROR = "an error"
 
 
 class AppError(Exception):
-    """The app gave no result."""
+    """The app returned no result."""
 
     def __init__(self, trouble: Trouble, detail: str = "") -> None:
         super().__init__(trouble, detail)
@@ -54,7 +54,7 @@ class AppError(Exception):
 
 
 class DaemonError(Exception):
-    """``answered``: the daemon is there, and refused or was not understood."""
+    """``answered``: the daemon answered, but refused or sent something unexpected."""
 
     def __init__(self, detail: str, *, answered: bool = True) -> None:
         super().__init__(detail)
@@ -67,10 +67,10 @@ class DaemonError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AppSays:
-    """The ``conversation.status`` of the app, as far as it matters here.
+    """The ``conversation.status`` of the app, as far as we need it.
 
     ``state``: connecting, connected, disconnected, waiting_for_config or restart_required.
-    ``host`` and ``port``: where it connects to in the mode ``local``.
+    ``host`` and ``port``: the server that it uses in the mode ``local``.
     """
 
     connected: bool
@@ -83,7 +83,7 @@ class AppSays:
 
     @property
     def waits_for_restart(self) -> bool:
-        """Its setting has no effect yet."""
+        """Whether its setting has no effect yet."""
         return self.needs_restart or self.state == "restart_required"
 
     def points_at(self, address: str, port: int) -> bool:
@@ -111,7 +111,7 @@ def setting(host: str, port: int) -> dict[str, object]:
 
 
 def former(before: AppSays) -> dict[str, object] | None:
-    """The parameters that bring back what it was set to; ``None``: that is not known."""
+    """The parameters that restore its former setting; ``None``: it is unknown."""
     if before.mode == "local" and before.host and before.port:
         return setting(before.host, before.port)
     return {"hf_mode": before.mode} if before.mode == "deployed" else None
@@ -139,7 +139,7 @@ def _text(result: Mapping[str, Any], key: str) -> str:
 
 
 class _Connection(connect):
-    """To this robot only: what another address answers does not come from its app."""
+    """Follows no redirects, because another address is not this robot's app."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -163,7 +163,7 @@ async def _call(
     except InvalidStatus as error:
         raise AppError(Trouble.NO_RPC, f"HTTP {error.response.status_code}") from error
     except InvalidHandshake as error:
-        raise AppError(Trouble.NO_RPC, "that port speaks no WebSocket") from error
+        raise AppError(Trouble.NO_RPC, "that port does not speak WebSocket") from error
     except WebSocketException as error:
         raise AppError(Trouble.LOST) from error
     except OSError as error:
@@ -185,7 +185,7 @@ def _answer(frame: str | bytes) -> Mapping[str, Any] | None:
         return None
     result = message.get("result")
     if not isinstance(result, dict):
-        raise AppError(Trouble.STRANGE, "the result is no object")
+        raise AppError(Trouble.STRANGE, "the result is not an object")
     return result
 
 
@@ -202,7 +202,7 @@ def _refusal(error: Mapping[str, Any]) -> Trouble:
 
 @dataclass(frozen=True, slots=True)
 class RunningApp:
-    """``state``: starting, running, done, stopping or error; ``error``: the last line of it."""
+    """``state``: starting, running, done, stopping or error; ``error``: its last line."""
 
     name: str
     state: str
@@ -210,24 +210,24 @@ class RunningApp:
 
 
 async def running_app(robot: Robot, timeout_s: float) -> RunningApp | None:
-    """The app that runs or has ended last. Raises ``DaemonError``."""
+    """The app that is running or ended last. Raises ``DaemonError``."""
     match await _ask(robot, "GET", "current-app-status", timeout_s):
         case None:
             return None
         case {"info": {"name": str(name)}, "state": str(state), **more}:
-            # Python says in the last line what it was.
+            # Python's last line names the exception.
             lines = [line for line in str(more.get("error") or "").splitlines() if line.strip()]
             return RunningApp(plain(name), plain(state), plain(lines[-1]) if lines else "")
         case _:
-            raise DaemonError("the state of its app is not understood")
+            raise DaemonError("it reports the state of its app in an unknown form")
 
 
 async def installed_app(robot: Robot, timeout_s: float) -> str | None:
-    """The conversation app among those installed; a modified version counts if it is the only
-    one. Raises ``DaemonError``."""
+    """The installed conversation app; a modified version counts if it is the only one. Raises
+    ``DaemonError``."""
     listed = await _ask(robot, "GET", "list-available/installed", timeout_s)
     if not isinstance(listed, list):
-        raise DaemonError("its list of apps is not understood")
+        raise DaemonError("it lists its apps in an unknown form")
     names = [str(entry.get("name")) for entry in listed if isinstance(entry, dict)]
     if CONVERSATION_APP in names:
         return CONVERSATION_APP
@@ -236,12 +236,12 @@ async def installed_app(robot: Robot, timeout_s: float) -> str | None:
 
 
 async def start_app(robot: Robot, name: str, timeout_s: float, answer_s: float) -> None:
-    """Raises ``DaemonError``, also if another app runs."""
+    """Raises ``DaemonError``, also if another app is running."""
     await _ask(robot, "POST", f"start-app/{quote(name, safe='')}", timeout_s, answer_s)
 
 
 async def restart_app(robot: Robot, timeout_s: float, answer_s: float) -> None:
-    """The app that runs, or has failed: the answer comes when it has begun anew. Raises
+    """Restart the running or failed app; returns once it has started again. Raises
     ``DaemonError``, also if there is no app."""
     await _ask(robot, "POST", "restart-current-app", timeout_s, answer_s)
 

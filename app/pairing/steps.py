@@ -1,4 +1,4 @@
-"""What pairing handles: the robot, one outcome for each step, and the errors that end it."""
+"""Types of pairing: the robot, the outcome of each step, and the errors that end it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hardware.daemon_url import DAEMON_PORT
 from pipeline.errors import ReachyVoiceError
 
 APP_PORT = 7860
-"""The conversation app's own page and its ``/rpc``; in its ``main.py`` as ``custom_app_url``."""
+"""Serves the conversation app's page and ``/rpc`` (``custom_app_url`` in its ``main.py``)."""
 
 
 class Step(StrEnum):
-    """In the order in which they are taken."""
+    """The steps, in order."""
 
     ROBOT = "robot"
     SERVER = "server"
@@ -25,12 +25,12 @@ class Step(StrEnum):
 
 
 State = Literal["ok", "failed", "undone", "left"]
-"""``left``: what could not be undone."""
+"""``left``: a change that could not be undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one step; ``why`` and ``fix`` are for those that failed."""
+    """The outcome of one step; ``why`` and ``fix`` explain a failure."""
 
     step: Step
     state: State
@@ -41,10 +41,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Robot:
-    """Where a robot is, and how this machine looks from there.
+    """A robot's address, and the address at which it reaches this machine.
 
-    ``address`` and ``ours`` are as sockets take them; they are equal where the robot's programs run
-    on this very machine.
+    Sockets accept ``address`` and ``ours``; they are equal if the robot's programs run on this
+    machine.
     """
 
     name: str
@@ -60,28 +60,28 @@ class Robot:
 
     @property
     def place(self) -> str:
-        """Name and address, as shown."""
+        """Name and address, for display."""
         return self.address if self.name == self.address else f"{self.name} ({self.address})"
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds; each one bounds something that might never come."""
+    """Timeouts in seconds."""
 
     connect_s: float = 3.0
-    """One connection, one request."""
+    """One connection or request."""
     browse_s: float = 3.0
-    """Robots that answer to mDNS."""
+    """Search for robots by mDNS."""
     way_back_s: float = 10.0
     """From the new setting to the app's connection; measured with a real app: under 4 s."""
     ask_every_s: float = 0.5
-    """Neither the app nor the server pushes an event when they have met."""
+    """Polling interval: neither app nor server sends an event when they have connected."""
     start_s: float = 90.0
-    """An app that is being started; on the robot's own computer it takes half a minute."""
+    """Start of the app; on the robot's own computer it takes half a minute."""
     restart_s: float = 30.0
-    """The daemon's answer to a restart: it gives the app 20 s to end before it kills it."""
+    """Answer of the daemon to a restart: it waits 20 s for the app to end, then kills it."""
     settle_s: float = 10.0
-    """An app that runs according to the daemon, and does not answer yet."""
+    """An app that the daemon reports as running, but that does not answer yet."""
 
 
 class PairError(ReachyVoiceError):
@@ -103,12 +103,12 @@ class WhichRobot(PairError):
 
 
 def in_url(address: str) -> str:
-    """An address as URLs have it: IPv6 in brackets."""
+    """An address as written in URLs: IPv6 in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
 def plain(text: object, most: int = 300) -> str:
-    """What another program said, on one printable line of at most ``most`` characters."""
+    """Text from another program, as one printable line of at most ``most`` characters."""
     words = " ".join(str(text).split())
     shown = words if words.isprintable() else ascii(words)[1:-1]
     return shown if len(shown) <= most else shown[: most - 1] + "…"

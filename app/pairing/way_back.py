@@ -1,4 +1,4 @@
-"""Has the robot's app arrived at this server? If not, why? Judged from what both sides saw."""
+"""Judge from both sides whether the robot's app reached this server and, if not, why."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from app.pairing.steps import PairError, Robot, in_url, plain
 from app.server.callers import Knocks
 
 TURNED_AWAY = 1008
-"""The close code of a server whose places are all taken."""
+"""Close code of a server that is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """``before`` and ``now``: who had knocked at the server before the app was told of it, and
-    since; ``None`` where the server does not say. ``app``: what it says last, if it answers."""
+    """``before`` and ``now``: connection attempts at the server before the app was configured, and
+    now; ``None`` if the server does not say. ``app``: its latest status, if it answers."""
 
     robot: Robot
     port: int
@@ -28,20 +28,20 @@ class Evidence:
     now: Mapping[str, Knocks] | None = None
 
     def since(self, address: str) -> Knocks:
-        """What is new from one address."""
+        """The new attempts from one address."""
         before = (self.before or {}).get(address, Knocks())
         now = (self.now or {}).get(address, Knocks())
-        # After a restart of the server the counts begin anew.
+        # A restarted server counts from zero.
         opened = now.opened - before.opened if now.opened >= before.opened else now.opened
         refused = now.refused - before.refused if now.refused >= before.refused else now.refused
         return replace(now, opened=opened, refused=refused)
 
 
 def arrived(seen: Evidence) -> bool:
-    """The app has opened a connection since, and both sides have it still."""
+    """Whether the app has opened a connection since, which both sides still have."""
     if seen.app is None or not seen.app.connected:
         return False
-    if seen.before is None:  # it never says; one that is silent only now has ended
+    if seen.before is None:  # it never reports; a server that is silent only now has ended
         return seen.app.points_at(seen.robot.ours, seen.port)
     knocks = seen.since(seen.robot.address)
     was_open = seen.before.get(seen.robot.address, Knocks()).open > 0
@@ -49,7 +49,7 @@ def arrived(seen: Evidence) -> bool:
 
 
 def turned_down(seen: Evidence) -> bool:
-    """The server has refused the robot for a reason that waiting does not change."""
+    """Whether the server refused the robot for a reason that will not go away."""
     knocks = seen.since(seen.robot.address)
     return knocks.refused > 0 and knocks.open == 0 and knocks.status in (401, 403)
 
@@ -60,7 +60,7 @@ _REFUSALS = {
         "Give pair the --config and --set with which the server was started",
     ),
     403: (
-        "it comes under another name than the server has, perhaps through a proxy",
+        "it uses a name that the server does not have, perhaps through a proxy",
         "See the server's console, and access.hosts in docs/security.md",
     ),
     503: (
@@ -79,7 +79,7 @@ def why_not(seen: Evidence, firewall: str) -> PairError:
 
 
 def _at_the_door(seen: Evidence) -> PairError | None:
-    """The robot reaches the server, and is not let in."""
+    """The robot reaches the server, but is refused."""
     knocks = seen.since(seen.robot.address)
     heard = seen.app.error if seen.app else ""
     status = knocks.status if knocks.refused else None
@@ -99,9 +99,9 @@ def _by_another_address(seen: Evidence) -> PairError | None:
         if address == seen.robot.address or not knocks.refused or knocks.status != 401:
             continue
         return PairError(
-            f"A client knocked from {address} and was refused",
-            why=f"none came from {seen.robot.address}; a robot may have two addresses, as with "
-            "Wi-Fi and cable",
+            f"A client connected from {address} and was refused",
+            why=f"no client came from {seen.robot.address}; with Wi-Fi and cable a robot has two "
+            "addresses",
             fix=f"If that is the robot: reachy-voice pair {address}",
         )
     return None
@@ -113,31 +113,31 @@ def _came_and_went(seen: Evidence) -> PairError | None:
         return None
     if knocks.closed == TURNED_AWAY:
         return PairError(
-            "The robot reached this server, which has no place for it",
-            why="all conversations are taken (server.max_sessions)",
+            "The robot reached this server, which is full",
+            why="the limit of conversations is reached (server.max_sessions)",
             fix="End another conversation, or raise server.max_sessions",
         )
     said = f"the app says: {seen.app.error}" if seen.app and seen.app.error else ""
     if knocks.open:
-        said = said or "its app does not say that it is connected"
+        said = said or "its app does not report a connection"
     return PairError(
-        "The robot reached this server, but the conversation did not begin",
+        "The robot reached this server, but the conversation did not start",
         why=said or f"the connection was closed ({knocks.closed or 'by the robot'})",
         fix="See the server's console and the app's log, then pair again",
     )
 
 
 def _not_told(seen: Evidence) -> PairError | None:
-    """The app is gone, waits for a restart, or goes somewhere else."""
+    """The app is gone, waits for a restart, or uses another server."""
     if seen.app is None:
         return PairError(
-            "The robot's app stopped answering after it was told of this server",
-            why="it has crashed, or the robot's network is gone",
+            "The robot's app stopped answering after it was configured",
+            why="it has crashed, or the robot has lost its network",
             fix="Look at the robot's dashboard, start the app, and pair again",
         )
     if seen.app.waits_for_restart:
         return PairError(
-            "The robot's app has taken the address, but must be restarted to use it",
+            "The robot's app accepted the address, but must be restarted to use it",
             fix="Restart the conversation app in the robot's dashboard",
         )
     if not seen.app.points_at(seen.robot.ours, seen.port):
@@ -151,17 +151,17 @@ def _not_told(seen: Evidence) -> PairError | None:
     return None
 
 
-# What the app's error contains, why the robot does not arrive, and what to do. Python's own words
-# and, because asyncio says "Connect call failed" instead, the numbers of Linux and macOS.
-_ONE_NETWORK = "Are robot and this machine in one network, without VPN or guest Wi-Fi?"
+# Words in the app's error, why the robot cannot connect, and what to do: Python's own messages and,
+# because asyncio says "Connect call failed" instead, the errno of Linux and macOS.
+_ONE_NETWORK = "Are the robot and this machine in the same network, without VPN or guest Wi-Fi?"
 _SAME_NETWORK = (
-    "Put both into one network, without guest Wi-Fi; on the robot, try: ping {robot.ours}"
+    "Put both into the same network, not a guest Wi-Fi; on the robot, try: ping {robot.ours}"
 )
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("http ",), "another machine answers there for the robot", _ONE_NETWORK),
     (
         ("ssl", "tls", "certificate"),
-        "something between them wants TLS, which the app does not speak",
+        "something in between requires TLS, which the app does not speak",
         "Pair without a proxy between them",
     ),
     (
@@ -169,14 +169,14 @@ _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "its connection is refused, by a firewall or by another machine",
         "{firewall}",
     ),
-    (  # also what a firewall answers that prohibits, as firewalld's does
+    (  # also the answer of a firewall that rejects, such as firewalld
         ("no route", "errno 113]", "errno 65]"),
-        "a firewall turns it away, or its network has no way here",
+        "a firewall rejects it, or its network has no route to here",
         f"{{firewall}}. Else: {_SAME_NETWORK}",
     ),
     (
         ("unreachable", "errno 101]", "errno 51]", "name or service", "nodename", "getaddrinfo"),
-        "its network has no way to that address",
+        "its network has no route to that address",
         _SAME_NETWORK,
     ),
     (
@@ -192,7 +192,7 @@ def _never_came(seen: Evidence, firewall: str) -> PairError:
     ours = f"{in_url(seen.robot.ours)}:{seen.port}"
     if seen.app.connected:
         return PairError(
-            "The robot's app says that it is connected, but not to this server",
+            "The robot's app is connected, but not to this server",
             why=f"another machine answers at {ours} for the robot",
             fix=_ONE_NETWORK,
         )
@@ -216,10 +216,10 @@ def firewall_advice(
     release: str = platform.release(),
     found: Callable[[str], str | None] = shutil.which,
 ) -> str:
-    """How to let the robot through to ``port`` on this machine."""
+    """How to open ``port`` on this machine to the robot."""
     if system == "darwin":
         return (
-            "Open it: System Settings -> Network -> Firewall -> Options, and allow incoming "
+            "Open it: System Settings -> Network -> Firewall -> Options, then allow incoming "
             "connections for Python"
         )
     if "microsoft" in release.lower():

@@ -1,4 +1,4 @@
-"""How the ``access`` section's values are checked; a key becomes its digest as it is read.
+"""Check the values of the ``access`` section; each key becomes a digest as it is read.
 
 No settings object, error message or listing ever holds a key.
 """
@@ -12,14 +12,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 from app.access.policy import canonical_origin, digest, parse_network, split_host
 
 SHORTEST_KEY = 16
-"""Characters. Who may try 100 keys a second needs years for anything random of this length."""
+"""Characters. Guessing a random key of this length takes years at 100 attempts a second."""
 
 _HASHED = "sha256:"
 _REFUSED = "(hidden)"
 
 
 def _digests(given: object) -> object:
-    """Keys as ``sha256:HEX``; one alone counts as a list, for the environment's sake."""
+    """Keys as ``sha256:HEX``; a single key counts as a list, so that an environment
+    variable can hold one."""
     if isinstance(given, str) and given:
         given = [given]
     if not isinstance(given, list):
@@ -32,8 +33,8 @@ def _digests(given: object) -> object:
 def _usable(digests: tuple[str, ...]) -> tuple[str, ...]:
     if _REFUSED in digests:
         raise ValueError(
-            f"must be a list of texts of {SHORTEST_KEY} characters or more each; digits only "
-            "need quotes"
+            f"must be a list of strings of at least {SHORTEST_KEY} characters each; put "
+            "quotes around keys of digits only"
         )
     return digests
 
@@ -71,7 +72,7 @@ KeyDigests = Annotated[
     PlainSerializer(_hidden),
     Field(repr=False),
 ]
-"""Written as keys, kept as digests, shown as neither."""
+"""Users write keys; only digests are kept, and neither is ever shown."""
 
 
 def key_bytes(digests: Any) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""A merged tree of settings, checked: every problem at once, each with its file, line and key."""
+"""Check a merged tree of settings and report every problem with its file, line and key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTENDS = "extends"
 
 
 class SettingsError(ConfigError):
-    """Settings that cannot be used; ``problems`` has one line for each."""
+    """The settings cannot be used; ``problems`` has one line for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         one = len(problems) == 1
@@ -63,7 +63,7 @@ def check(tree: Branch) -> Settings:
 
 
 def _models(tree: Branch, problems: list[str]) -> dict[str, type[BaseModel]]:
-    """Section -> the model that it must fit; sections without a usable engine are left out."""
+    """Section -> the model that it must match. Sections without a usable engine are left out."""
     models: dict[str, type[BaseModel]] = {}
     for name, field in Settings.model_fields.items():
         if name not in list(Kind):
@@ -110,14 +110,14 @@ def _section(
     models: dict[str, type[BaseModel]],
     problems: list[str],
 ) -> BaseModel | None:
-    """One section as its model; JSON mode, because YAML has no tuples, paths or enums either."""
+    """Validate one section, in JSON mode because YAML has no tuples, paths or enums either."""
     if isinstance(node, Leaf):
         keys = ", ".join(model.model_fields)
         problems.append(f"{node.origin}: {name} must be a section with keys ({keys})")
         return None
     for key in set(getattr(model, "retired", ())) & node.children.keys():
         origin = node.children.pop(key).origin
-        log.warning("%s: %s.%s has no effect any more; remove it", origin, name, key)
+        log.warning("%s: %s.%s no longer has an effect; remove it", origin, name, key)
     try:
         return model.model_validate_json(json.dumps(plain(node)), strict=True)
     except ValidationError as errors:
@@ -134,7 +134,7 @@ def _problem(
         return _unknown(Branch("", {name: section}), (name, *loc), models)
     key = ".".join(str(part) for part in (name, *loc))
     message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "json_invalid":  # JSON is ours, so that only a text in it can be wrong
+    if error["type"] == "json_invalid":  # we wrote the JSON, so only its text can be wrong
         message = "holds text that is not valid UTF-8"
     silent = isinstance(error["input"], dict) or _hidden(models[name], loc)
     got = "" if silent else f", not {json.dumps(error['input'])}"
@@ -142,7 +142,7 @@ def _problem(
 
 
 def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
-    """Whether what stands at ``loc`` is, or holds, a field that is never shown (``repr=False``)."""
+    """Whether ``loc`` is, or contains, a field that is never shown (``repr=False``)."""
     for key in loc:
         field = model.model_fields.get(str(key))
         inner = None if field is None else _inner_model(field.annotation)
@@ -156,7 +156,7 @@ def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
 
 
 def _unknown(tree: Branch, keys: tuple[str | int, ...], models: dict[str, type[BaseModel]]) -> str:
-    """Name the nearest valid key: beside it if possible, else anywhere."""
+    """Suggest the nearest valid key: in the same section if possible, else anywhere."""
     key = ".".join(map(str, keys))
     everything = list(_dotted(models))
     parent = key.rpartition(".")[0]

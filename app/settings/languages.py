@@ -1,4 +1,4 @@
-"""Words by language (``config/languages/*.yaml``): what they tell about a turn."""
+"""Word lists by language (``config/languages/*.yaml``), which help to judge turns."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.settings import WORD_LISTS, Lexicon
 
 
 def read_lexicons(directory: Path) -> tuple[Lexicon, ...]:
-    """Of all languages that have a file. Raises ``ConfigError``."""
+    """Lexicons of all languages that have a file. Raises ``ConfigError``."""
     return tuple(_read(path) for path in sorted(directory.glob("*.yaml")))
 
 
 def read_sentences(directory: Path) -> Mapping[str, Sequence[CutSentence]]:
-    """Sentences of all languages that have some. Raises ``ConfigError``."""
+    """Sentences of all languages whose file has any. Raises ``ConfigError``."""
     found = {path.stem: _texts(path).get(SENTENCES, "") for path in directory.glob("*.yaml")}
     return {
         language: [_cut(line, language) for line in text.splitlines()]
@@ -44,7 +44,7 @@ def _texts(path: Path) -> dict[str, str]:
 def _cut(line: str, language: str) -> CutSentence:
     beginning, mark, rest = (part.strip() for part in line.partition("|"))
     if not (beginning and mark and rest):
-        raise _unusable(language, f"the sentence {line!r} does not say with | where it is cut")
+        raise _unusable(language, f"the sentence {line!r} has no | to mark where it is cut")
     return beginning, rest
 
 
@@ -54,4 +54,4 @@ def _unusable(language: str, why: str) -> ConfigError:
 
 
 SENTENCES = "sentences"
-"""Each on a line, with a | where it may be cut and more must follow."""
+"""One sentence per line; a | marks a place where it may be cut and more must follow."""

@@ -1,7 +1,7 @@
-"""Settings out of YAML files, the environment and ``--set``.
+"""Load settings from YAML files, the environment and ``--set``.
 
-Each source is a tree of keys that know their origin. The trees are laid over one another, weakest
-first: ``default.yaml``, the ``extends`` chain, the file, ``REACHY_VOICE__SECTION__KEY``, ``--set``.
+Each source is a tree of keys that know their origin. The trees are merged, weakest first:
+``default.yaml``, the ``extends`` chain, the file, ``REACHY_VOICE__SECTION__KEY``, ``--set``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.errors import ConfigError
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
 FILES_OF_WEIGHTS = ("model_file", "mmproj")
-"""Options of engines that go with their ``weights``: who writes others writes these, too."""
+"""Options that belong to an engine's ``weights``; other weights need their own."""
 
 
 def load_settings(
@@ -68,7 +68,7 @@ def config_dir() -> Path:
 
 
 def profile_names() -> list[str]:
-    """What ``extends`` and ``--config`` take by name."""
+    """Names that ``extends`` and ``--config`` accept."""
     return [DEFAULT, *sorted(path.stem for path in (config_dir() / "profiles").glob("*.yaml"))]
 
 
@@ -98,7 +98,7 @@ def display_name(path: Path) -> str:
 
 
 def _chain(path: Path) -> list[Path]:
-    """The file and all that it extends, weakest first; default.yaml is always the root."""
+    """The file and everything it extends, weakest first; default.yaml is always the root."""
     root = resolve(DEFAULT).resolve()
     chain = [path.resolve()]
     while chain[-1] != root:
@@ -111,7 +111,7 @@ def _chain(path: Path) -> list[Path]:
 
 
 def _base(path: Path) -> Path:
-    """What one file extends."""
+    """The file that this one extends."""
     name = display_name(path)
     node = read_tree(path, name).children.get(EXTENDS, Leaf(DEFAULT, name))
     base = plain(node)
@@ -171,7 +171,7 @@ def _node(value: object, origin: str) -> Node:
 
 
 def _overlay(base: Branch, over: Branch) -> Branch:
-    """``over`` wins. An engine section that names another engine starts afresh."""
+    """``over`` wins. An engine section that names a different engine starts from scratch."""
     children = dict(base.children)
     for key, node in over.children.items():
         below = children.get(key)
@@ -191,7 +191,7 @@ def _merge(below: Node | None, node: Node) -> Node:
 
 
 def _names_other(below: Node | None, node: Node, key: str) -> bool:
-    """Whether ``node`` has that key with another value than ``below`` has."""
+    """Whether ``node`` sets ``key`` to a different value than ``below``."""
     if not isinstance(below, Branch) or not isinstance(node, Branch) or key not in node.children:
         return False
     found: Iterable[Node | None] = (branch.children.get(key) for branch in (below, node))
@@ -200,7 +200,7 @@ def _names_other(below: Node | None, node: Node, key: str) -> bool:
 
 
 def _of_weights(below: Node | None, node: Node) -> Node | None:
-    """``below`` without the names of files of its weights, where ``node`` has other weights."""
+    """``below``, without the file names of its weights if ``node`` sets other weights."""
     if not isinstance(below, Branch) or not _names_other(below, node, "weights"):
         return below
     kept = {key: leaf for key, leaf in below.children.items() if key not in FILES_OF_WEIGHTS}
@@ -208,7 +208,7 @@ def _of_weights(below: Node | None, node: Node) -> Node | None:
 
 
 def _absolute_paths(tree: Branch) -> Branch:
-    """Paths in ``paths:`` and ``server.tls:`` start at the file that they were written in."""
+    """Resolve paths in ``paths:`` and ``server.tls:`` from the file that contains them."""
     server = tree.children.get("server")
     tls = server.children.get("tls") if isinstance(server, Branch) else None
     for section in (tree.children.get("paths"), tls):

@@ -1,4 +1,4 @@
-"""What can be set, with units and bounds: the pydantic models behind ``config/default.yaml``.
+"""All settings, with units and bounds: the pydantic models behind ``config/default.yaml``.
 
 The engine sections (``vad`` ... ``tts``) are the chosen engine's own options; everything else is
 here. ``app.settings.load`` reads them from YAML, the environment and ``--set``.
@@ -45,12 +45,12 @@ class Section(BaseModel):
 
 
 class TlsFiles(Section):
-    """A certificate of your own."""
+    """Your own certificate."""
 
     certificate: Path
-    """PEM file with the certificate, and those between it and its authority."""
+    """PEM file with the certificate and its intermediate certificates."""
     key: Path
-    """PEM file with its private key, without a password."""
+    """PEM file with the private key, without a password."""
 
 
 def _kind_of_tls(given: object) -> str | None:
@@ -73,25 +73,25 @@ class ServerSettings(Section):
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 opens the server to the whole network."""
     port: int = Field(default=8765, ge=0, le=65535)
-    """TCP port for WebSocket and HTTP; 0 takes any free one."""
+    """TCP port for WebSocket and HTTP; 0 picks a free one."""
     max_sessions: int = Field(default=4, ge=1)
-    """Conversations at the same time; further clients are turned away."""
+    """Simultaneous conversations; further clients are turned away."""
     max_message_mb: int = Field(default=32, ge=1, le=1024)
     """Largest WebSocket message, in MiB; a client that sends a larger one is disconnected."""
     drain_s: float = Field(default=5, ge=0)
-    """Seconds that running replies get to end after SIGTERM."""
+    """Seconds that running replies have to finish after SIGTERM."""
     reconnect_s: float = Field(default=120, ge=0, le=86_400)
-    """Seconds in which a client that lost its connection finds its conversation again; 0: none."""
+    """Seconds for which a disconnected client can resume its conversation; 0 turns this off."""
     tls: Tls | None = None
     """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
     announce: bool = True
-    """Let others find the server by mDNS, where the network can reach it."""
+    """Announce the server by mDNS if it can be reached from the network."""
     console: bool = True
-    """Pages at /console/ for a browser on this machine: talk, see the turns."""
+    """Serve pages at /console/ for a browser on this machine: talk, and inspect the turns."""
     browser_port: int | None = Field(default=None, ge=0, le=65535)
-    """A second port, always encrypted, for browsers elsewhere; null: none."""
+    """A second port, always encrypted, for browsers on other machines; null: no such port."""
     turns_kept: int = Field(default=200, ge=0, le=10_000)
-    """Turns of all sessions that the console shows, kept in memory with their words; 0: none."""
+    """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 
 
 class AccessSettings(Section):
@@ -100,55 +100,55 @@ class AccessSettings(Section):
     loopback: bool = True
     """Programs on this machine need no key."""
     addresses: tuple[NetworkText, ...] = ()
-    """Machines that need no key, besides those of `reachy-voice allow`."""
+    """Machines that need no key, in addition to those of `reachy-voice allow`."""
     keys: KeyDigests = ()
-    """API keys, besides those of `reachy-voice key new`."""
+    """API keys, in addition to those of `reachy-voice key new`."""
     origins: tuple[OriginText, ...] = ()
-    """Web pages that may connect, besides the server's own."""
+    """Origins of web pages that may connect, in addition to the server's own pages."""
     hosts: tuple[HostText, ...] = ()
-    """Further names of this machine, for callers without a key."""
+    """Additional host names of this machine, for callers without a key."""
 
 
 class LimitSettings(Section):
     """How much one client may ask for."""
 
     sessions_per_address: int | None = Field(default=None, ge=1)
-    """Conversations at the same time from one address; null: up to server.max_sessions."""
+    """Simultaneous conversations from one address; null: up to server.max_sessions."""
     messages_per_s: float | None = Field(default=500, ge=1)
-    """WebSocket messages of one client per second, on average; null: any number."""
+    """WebSocket messages per second from one client, on average; null: no limit."""
     message_burst: int = Field(default=3000, ge=1)
-    """Messages that may come at once after a pause."""
+    """Messages that a client may send at once after a pause."""
     max_items: int = Field(default=2000, ge=2)
     """Items in one conversation."""
     idle_s: float | None = Field(default=None, ge=1)
     """Seconds without a message in either direction, after which a client is disconnected."""
     handshake_s: float = Field(default=10, ge=0.1, le=600)
-    """Seconds that a request, or the beginning of a WebSocket, may take to arrive."""
+    """Seconds that a request or a WebSocket handshake may take to arrive."""
     http_body_kb: int = Field(default=256, ge=1, le=16_384)
     """Largest body of an HTTP request, in KiB."""
 
 
 class SamplingSettings(Section):
     temperature: float = Field(default=0.6, ge=0, le=5)
-    """0 always takes the likeliest token; higher is more varied."""
+    """0 always takes the likeliest token; higher values vary more."""
     top_p: float = Field(default=0.9, gt=0, le=1)
     """Consider the likeliest tokens up to this total probability."""
     min_p: Probability = 0.05
     """Drop tokens less likely than this fraction of the likeliest one."""
     repeat_penalty: float = Field(default=1.1, ge=1, le=2)
-    """Above 1 makes tokens that were just used less likely."""
+    """Values above 1 make recently used tokens less likely."""
     seed: int | None = Field(default=None, ge=0)
     """A number makes answers repeatable; null draws a new one each time."""
     max_tokens: int | None = Field(default=80, ge=1)
-    """Longest answer, in tokens; null goes on to the end of the context."""
+    """Longest answer, in tokens; null allows the rest of the context."""
 
     def build(self) -> Sampling:
-        """The engine's own type."""
+        """Convert to the type that engines take."""
         return Sampling(**self.model_dump())
 
 
 class FillerSettings(Section, Filler):
-    """What is said while an answer is slow."""
+    """What the robot says while an answer is slow."""
 
 
 def _auto(language: str) -> str:
@@ -162,30 +162,30 @@ class ConversationSettings(Section):
     )
     """The system prompt, unless the client sends its own."""
     persona: str | None = None
-    """A file of config/personas whose instructions are taken; what `instructions` says wins."""
+    """Use the instructions of this file in config/personas; `instructions` overrides them."""
     language: Annotated[str, AfterValidator(_auto)] = Field(
         default="en", pattern=r"^(auto|[a-z]{2,3})?$"
     )
-    """Language that is spoken, ISO 639-1; `auto` or empty: whichever the recogniser hears."""
+    """Language of the conversation, ISO 639-1; `auto` or empty: what the recogniser detects."""
     tool_instructions: str = (
         "When you call a function, also say in the same answer, in one short sentence, what you "
         "are doing."
     )
-    """Added to the instructions where the client offers tools; empty adds nothing."""
+    """Added to the instructions if the client offers tools; empty adds nothing."""
     partial_transcripts: bool = False
-    """Tell stable words while the user still speaks; transcription sessions always do."""
+    """Send stable words while the user still speaks; transcription sessions always do."""
     filler: FillerSettings = FillerSettings()
     apology: str = Field(default="Sorry, I lost my thought. Please say that again.", max_length=200)
-    """Said aloud when recogniser, language model or voice fails; empty says nothing."""
+    """Spoken when recogniser, language model or voice fails; empty says nothing."""
     exchange_notice: str = Field(
-        default="One moment, please. A part of me is being exchanged.", max_length=200
+        default="One moment, please. I am changing one of my parts.", max_length=200
     )
-    """Said aloud before an engine is unloaded for another one; empty says nothing."""
+    """Spoken before an engine is unloaded to make room for another; empty says nothing."""
     sampling: SamplingSettings = SamplingSettings()
 
 
 class EndpointingSettings(Section, Endpointing):
-    """When speech begins and when a turn is over. All times count audio, not the clock."""
+    """When speech begins and when a turn is over. Times are in audio, not wall-clock time."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -197,11 +197,11 @@ class EndpointingSettings(Section, Endpointing):
 
 
 class SpeculationSettings(Section, Speculation):
-    """What is done before a turn is known to be over."""
+    """Work that starts before the turn is known to be over."""
 
 
 class BargeInSettings(Section, BargeIn):
-    """When speech over an answer ends it."""
+    """When the user's speech interrupts an answer."""
 
 
 class EchoSettings(Section, Echo):
@@ -210,11 +210,11 @@ class EchoSettings(Section, Echo):
 
 class PlaybackSettings(Section):
     lead_ms: Milliseconds = 250
-    """How far ahead of real time audio is sent; less makes interruptions more exact."""
+    """How far ahead of real time audio is sent; smaller values interrupt more precisely."""
     chunk_ms: int = Field(default=40, ge=10, le=1000)
-    """Audio per message."""
+    """Length of audio in one message."""
     watch_voice: bool = True
-    """Cut what is no speech (endless, silent, repeating, humming clauses), and say it again."""
+    """Stop clauses that are not speech (endless, silent, repeating, humming); say them again."""
 
 
 class SoundSettings(Section, Sound):
@@ -233,20 +233,20 @@ class PathSettings(Section):
     cache_dir: Path | None = None
     """Where weights are kept; null is $XDG_CACHE_HOME/reachy-voice or ~/.cache/reachy-voice."""
     catalogue: Path | None = None
-    """A YAML file with further weights, in the form of config/weights.yaml."""
+    """A YAML file with additional weights, in the format of config/weights.yaml."""
     access_file: Path | None = None
-    """What `reachy-voice allow` and `key` write; null: access.json in $XDG_CONFIG_HOME/reachy-voice
-    or ~/.config/reachy-voice."""
+    """File that `reachy-voice allow` and `key` write; null: access.json in
+    $XDG_CONFIG_HOME/reachy-voice or ~/.config/reachy-voice."""
 
     def cache(self, environ: Mapping[str, str]) -> Path:
-        """The cache directory, null resolved."""
+        """The cache directory, with null resolved."""
         if self.cache_dir is not None:
             return self.cache_dir.expanduser()
         base = environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(base).expanduser() / "reachy-voice"
 
     def access(self, environ: Mapping[str, str]) -> Path:
-        """The file of allowed addresses and keys, null resolved."""
+        """The file of allowed addresses and keys, with null resolved."""
         if self.access_file is not None:
             return self.access_file.expanduser()
         base = environ.get("XDG_CONFIG_HOME") or "~/.config"
@@ -254,7 +254,7 @@ class PathSettings(Section):
 
 
 class Settings(Section):
-    """Everything. Load it with ``app.settings.load.load_settings``."""
+    """All settings. Load them with ``app.settings.load.load_settings``."""
 
     server: ServerSettings = ServerSettings()
     access: AccessSettings = AccessSettings()
@@ -276,19 +276,19 @@ class Settings(Section):
     paths: PathSettings = PathSettings()
 
     def engine(self, kind: Kind) -> EngineOptions:
-        """The section of one kind of engine."""
+        """The section for one kind of engine."""
         options: EngineOptions = getattr(self, kind)
         return options
 
     def engines(self) -> Iterator[tuple[Kind, EngineOptions]]:
-        """All that are built: one of each kind, and one that judges words for another."""
+        """Every engine that is built: one of each kind, and the language model's word judge."""
         for kind in Kind:
             yield kind, self.engine(kind)
         if judge := self.llm.judge:
             yield Kind.LLM, judge
 
     def weights(self) -> list[str]:
-        """Catalogue names that these need, without repetition."""
+        """Catalogue names of the weights that the engines need, without duplicates."""
         names = (getattr(options, "weights", None) for _, options in self.engines())
         return list(dict.fromkeys(name for name in names if name))
 

@@ -14,33 +14,33 @@ _FOLDER = "config/personas/"
 
 
 def persona_names(directory: Path) -> list[str]:
-    """Those that ``conversation.persona`` takes."""
+    """Names that ``conversation.persona`` accepts."""
     return sorted(path.stem for path in directory.glob("*.yaml"))
 
 
 def read_persona(directory: Path, name: str) -> Mapping[str, Leaf]:
-    """``summary`` and ``instructions``, with where they are written. Raises ``ConfigError``."""
+    """``summary`` and ``instructions``, with their origins. Raises ``ConfigError``."""
     shown = f"{_FOLDER}{name}.yaml"
     children = read_tree(directory / f"{name}.yaml", shown).children
     texts = {key: node for key, node in children.items() if isinstance(node, Leaf)}
     if set(children) != set(_KEYS) or not all(isinstance(t.value, str) for t in texts.values()):
         raise ConfigError(
-            f"{shown} is no persona", why=f"it must have {' and '.join(_KEYS)}, as text"
+            f"{shown} is not a persona", why=f"it must have {' and '.join(_KEYS)}, as text"
         )
     return texts
 
 
 def unused_persona(persona: str | None, origin: str) -> str:
-    """A line for a person who has chosen a persona that is not used, because what stands at
-    ``origin`` says other instructions; else empty."""
+    """A warning if the chosen persona is not used because ``origin`` sets other instructions;
+    else empty."""
     if persona is None or origin.startswith(_FOLDER):
         return ""
-    return f"conversation.persona {persona!r} is not used: {origin} has instructions of its own"
+    return f"conversation.persona {persona!r} is not used: {origin} sets its own instructions"
 
 
 def with_persona(merged: Branch, defaults: Branch, directory: Path) -> Branch:
-    """``merged`` with the instructions of its persona, unless something but ``defaults`` has
-    instructions. Raises ``ConfigError`` for a persona that is not there."""
+    """``merged`` with the instructions of its persona, unless a source other than ``defaults``
+    sets instructions. Raises ``ConfigError`` if the persona does not exist."""
     talk = merged.children.get("conversation")
     persona = talk.children.get("persona") if isinstance(talk, Branch) else None
     if not isinstance(talk, Branch) or not isinstance(persona, Leaf) or persona.value is None:

@@ -1,4 +1,4 @@
-"""The JSON schema of a settings file, for completion and checks in an editor."""
+"""The JSON schema of a settings file, for completion and validation in an editor."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pipeline.engines.registry import Kind, engine_names, engine_spec
 
 
 def schema_path() -> Path:
-    """Where the generated schema is kept."""
+    """Path of the generated schema."""
     return config_dir() / "schema.json"
 
 
 def schema_text() -> str:
-    """What ``schema_path()`` must contain."""
+    """The text that ``schema_path()`` must contain."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def build_schema() -> dict[str, Any]:
-    """Settings, with the options of every built-in engine.
+    """The settings, with the options of every built-in engine.
 
-    No key is required, because a file may say only what it changes. For the same reason an engine
-    section is ``anyOf``: without ``engine`` it may fit several.
+    No key is required, because a file may contain only what it changes. For the same reason an
+    engine section is ``anyOf``: without ``engine`` it may match several.
     """
     engines = {kind: _options(kind) for kind in Kind}
     models: list[type[BaseModel]] = [Settings, *(m for o in engines.values() for m in o.values())]

@@ -32,7 +32,7 @@ Node = Leaf | Branch
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it: relative where that is shorter."""
+    """A path as a person would type it: relative if it is below the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -55,7 +55,7 @@ def read_tree(path: Path, name: str = "") -> Branch:
 
 
 def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
-    """``read_tree`` for text that is already here."""
+    """Like ``read_tree``, for text that was already read."""
     data = _load(text, name)
     if data is None:
         return Branch(origin=name)
@@ -69,10 +69,10 @@ def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
 
 
 def parse_value(text: str, name: str) -> Any:
-    """One YAML value out of an environment variable or ``--set``; empty text is ``None``.
+    """Parse one YAML value from an environment variable or ``--set``; empty text is ``None``.
 
-    Lists and mappings are written in brackets. Any other text that YAML would not take for one
-    scalar (``Reachy: a robot``) is meant as it is.
+    Lists and mappings are written in brackets. Any other text that is not a YAML
+    scalar (``Reachy: a robot``) is taken literally.
     """
     if text.lstrip().startswith(("[", "{")):
         return _plain(_load(text, name))
@@ -143,7 +143,7 @@ def _branch(data: Any, name: str, line: int, directory: Path | None) -> Branch:
 
 
 def _line(data: Any, key: Any) -> int:
-    """Line of a key, from 1; 0 for one that comes out of a ``<<`` merge."""
+    """Line of a key, from 1; 0 for a key from a ``<<`` merge."""
     try:
         return int(data.lc.key(key)[0]) + 1
     except (KeyError, AttributeError):
@@ -151,7 +151,7 @@ def _line(data: Any, key: Any) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """ruamel's round-trip types (which keep formatting) as Python's own."""
+    """Convert ruamel's round-trip types (which keep formatting) to plain Python types."""
     from ruamel.yaml.scalarbool import ScalarBoolean
 
     if isinstance(value, Mapping):

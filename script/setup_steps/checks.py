@@ -1,4 +1,4 @@
-"""All checks, then the tests: every failure is reported, the tests' summary comes last."""
+"""Run all checks, then the tests. Every failure is reported; the tests' summary comes last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Check:
     command: Sequence[str]
 
     def passes(self, place: Place) -> bool:
-        """Prints one line, and all that the command says if it fails."""
+        """Print one line and, if the command fails, its output."""
         started = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         done = subprocess.run(
@@ -46,20 +46,20 @@ CHECKS = (
 
 
 WORKSTATION_MODULES = ("nemo", "qwen_tts", "torch")
-"""Where one is not here, the tests that are marked ``nemo`` and ``qwen`` are skipped."""
+"""If one is missing, tests marked ``nemo`` and ``qwen`` are skipped."""
 
 
 TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
-"""More would disturb the tests that run in real time."""
+"""More workers would disturb tests that run in real time."""
 
 
 def in_ci() -> bool:
-    """Nothing may be skipped there."""
+    """Whether this runs in CI, where nothing may be skipped."""
     return os.environ.get("CI", "").lower() in ("1", "true")
 
 
 def missing_modules(place: Place, modules: Sequence[str] = WORKSTATION_MODULES) -> list[str]:
-    """Those that the environment does not have. Nothing is imported."""
+    """The modules that the environment lacks. Imports nothing."""
     code = (
         "import sys, importlib.util as u\nprint(*(n for n in sys.argv[1:] if not u.find_spec(n)))"
     )
@@ -68,7 +68,7 @@ def missing_modules(place: Place, modules: Sequence[str] = WORKSTATION_MODULES) 
 
 
 def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -> int:
-    """With arguments only pytest, from where the caller is; returns the exit code."""
+    """Return the exit code. With arguments, run only pytest, in the caller's directory."""
     pytest = str(place.venv / "bin" / "pytest")
     if pytest_arguments:
         return subprocess.run([pytest, *pytest_arguments], check=False).returncode

@@ -1,4 +1,4 @@
-"""Running a step's commands: output into a log, the time on the screen, no child left behind."""
+"""Run a step's commands: output to a log, elapsed time on screen, no orphaned child."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clock(seconds: float) -> str:
 
 
 class Log:
-    """The log of one step. Commands write into the file itself, so nothing is lost with us."""
+    """The log of one step. Commands write to the file directly, so none is lost with us."""
 
     def __init__(self, path: Path, env: Mapping[str, str], lock_fd: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,13 +41,13 @@ class Log:
         env: Mapping[str, str] = _NO_VARIABLES,
         cwd: Path | None = None,
     ) -> None:
-        """Raises ``SetupError`` if it fails; ``what`` says what could not be done."""
+        """Run a command. Raises ``SetupError`` if it fails; ``what`` describes the failure."""
         with self.path.open("ab") as sink:
             sink.write(f"$ {' '.join(command)}\n".encode())
             sink.flush()
             begin = sink.tell()
-            # A session of its own: Ctrl-C reaches us only, and we end all of it. The child holds
-            # the lock too: should this process be killed, the next setup waits for the child.
+            # A new session, so that Ctrl-C reaches only us and we end the whole session. The child
+            # holds the lock too: if this process is killed, the next setup waits for the child.
             child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -89,7 +89,7 @@ def _runs(child: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it started, if it still runs."""
+    """End the child and its descendants, if it still runs."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
             return

@@ -1,4 +1,4 @@
-"""What this computer offers: a compiler, room on disk, memory, its processor's instructions."""
+"""What this computer has: a compiler, disk space, memory, instruction sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from setup_steps.failures import NO_PYTHON, NO_SPACE, SetupError
 
 Which = Callable[[str], str | None]
 
-# What -march=native turns into code. The kernel's other flags come and go with its version.
+# Flags that affect -march=native. The others vary with the kernel's version.
 _X86_INSTRUCTIONS = re.compile(
     r"(sse|ssse|pni|avx|fma|f16c|bmi|amx|vnni|movbe|popcnt|lzcnt|abm|v?aes|gfni|v?pclmul|sha|adx"
     r"|xop|tbm|cx16|lahf)\w*"
@@ -36,20 +36,20 @@ def _first_program(commands: Iterable[str], which: Which) -> str | None:
 
 
 def venv_error(has_module: Callable[[str], bool], version: tuple[int, int]) -> SetupError | None:
-    """Debian splits ``venv`` off from Python; without it there is no pip to install anything."""
+    """Debian packages ``venv`` separately from Python; without it there is no pip."""
     if has_module("venv") and has_module("ensurepip"):
         return None
     return SetupError(
         NO_PYTHON,
         "this Python cannot make virtual environments",
-        "its modules venv and ensurepip are in a Debian package of their own",
+        "its modules venv and ensurepip are in a separate Debian package",
         "sudo apt-get install python3-venv    "
-        f"(python{version[0]}.{version[1]}-venv for a Python beside the system's)",
+        f"(python{version[0]}.{version[1]}-venv if it is not the system's Python)",
     )
 
 
 def instructions(cpuinfo: str) -> str:
-    """The instruction sets in a ``/proc/cpuinfo``, sorted; all processors are taken as equal."""
+    """The instruction sets in a ``/proc/cpuinfo``, sorted; all processors are assumed equal."""
     match = re.search(r"^(flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     if match is None:
         return ""
@@ -60,7 +60,7 @@ def instructions(cpuinfo: str) -> str:
 
 
 def processor() -> str:
-    """What a binary compiled with -march=native on this computer can be run by."""
+    """Identifies the machines that can run a binary compiled here with -march=native."""
     system = os.uname()
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text()
@@ -73,14 +73,14 @@ def processor() -> str:
 
 
 def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
-    """Compilers at once: one for each core, as far as there is memory for each."""
+    """Parallel compilers: one per core, as far as memory allows."""
     match = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo, re.MULTILINE)
     fit = int(match[1]) // (gb_each * 1_000_000) if match else cores
     return max(1, min(cores, fit))
 
 
 def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:
-    """One error for each file system that has too little room for the directories on it."""
+    """One error for each file system with too little space for its directories."""
     needs: dict[int, tuple[Path, int]] = {}
     for directory, needed_mb in needs_mb.items():
         place = existing(directory)
@@ -102,7 +102,7 @@ def existing(path: Path) -> Path:
 def _no_space(place: Path, needed_mb: int, free_mb: int) -> SetupError:
     return SetupError(
         NO_SPACE,
-        "there is too little room on the disk",
-        f"{place} has {free_mb} MB free, and {needed_mb} MB are needed",
-        "Free some, or move the checkout; the cache is moved by XDG_CACHE_HOME",
+        "there is not enough disk space",
+        f"{place} has {free_mb} MB free, but {needed_mb} MB are needed",
+        "Free some space, or move the checkout; XDG_CACHE_HOME moves the cache",
     )

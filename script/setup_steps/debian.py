@@ -1,4 +1,4 @@
-"""Debian packages that tests use: installed if we are root, else named with what will skip."""
+"""Debian packages for tests: install them as root, otherwise name them and the skipped tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """``probe`` is a program's name or an absolute path that the package brings."""
+    """``probe``: a program or an absolute path that the package provides."""
 
     name: str
     probe: str
@@ -48,13 +48,13 @@ PACKAGES = (
     DebianPackage(
         "libportaudio2", f"/usr/lib/{MULTIARCH}/libportaudio.so.2", "virtual sound cards"
     ),
-    DebianPackage("openssl", "openssl", "certificates of our own"),
+    DebianPackage("openssl", "openssl", "our own certificates"),
     DebianPackage("chromium", "chromium", "the console in a browser"),
 )
 
 
 def provide(environ: Mapping[str, str], packages: Sequence[DebianPackage] = PACKAGES) -> list[str]:
-    """Install what is missing. Returns the names still missing, having said what that means."""
+    """Install missing packages. Prints the consequences of those still missing; returns them."""
     missing = [package for package in packages if not package.is_here()]
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         _install(environ, [package.name for package in missing])
@@ -65,7 +65,7 @@ def provide(environ: Mapping[str, str], packages: Sequence[DebianPackage] = PACK
 
 
 def advice(missing: Sequence[DebianPackage]) -> list[str]:
-    """What a person reads about packages that are not here."""
+    """Messages about missing packages."""
     if not missing:
         return []
     skipped = ", ".join(f"{package.tests} ({package.name})" for package in missing)

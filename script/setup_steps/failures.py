@@ -9,7 +9,7 @@ NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH, NOT_FIT 
 """Documented exit codes; ``script/with-python`` also ends with 10."""
 DECLINED = 17
 SETTINGS = 3
-"""As of the program itself."""
+"""The same code as the program's own."""
 INTERRUPTED = 130
 
 LAST_LINES = 15
@@ -39,9 +39,8 @@ def declined() -> SetupError:
     return SetupError(
         DECLINED,
         "you answered no",
-        "it was asked whether to fetch that much, and nothing of it was fetched",
-        "Run this again when it suits, or choose another profile: "
-        ".venv/bin/reachy-voice config profiles",
+        "you were asked before the download, and nothing was fetched",
+        "Run this again later, or choose another profile: .venv/bin/reachy-voice config profiles",
     )
 
 
@@ -49,27 +48,27 @@ def compiler_missing() -> SetupError:
     return SetupError(
         NO_COMPILER,
         "there is no C and C++ compiler",
-        "llama-cpp-python is compiled for this computer's processor, and neither $CC and $CXX nor "
-        "gcc and g++ nor clang and clang++ are here",
+        "llama-cpp-python is compiled for this computer's processor, but $CC and $CXX, "
+        "gcc and g++, and clang and clang++ are all missing",
         "sudo apt-get install gcc g++    (Fedora: gcc-c++, macOS: xcode-select --install)",
     )
 
 
-# In this order: pip retries a lost connection and goes on, so its warnings about the network say
-# nothing once a later line names another cause.
+# The order matters: pip retries a lost connection, so its network warnings mean nothing if a later
+# line names another cause.
 _CAUSES: tuple[tuple[str, int, str, str], ...] = (
     (
         r"DO NOT MATCH THE HASHES|HashMismatch",
         WRONG_HASH,
-        "a downloaded file is not the one that the lock file pins",
-        "Run this again. If it stays, the index or a proxy serves other files: check pip's "
-        "index-url (pip config list); do not go on with that file",
+        "a downloaded file does not match the lock file",
+        "Run this again. If that fails, the index or a proxy serves other files: check pip's "
+        "index-url (pip config list); do not use that file",
     ),
     (
         r"No space left on device|Errno 28\b|[Dd]isk quota exceeded|Errno 122\b",
         NO_SPACE,
         "the disk is full",
-        "Free about 2 GB here and in the cache, then run this again: it goes on from here",
+        "Free about 2 GB here and in the cache, then run this again: it resumes here",
     ),
     (
         r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set"
@@ -82,7 +81,7 @@ _CAUSES: tuple[tuple[str, int, str, str], ...] = (
         r"Killed signal terminated program|virtual memory exhausted|cannot allocate memory"
         r"|std::bad_alloc",
         BUILD_FAILED,
-        "the memory did not suffice",
+        "memory ran out",
         "Close other programs, or compile one file at a time: "
         "CMAKE_BUILD_PARALLEL_LEVEL=1 script/serve",
     ),
@@ -112,7 +111,7 @@ _CAUSES: tuple[tuple[str, int, str, str], ...] = (
         r"|Connection aborted|HTTP error [45]\d\d|[45]\d\d (Client|Server) Error",
         NO_NETWORK,
         "the package index cannot be reached",
-        "Check the connection and a proxy (HTTPS_PROXY), then run this again: it goes on from here",
+        "Check the connection and the proxy (HTTPS_PROXY), then run this again: it resumes here",
     ),
     (
         r"No matching distribution found|Could not find a version that satisfies",
@@ -125,13 +124,13 @@ _CAUSES: tuple[tuple[str, int, str, str], ...] = (
 
 
 def classify(what: str, log: str) -> SetupError:
-    """The error for a failed step, from all that its commands printed."""
+    """The error for a failed step, from the output of its commands."""
     for pattern, exit_code, why, fix in _CAUSES:
         if re.search(pattern, log):
             return SetupError(exit_code, what, why, fix)
     return SetupError(
         BUILD_FAILED,
         what,
-        "a command failed for a reason that is not recognised",
+        "a command failed for an unknown reason",
         "See the log, then run this again: finished steps are kept",
     )

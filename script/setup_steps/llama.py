@@ -23,16 +23,16 @@ CMAKE_FLAGS = (
     # since the compiler drops most of the tiles' configuration (ggml-org/llama.cpp#26954).
     "-DCMAKE_C_FLAGS_INIT=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__"
 )
-# Added for a GPU. "native" is the GPU that is here; ggml makes Blackwell's own variant of it. NCCL
-# is for several GPUs. The package itself puts the path of CUDA's libraries into its own.
+# Added for a GPU. "native" is the GPU in this machine; ggml turns it into Blackwell's own variant.
+# NCCL is for several GPUs. The package itself adds the path of CUDA's libraries to its own.
 CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=native"
 COMPILER_S = 580
 """Processor seconds of the whole build, 2025 server core: 541 user + 37 system measured, with other
-work on the other core; without mtmd it were 334 + 28."""
+work on the other core; without mtmd: 334 + 28."""
 CUDA_COMPILER_S = 2400
-"""More of them for the GPU's code. An estimate: not measured on any machine yet."""
+"""Additional processor seconds for the GPU's code. An estimate, not measured yet."""
 CUDA_GB_PER_COMPILER = 2
-"""nvcc takes more memory than a C++ compiler. An estimate, too."""
+"""nvcc takes more memory than a C++ compiler. Also an estimate."""
 
 CANNOT_BUILD = "llama-cpp-python could not be built"
 
@@ -53,7 +53,7 @@ def pinned_version(lock: str) -> str:
 
 
 def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
-    """Name of the cached wheel's directory: nothing that changes the binary is left out."""
+    """Name of the cached wheel's directory, from everything that changes the binary."""
     inputs = digest(lock, flags, instructions)[:16]
     return f"{pinned_version(lock)}-{python_tag}-{inputs}"
 
@@ -62,7 +62,7 @@ class LlamaWheel:
     """``CACHE/wheels/KEY/``: the directory appears when the wheel in it is complete."""
 
     def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
-        """``cuda``: compile for this GPU, too; without an nvcc, keep what is installed."""
+        """``cuda``: also compile for this GPU; without an nvcc, keep the installed build."""
         self.place = place
         self.cuda = cuda
         lock = lock_file(place.root).read_text()
@@ -71,7 +71,7 @@ class LlamaWheel:
             built_with += f" {cuda.version} {cuda.capability}"
         self.key = wheel_key(lock, python_tag, built_with, processor())
         if self._kept:
-            # Whatever an earlier setup built it with counts as done.
+            # Accept the installed build, whatever an earlier setup built it with.
             self.key = place.stamps.read("llama") or self.key
         self.home = place.wheels / self.key
 
@@ -83,14 +83,14 @@ class LlamaWheel:
         return next(iter(self.home.glob("llama_cpp_python-*.whl")), None)
 
     def install(self, log: Log) -> None:
-        """Build unless it is in the cache, install, and see that it loads here."""
+        """Build unless cached, install, and check that it loads."""
         if not self._kept:
             self._install(log)
         code = "import llama_cpp"
         if self.cuda is not None:
             code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
         loads = [str(self.place.python), "-I", "-c", code]
-        log.run(loads, f"llama-cpp-python does not load; delete {self.home} to build it anew")
+        log.run(loads, f"llama-cpp-python does not load; delete {self.home} to rebuild it")
 
     def _install(self, log: Log) -> None:
         with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
@@ -115,7 +115,7 @@ class LlamaWheel:
         return self.home / wheel.name
 
     def _prepare_tools(self, tools: Path, log: Log) -> None:
-        """CMake, ninja and the build backend, in an environment that is thrown away."""
+        """CMake, ninja and the build backend, in a temporary environment."""
         make = [self.place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
         log.run(make, CANNOT_BUILD)
         locked_tools = ["--require-hashes", "-r", str(build_lock_file(self.place.root))]
@@ -136,7 +136,7 @@ def cmake_flags(cuda: Cuda | None) -> str:
 def build_environment(
     tools: Path, environ: Mapping[str, str], cuda: Cuda | None = None
 ) -> dict[str, str]:
-    """What the build adds to ``environ``; the caller's number of parallel compilers stays."""
+    """Variables that the build adds; keeps the caller's number of parallel compilers."""
     jobs = environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(_jobs(cuda))
     added = {
         "PATH": f"{tools / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}",

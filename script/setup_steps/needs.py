@@ -1,4 +1,4 @@
-"""What the chosen engines need, asked of the installed program: only it can read the settings."""
+"""Ask the installed program what the chosen engines need: only it can read the settings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from setup_steps.place import Place
 
 @dataclass(frozen=True)
 class Cuda:
-    """What compiles for the GPU; all of it changes the binary. An empty ``nvcc``: what is installed
-    is for a GPU already, and is kept."""
+    """The compiler for the GPU; each value affects the binary. An empty ``nvcc``: the installed
+    build is for a GPU already, and is kept."""
 
     nvcc: str
     version: str
@@ -24,7 +24,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Needs:
-    """See ``app.doctor.needs.Needs``. The defaults: what the base's own settings need."""
+    """See ``app.doctor.needs.Needs``. The defaults are those of the base."""
 
     stack: str = ""
     torch: str = ""
@@ -34,7 +34,7 @@ class Needs:
     """Weights: name, size, source, licence."""
     weights_dir: str = ""
     findings: Sequence[dict[str, str]] = ()
-    """Of the doctor: name, state (ok, warn, fail), detail, fix."""
+    """The doctor's findings: name, state (ok, warn, fail), detail, fix."""
 
     @classmethod
     def read(cls, answer: dict[str, Any]) -> Needs:
@@ -47,17 +47,17 @@ class Needs:
 
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
-    """Raises ``SetupError`` if the settings cannot be used; the program has told why."""
+    """Raises ``SetupError`` if the settings cannot be used; the program has printed why."""
     command = [str(place.python), "-I", "-m", "app.doctor.for_setup", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        what = "what the settings need is not known"
+        what = "the needs of the settings are unknown"
         raise SetupError(done.returncode, what, "see above", "Correct them, then run this again")
     return Needs.read(json.loads(done.stdout))
 
 
 def unfit(needs: Needs) -> SetupError | None:
-    """One error for all that this machine lacks, or ``None``."""
+    """One error for everything this machine lacks, or ``None``."""
     failed = [finding for finding in needs.findings if finding["state"] == "fail"]
     if not failed:
         return None

@@ -1,4 +1,4 @@
-"""The options that are setup's own; all others are for the server, or for pytest."""
+"""Options of setup itself; all others are for the server or for pytest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from setup_steps.failures import SETTINGS, SetupError
 
 
 def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
-    """``settings``: the options that decide what is needed; ``others``: the server's own."""
+    """``settings``: options that decide what is needed; ``others``: options of the server."""
     parser = _parser("script/serve", "Sets up what is missing, then serves.")
     parser.add_argument(
-        "--config", "-c", "--profile", default="", metavar="PROFILE|FILE", help="what is needed"
+        "--config", "-c", "--profile", default="", metavar="PROFILE|FILE", help="the settings"
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting; repeatable"
@@ -27,7 +27,7 @@ def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
 
 def of_test(arguments: Sequence[str]) -> argparse.Namespace:
     """``others``: for pytest."""
-    about = "Sets up what is missing, then checks and tests. With arguments for pytest, only that."
+    about = "Sets up what is missing, then checks and tests. With pytest arguments, only tests."
     parser = _parser("script/test", about)
     parser.add_argument(
         "--workstation", action="store_true", help="with torch, NeMo and qwen-tts, as CI does"
@@ -37,21 +37,21 @@ def of_test(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser(program: str, about: str) -> argparse.ArgumentParser:
-    # What is not known is passed on, so nothing may be abbreviated; --help is printed elsewhere.
+    # Unknown options are passed on, so abbreviations are off; --help is printed elsewhere.
     parser = argparse.ArgumentParser(program, None, about, add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument(
         "--plan",
         "--dry-run",
         action="store_true",
-        help="only say what would be fetched, and whether this machine is fit",
+        help="only show what would be fetched, and whether this machine can run it",
     )
-    parser.add_argument("--setup-only", action="store_true", help="stop when everything is set up")
+    parser.add_argument("--setup-only", action="store_true", help="stop after setup")
     parser.add_argument(
         "--torch",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help="torch for which machine; auto: CUDA where NVIDIA's driver is",
+        help="the build of torch; auto: CUDA if NVIDIA's driver is installed",
     )
     return parser
 
@@ -65,7 +65,7 @@ def _with(
 
 
 def require_config(root: Path, config: str) -> None:
-    """Before anything is fetched: a name or a path as ``app.settings.load.resolve`` takes it.
+    """Check ``config`` as ``app.settings.load.resolve`` does, but before anything is fetched.
     Raises ``SetupError``."""
     if "/" in config or config.endswith((".yaml", ".yml")):
         if not Path(config).expanduser().is_file():

@@ -1,4 +1,4 @@
-"""Where things are: the checkout, its environment, logs, the cache; which steps are done."""
+"""Paths of the checkout, its environment, logs and cache; and which steps are done."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 class Place:
     root: Path
     cache: Path
-    """The one that the weights are in too: ``$XDG_CACHE_HOME/reachy-voice``."""
+    """Also holds the weights: ``$XDG_CACHE_HOME/reachy-voice``."""
     base_python: str
-    """The interpreter that the environment is made with, never the environment's own."""
+    """The interpreter that creates the environment, never the environment's own."""
 
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> Place:
         base = environ.get("XDG_CACHE_HOME") or "~/.cache"
         python: str = getattr(sys, "_base_executable", sys.executable)
-        # Resolved, so that it is the same one when the environment's own Python runs this.
+        # Resolved, so that it is the same if the environment's own Python runs this.
         return cls(root, Path(base).expanduser() / "reachy-voice", os.path.realpath(python))
 
     @property
@@ -33,12 +33,12 @@ class Place:
 
     @property
     def build(self) -> Path:
-        """Logs and what is temporary; git ignores it."""
+        """Logs and temporary files; git ignores it."""
         return self.root / "build"
 
     @property
     def scratch(self) -> Path:
-        """TMPDIR of every step: /tmp is often small, and this is where room was checked."""
+        """TMPDIR of every step: /tmp is often small, and we check the space here."""
         return self.build / "tmp"
 
     @property
@@ -83,7 +83,7 @@ def locked(path: Path, waiting_for: str) -> Iterator[int]:
 
 
 def digest(*parts: str | Path) -> str:
-    """Of strings and of files' contents; an absent file differs from an empty one."""
+    """Hash strings and file contents; an absent file differs from an empty one."""
     total = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else _content(part)
@@ -100,7 +100,7 @@ def _content(path: Path) -> bytes:
 
 
 class Stamps:
-    """One small file for each step, inside the environment so that they go when it goes."""
+    """One small file for each step, inside the environment, so that they vanish with it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""What is about to be fetched and made: from where, how much, how long. Printed beforehand."""
+"""The plan printed before setup: what will be fetched and compiled, from where, how long."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from setup_steps.commands import clock
 
 LINE_MBIT_S = 50
 ASK_FROM_MB = 1000
-"""At a terminal the user is asked before more than that is fetched."""
+"""At a terminal, ask the user before fetching more than this."""
 INDEX = "pip's package index"
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """One thing that is fetched. MB are 10^6 bytes; ``disk_mb``: what then lies here."""
+    """One download. MB are 10^6 bytes; ``disk_mb``: its size on disk."""
 
     what: str
     source: str
@@ -28,9 +28,9 @@ class Fetch:
 
 
 def locked_size(root: Path, name: str, already: str = "") -> tuple[int, int]:
-    """Download and size on disk in MB of a lock file's packages, by script/sizes.json.
+    """Download size and size on disk, in MB, of a lock file's packages (script/sizes.json).
 
-    ``already``: a lock file whose packages are all in this one, too, and are here by then.
+    ``already``: a lock file whose packages are part of this one and already installed.
     """
     sizes = json.loads((root / "script" / "sizes.json").read_text())
     here = sizes[already] if already else {"download_mb": 0, "disk_mb": 0}
@@ -47,7 +47,7 @@ def total_mb(fetches: Sequence[Fetch]) -> int:
 
 
 def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
-    """A table, one row for each, and the sums. ``where``: the directories that it goes into."""
+    """A table with one row each, and the totals. ``where``: the target directories."""
     if not fetches:
         return []
     rows = [("", "fetch", "disk", "time", "from")]
@@ -59,7 +59,7 @@ def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
     fetched, kept = total_mb(fetches), sum(fetch.disk_mb for fetch in fetches)
     rest = sum(fetch.compile_s for fetch in fetches)
     took = clock(seconds(fetched) + rest)
-    rows.append(("together", _mb(fetched), _mb(kept), took, ""))
+    rows.append(("total", _mb(fetched), _mb(kept), took, ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     table = [
         f"  {what:<{widths[0]}}  {fetch:>{widths[1]}}  {disk:>{widths[2]}}  {took:<{widths[3]}}  "
@@ -79,8 +79,8 @@ def _mb(size: int) -> str:
 
 
 def agreed(fetches: Sequence[Fetch]) -> bool:
-    """Ask a person, if there is one and it is much."""
+    """Ask the user, at a terminal and before a large download."""
     if total_mb(fetches) < ASK_FROM_MB or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    print("Go on? [Y/n] ", end="", file=sys.stderr, flush=True)
+    print("Continue? [Y/n] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("", "y", "yes")

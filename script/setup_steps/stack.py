@@ -1,4 +1,4 @@
-"""torch for this machine, and the packages of NeMo and Qwen3-TTS: the heavy part, where needed."""
+"""The heavy part, if needed: torch for this machine, and the packages of NeMo and Qwen3-TTS."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CUDA_LOCK = "requirements-cuda.lock"
 STACKS = ("requirements-workstation.lock", "requirements-workstation-fast.lock")
 """They exclude each other."""
 TORCHES = ("torch-cpu", "torch-cuda")
-"""Names of steps; only one of them has a stamp."""
+"""Names of steps; only one of them can have a stamp."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""PyTorch's own index of builds for CPUs; PyPI has none for Linux."""
+"""PyTorch's own index of CPU builds; PyPI has no CPU builds for Linux."""
 HASHED = ("x86_64", (3, 11))
-"""Machine and Python on Linux: of their torch for CPUs script/torch-cpu.lock has the hash."""
+"""The Linux machine and Python whose torch for CPUs script/torch-cpu.lock pins by hash."""
 CANNOT_INSTALL = "torch could not be installed"
 
 
@@ -34,13 +34,13 @@ def stack_steps(place: Place, lock: str, torch: str) -> list[Step]:
 
 
 def installed_torch(place: Place) -> str:
-    """``cpu`` or ``cuda``, as an earlier setup chose; empty: none."""
+    """``cpu`` or ``cuda``, as an earlier setup chose; empty: no torch."""
     here = [name for name in TORCHES if place.stamps.read(name) is not None]
     return here[0].removeprefix("torch-") if here else ""
 
 
 def installed_stack(place: Place) -> str:
-    """The lock file that an earlier setup installed; empty: none."""
+    """The lock file that an earlier setup installed; empty: no stack."""
     return next((name for name in STACKS if place.stamps.read(name) is not None), "")
 
 
@@ -50,7 +50,7 @@ def torch_for_cuda(place: Place) -> Step:
 
     def install(log: Log) -> None:
         place.stamps.remove("torch-cpu")
-        # A torch for CPUs of the same version counts as the same for pip.
+        # For pip, a torch for CPUs of the same version is the same.
         command = place.pip("uninstall", "-y", "torch", "torchaudio")
         log.run(command, CANNOT_INSTALL)
         install_locked(place, CUDA_LOCK, log)
@@ -64,9 +64,9 @@ def torch_for_cuda(place: Place) -> Step:
 
 
 def torch_for_cpu(place: Place) -> Step:
-    """torch from wherever a build for CPUs is, and a stand-in for torchaudio, which has none."""
+    """A CPU build of torch, and a stub for torchaudio, which has no CPU build."""
     version = pinned(place.root / CUDA_LOCK, "torch")
-    # Elsewhere than on Linux PyPI's own build is for CPUs.
+    # On other systems than Linux, PyPI's own build is for CPUs.
     wanted = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
     lock = place.root / "script" / "torch-cpu.lock"
     hashed = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == HASHED
@@ -75,7 +75,7 @@ def torch_for_cpu(place: Place) -> Step:
 
     def install(log: Log) -> None:
         place.stamps.remove("torch-cuda")
-        # Always, and not by a stamp: whatever was interrupted, 4 GB of NVIDIA's would stay.
+        # Always, regardless of stamps: an interrupted setup may have left 4 GB of NVIDIA's.
         only_cuda = sorted(set(pins(place.root / CUDA_LOCK)) - {"torch", "torchaudio"})
         log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL)
         _install_for_cpu(place, requested, log)
@@ -127,16 +127,16 @@ def packages_of_stack(place: Place, name: str) -> Step:
 
 
 def _remove_other(place: Place, name: str, log: Log) -> None:
-    """What only one of the stacks has: some of it has the same modules under another name, so that
-    removing one takes files of the other, too. pip passes over what is not there.
+    """Remove the packages that only one of the stacks has. Some share modules under different
+    names, so removing one also removes files of the other. pip skips missing packages.
 
-    Always, and not by a stamp: a change that was interrupted leaves none that tells the truth.
+    Always, regardless of stamps: an interrupted change leaves no reliable stamp.
     """
     for other in STACKS:
         if other != name:
             place.stamps.remove(other)
     ours, theirs = (set(pins(place.root / each)) for each in STACKS)
-    what = f"what {name} excludes could not be removed"
+    what = f"packages that conflict with {name} could not be removed"
     log.run(place.pip("uninstall", "-y", *sorted(ours ^ theirs)), what)
 
 

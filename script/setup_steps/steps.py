@@ -1,4 +1,4 @@
-"""The steps from a bare checkout to a server that can start, each done once for its inputs."""
+"""The steps from a bare checkout to a server that can start; each runs once for its inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 @dataclass(frozen=True)
 class Step:
-    """``inputs`` is the digest that its stamp must hold; ``needs_mb`` counts from nothing."""
+    """``inputs``: the digest that its stamp must contain."""
 
     name: str
     title: str
@@ -30,30 +30,30 @@ class Step:
     run: Callable[[Log], None]
     typical_s: float = 5.0
     checkout_mb: int = 0
-    """With the wheels twice: pip puts all into scratch, in the checkout, before it unpacks the
+    """Counts wheels twice: pip puts them all into scratch, in the checkout, before it unpacks the
     first, and keeps them in its cache."""
     cache_mb: int = 0
     fetches: tuple[Fetch, ...] = ()
-    """What it downloads, for the plan that is shown beforehand."""
+    """Its downloads, for the plan."""
     due: bool = False
-    """It has to be done whatever its stamp says."""
+    """Run it whatever its stamp says."""
 
     def is_done(self, place: Place) -> bool:
         return not self.due and place.stamps.read(self.name) == self.inputs()
 
 
 def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
-    """Up to a program that can read the settings. In order: a step may rely on all before it."""
+    """The steps up to a program that can read the settings. Each relies on those before it."""
     tested = packages(place, "requirements-dev.lock")
-    # It holds all of requirements.lock, so an environment for tests can serve as it is.
+    # It includes all of requirements.lock, so an environment for tests can also serve.
     chosen = tested if with_tests or tested.is_done(place) else packages(place, "requirements.lock")
     return [environment(place), pip_and_setuptools(place), chosen, project(place)]
 
 
 def environment(place: Place) -> Step:
     def make(log: Log) -> None:
-        # One that was made by hand is used; one left half made, moved here or made with
-        # another Python is made anew.
+        # Keep an environment made by hand; recreate one that is incomplete, was moved here or was
+        # made with another Python.
         if place.stamps.read("environment") is None and _has_pip(place):
             return
         command = [place.base_python, "-I", "-m", "venv", "--clear", str(place.venv)]
@@ -72,7 +72,7 @@ def _has_pip(place: Place) -> bool:
 
 
 def pip_and_setuptools(place: Place) -> Step:
-    """One pip for all, so that its output can be read; setuptools installs the project."""
+    """Pin pip, because we parse its output; setuptools installs the project."""
     lock = place.root / "script" / "bootstrap.lock"
 
     def install(log: Log) -> None:
@@ -100,8 +100,8 @@ def packages(place: Place, name: str) -> Step:
 
 
 def install_locked(place: Place, name: str, log: Log) -> None:
-    # The lock names every package, so nothing is resolved; what is only there as source is
-    # built with the pinned setuptools, not with one fetched for the occasion.
+    # The lock names every package, so pip resolves nothing; source packages are built with the
+    # pinned setuptools, not with a freshly fetched one.
     options = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", place.root / name]
     command = place.pip("install", *map(str, options))
     log.run(command, f"the packages of {name} could not be installed")
@@ -149,13 +149,13 @@ def weights(
     needs: Needs | None = None,
     settings: Sequence[str] = (),
 ) -> Step:
-    """What the ``settings`` (options of the program) name, and ``more``. ``needs``: of them."""
+    """Weights for the ``settings`` (options of the program), with their ``needs``, and ``more``."""
     pull = [str(place.program), "models", "pull"]
     commands = [[*pull, *settings], [*pull, *more]] if more else [[*pull, *settings]]
     missing = needs.missing if needs is not None else ()
 
     def inputs() -> str:
-        # Its cache's listing is an input too: weights that were deleted are pulled again.
+        # The cache's listing is an input too, so that deleted weights are pulled again.
         config = place.root / "config"
         here = sorted(path.name for path in (place.cache / "weights").glob("*"))
         chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))
@@ -169,7 +169,7 @@ def weights(
                     status if status > 0 else 1,
                     "the weights could not be fetched",
                     "see above",
-                    f"{' '.join(command)}    (or run this again: it goes on from here)",
+                    f"{' '.join(command)}    (or run this again: it resumes here)",
                 )
 
     fetches = tuple(
@@ -191,6 +191,6 @@ def weights(
 
 
 def clear_scratch(place: Place) -> None:
-    """What an interrupted setup may have left."""
+    """Delete what an interrupted setup may have left."""
     shutil.rmtree(place.scratch, ignore_errors=True)
     place.scratch.mkdir(parents=True)

@@ -212,7 +212,7 @@ def test_allow_list_remove(run: Run, file: AccessFile) -> None:
     assert file.read().networks() == [parse_network("fd00::/8")]
     code, printed = run("allow", "--remove", "192.168.1.7")
     assert code == 2
-    assert "not among the allowed" in printed
+    assert "is not on the list" in printed
 
 
 def test_removing_says_what_still_lets_the_address_in(run: Run, file: AccessFile) -> None:

@@ -223,7 +223,7 @@ def test_the_banner_says_who_may_connect_without_an_ipv4_address(
 def test_the_banner_of_a_local_server_names_no_other_client() -> None:
     admitted = Admitted(False, ("192.168.1.7", "127.0.0.0/8"), 2)
     text = "\n".join(banner(ServerSettings(host="127.0.0.1"), 8765, admitted))
-    assert "May connect: 127.0.0.0/8; 2 API keys" in text
+    assert "May connect: 127.0.0.0/8; holders of 2 API keys" in text
 
 
 def test_several_wrong_settings_are_listed_under_one_headline(

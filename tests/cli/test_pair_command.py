@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
 async def _fail(self: Pairing) -> Robot:
     self.tell(Outcome(Step.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
     self.tell(Outcome(Step.SETTING, "left", "Not set back", "gone", "In the app: Settings"))
-    self.tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is off the list again"))
+    self.tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is no longer allowed"))
     raise FAILED
 
 
@@ -94,7 +94,7 @@ def test_a_failure_is_an_error_with_a_next_step(
     assert result.output.splitlines() == [
         "failed  way back",
         "left    setting: Not set back. In the app: Settings",
-        "undone  access: 192.168.1.7 is off the list again",
+        "undone  access: 192.168.1.7 is no longer allowed",
     ]
 
 
@@ -129,7 +129,7 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
     listed = json.loads(run("--find", "--json").output)["robots"]
     assert [one["here"] for one in listed] == [False, True]
     found.clear()
-    nothing = "None was found. By address: reachy-voice pair 192.168.1.7"
+    nothing = "No robot was found. Give its address: reachy-voice pair 192.168.1.7"
     assert run("--find").output.splitlines() == [nothing]
 
 
@@ -137,8 +137,8 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("state", "fix"),
     [
-        ("undone", "What was changed has been changed back"),
-        ("left", "Not all that was changed could be changed back: see what is left"),
+        ("undone", "All changes were undone"),
+        ("left", "Some changes could not be undone: see what is left"),
         ("ok", "Nothing was changed"),
     ],
 )

@@ -150,7 +150,7 @@ def test_a_question_to_the_real_engines_is_recorded_and_replayed(
     sets = ["--set", "llm.threads=1", "--set", "conversation.sampling.max_tokens=12"]
     code, printed = run_flat(capsys, "ask", str(wav), "--record", str(folder), *sets)
     assert code == 0, printed
-    assert f"Everything that is said is kept in {folder}" in printed
+    assert f"Everything said is saved in {folder}" in printed
     code, printed = run_flat(capsys, "replay", str(folder), *sets)
     assert code == 0, printed
     assert printed.count("forward") >= 2

@@ -67,7 +67,7 @@ def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: Virtual
 def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--set", f"sound.microphone={NAME}"]
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
-    assert "gives only zeros" in " ".join(result.stdout.split())
+    assert "delivers only zeros" in " ".join(result.stdout.split())
     assert result.exit_code == 1
 
 
@@ -80,7 +80,7 @@ TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 2
         ({}, None),
         ({"all_zero": True}, None),
         ({"all_zero": True, "loopback_ms": None, "echo_delay_ms": None}, "only zeros"),
-        ({"loopback_ms": None, "echo_delay_ms": None}, "Nothing of the chirps was heard"),
+        ({"loopback_ms": None, "echo_delay_ms": None}, "The chirps were not heard"),
         ({"echo_delay_ms": 420.0}, "half-duplex"),
         ({"echo_delay_ms": 2.0}, "from 6 to 300"),
     ],

@@ -105,7 +105,7 @@ def test_a_value_that_does_not_take_is_an_error(bus: FakeBus, device: FakeXvf) -
         (("set", "VERSION", "1", "2", "3"), "can only be read"),
         (("set", "PP_MIN_NS", "2"), "2 is not 0 to 1"),
         (("set", "PP_MIN_NS", "0.1", "0.2"), "takes 1, not 2"),
-        (("set", "PP_MIN_NS", "loud"), "loud is no number"),
+        (("set", "PP_MIN_NS", "loud"), "loud is not a number"),
         (("set", "PP_MIN_NSS", "1"), "Did you mean PP_MIN_NS"),
         (("set", "REBOOT", "1"), "reachy-voice xvf reboot"),
         (("get", "REBOOT"), "cannot be read"),
@@ -246,7 +246,7 @@ def test_the_rule_is_written_and_taken_into_use(tmp_path: Path) -> None:
 def test_a_rule_that_cannot_be_installed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"No such file.*sudo .* xvf udev --install"):
         install_rule(print, tmp_path / "none" / "70.rules", "linux")
-    with pytest.raises(ArrayError, match="not in use yet"):
+    with pytest.raises(ArrayError, match="not active yet"):
         install_rule(lambda _: None, tmp_path / "70.rules", "linux", lambda _: 1)
     lines: list[str] = []
     install_rule(lines.append, tmp_path / "none" / "70.rules", "darwin")

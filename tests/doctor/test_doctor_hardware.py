@@ -254,14 +254,14 @@ ARRAY_CARD, OTHER_CARD = "ReSpeaker XVF3800: USB Audio (hw:2,0)", "HDA Intel PCH
 @pytest.mark.parametrize(
     ("devices", "echo", "state", "said"),
     [
-        (None, "auto", "ok", "not known"),
+        (None, "auto", "ok", "unknown"),
         ((ARRAY_CARD, ARRAY_CARD), "auto", "ok", "played through ReSpeaker"),
         ((ARRAY_CARD, OTHER_CARD), "auto", "warn", "does not play"),
         ((ARRAY_CARD, OTHER_CARD), "chip", "warn", "does not play"),
         ((ARRAY_CARD, OTHER_CARD), "software", "ok", "software"),
         ((OTHER_CARD, OTHER_CARD), "auto", "ok", "not the array"),
         ((OTHER_CARD, ARRAY_CARD), "auto", "ok", "not the array"),
-        ((OTHER_CARD, OTHER_CARD), "chip", "warn", "is heard"),
+        ((OTHER_CARD, OTHER_CARD), "chip", "warn", "records"),
     ],
 )
 def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
@@ -277,8 +277,8 @@ def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
         (MIXER, "ok", "100 %"),
         (MIXER.replace("100%", "62%"), "warn", "62 %"),
         (MIXER.replace("[on]", "[off]"), "warn", "muted"),
-        (None, "ok", "not known"),
-        ("", "ok", "not known"),
+        (None, "ok", "unknown"),
+        ("", "ok", "unknown"),
     ],
 )
 def test_the_volume_trap_is_seen(mixer: str | None, state: str, said: str) -> None:

@@ -92,7 +92,7 @@ class TestGpu:
         needs = replace(NEEDS, gpu_engines=("parakeet", "llama-cpp"))
         check = only(doctor_stack.check_machine(needs, Gpus()), "GPU")
         assert check.state == "fail"
-        assert "leave --torch cuda out" in check.fix
+        assert "omit --torch cuda" in check.fix
 
     def test_a_mac_gets_no_advice_to_install_nvidias_driver(self, tmp_path: Path) -> None:
         environ = {"XDG_CACHE_HOME": str(tmp_path)}
@@ -161,7 +161,7 @@ class TestCompiler:
         [
             (GPU, "/nvcc", (12, 4), ""),
             (GPU, None, (), "no nvcc"),
-            (GPU, "/nvcc", (), "does not tell its version"),
+            (GPU, "/nvcc", (), "does not report its version"),
             (BLACKWELL, "/nvcc", (12, 4), "needs 12.9 or newer"),
             (BLACKWELL, "/nvcc", (13, 0), ""),
             # Ubuntu 22.04's, for the RTX 4090 and the H100 (sm_89, sm_90: CUDA 11.8)

@@ -194,7 +194,7 @@ def test_each_machine_gets_the_best_that_it_can_run(name: str | None, machine: M
             Machine(64_000, 16, Gpus((TESLA_P40,))),
             "capability 6.1; CUDA 13 and torch need 7.5",
         ),
-        (Machine(16_000, 2), "cpu-plus: needs 4 cores, 2 are here"),
+        (Machine(16_000, 2), "cpu-plus: needs 4 cores, this machine has 2"),
         (Machine(4_000, 8), "cpu-plus: memory: "),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_server_that_keeps_hanging_up_is_given_up_but_the_part_is_kept(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:
     server.hang_up_after = [100_000] + [0] * 20
-    with pytest.raises(WeightsError, match=r"0\.1 MB are kept.*goes on where it stopped") as raised:
+    with pytest.raises(WeightsError, match=r"0\.1 MB are kept.*resumes where it stopped") as raised:
         fetcher.fetch(remote(server), tmp_path / "m")
     assert not isinstance(raised.value, Refused)
     assert (tmp_path / "m.part").read_bytes() == CONTENT[:100_000]

@@ -85,7 +85,7 @@ async def test_a_judge_that_cannot_be_loaded_is_done_without(scene: Scene) -> No
         scene.judge.fail("The file is damaged")
         await settled()
     assert scene.ready == 1
-    await log.until("without an opinion of their words: The file is damaged")
+    await log.until("without judging the words: The file is damaged")
     scene.engine.close()
     await life
 

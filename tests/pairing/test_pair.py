@@ -42,10 +42,10 @@ async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) 
     ]
     assert [outcome.what for outcome in here.outcomes] == [
         ADDRESS,
-        f"the robot can be sent to 127.0.0.1:{here.port}",
+        f"the robot can use 127.0.0.1:{here.port}",
         "the conversation app answers",
         f"{ADDRESS} may connect without a key",
-        f"the app is told to use 127.0.0.1:{here.port}",
+        f"the app is set to 127.0.0.1:{here.port}",
         f"{ADDRESS} is connected to this server",
     ]
 
@@ -130,8 +130,8 @@ async def test_a_failure_undoes_permission_and_setting(here: Scene) -> None:
         assert (it.mode, it.calls[-1]) == (HOSTED, ("backend.config", {"hf_mode": HOSTED}))
     assert await here.allowed() == []
     assert [(o.step, o.state, o.what) for o in here.outcomes[-2:]] == [
-        (Step.SETTING, "undone", "The app has its former connection again"),
-        (Step.ACCESS, "undone", f"{ADDRESS} is off the list again"),
+        (Step.SETTING, "undone", "The app's former connection is restored"),
+        (Step.ACCESS, "undone", f"{ADDRESS} is no longer allowed"),
     ]
     assert here.outcomes[-3].state == "failed"
 
@@ -159,7 +159,7 @@ async def test_settings_that_cannot_be_restored_are_reported(here: Scene) -> Non
         with pytest.raises(PairError):
             await here.pair(robot, times=QUICK)
     (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left.what == "The app did not get its former connection back"
+    assert left.what == "The app's former connection could not be restored"
     assert left.fix == "In the app: Settings -> Connection"
 
 
@@ -188,7 +188,7 @@ async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
             await task
         assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
     (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left.what == "The app has another connection by now: local 192.168.1.9:8765"
+    assert left.what == "The app's connection was changed meanwhile: local 192.168.1.9:8765"
 
 
 async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
@@ -199,7 +199,7 @@ async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> N
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    said = "The app has its former connection again, once it is restarted"
+    said = "The app's former connection is restored, once it is restarted"
     assert here.said(Step.SETTING)[-1] == said
 
 

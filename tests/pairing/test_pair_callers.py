@@ -249,7 +249,7 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
         (
             Own.STRANGER,
             "192.168.1.5",
-            "Another program than reachy-voice answers at 192.168.1.5:8765",
+            "A program other than reachy-voice answers at 192.168.1.5:8765",
             "",
             "Name the server's port with --port, or start it: script/serve --lan",
         ),

@@ -37,17 +37,17 @@ FAILING = {"info": {"name": APP}, "state": "error", "error": "x\nImportError: no
 DANCES = {"info": {"name": "dance_app"}, "state": "running", "error": None}
 DANCING = (
     "The robot runs another app: dance_app",
-    "it runs one at a time",
+    "it can run only one app at a time",
     f"Stop it in the robot's dashboard, then: {AGAIN}",
 )
 STOPS = {"info": {"name": "conversation"}, "state": "stopping", "error": None}
 STOPPING = (
-    "The app conversation is just being stopped",
+    "The app conversation is being stopped",
     "",
     f"Wait until it has ended, then: {AGAIN}",
 )
-NO_RPC = "it has no JSON-RPC at /rpc, as older versions ({})"
-STRANGE = "The app at {place} cannot be set from here"
+NO_RPC = "it has no JSON-RPC at /rpc, like older versions ({})"
+STRANGE = "The app at {place} cannot be configured from here"
 UNCONFIRMED = "The robot's app did not confirm the address of this server"
 
 
@@ -79,7 +79,7 @@ async def failure(
             Manner(),
             None,
             False,
-            "The conversation app does not run on the robot",
+            "The conversation app is not running on the robot",
             "",
             f"Start it in the robot's dashboard, or: {AGAIN}",
         ),
@@ -145,7 +145,7 @@ async def test_the_app_runs_without_a_page(here: Scene) -> None:
         (Manner(upgrade=403), STRANGE, NO_RPC.format("HTTP 403")),
         (Manner(rpc={"*": "garbage"}), STRANGE, NO_RPC.format("a frame is not JSON")),
         (Manner(rpc={"*": "other"}), STRANGE, NO_RPC.format("a frame is not JSON-RPC 2.0")),
-        (Manner(rpc={"*": "no result"}), STRANGE, NO_RPC.format("the result is no object")),
+        (Manner(rpc={"*": "no result"}), STRANGE, NO_RPC.format("the result is not an object")),
         (
             Manner(rpc={"*": {"result": {"phase": "running"}}}),
             STRANGE,
@@ -154,7 +154,7 @@ async def test_the_app_runs_without_a_page(here: Scene) -> None:
         (
             Manner(rpc={"*": "close"}),
             "The robot's app closed the connection before it answered",
-            "it is ending or starting again",
+            "it is stopping or restarting",
         ),
         (
             Manner(rpc={"*": unknown_method("conversation.status")}),
@@ -163,7 +163,7 @@ async def test_the_app_runs_without_a_page(here: Scene) -> None:
         ),
         (
             Manner(rpc={"*": refusal("internal_error", "KeyError", -32603)}),
-            "The app at {place} does not tell its state",
+            "The app at {place} does not report its state",
             "KeyError",
         ),
     ],
@@ -182,12 +182,12 @@ async def test_the_app_speaks_something_else(
     [
         (
             unknown_method("backend.config"),
-            "This version of the app cannot be pointed at a server from here",
+            "This version of the app cannot be configured from here",
             "unknown method: backend.config",
         ),
         (
             refusal("settings_pin_required", "settings PIN required", -32000),
-            "The robot's app asks for a PIN before it is set",
+            "The robot's app asks for a PIN before it accepts a setting",
             "settings PIN required",
         ),
         (
@@ -209,7 +209,7 @@ async def test_the_app_does_not_take_the_setting(
     by_hand = f"Settings -> Connection -> Local, host 127.0.0.1, port {here.port}"
     assert fix.endswith(by_hand) == (what != UNCONFIRMED)
     (left_over,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left_over.what == "The app did not get its former connection back"
+    assert left_over.what == "The app's former connection could not be restored"
 
 
 async def test_a_restart_that_is_not_possible(here: Scene) -> None:
@@ -257,7 +257,7 @@ async def test_no_server_runs(here: Scene) -> None:
 async def test_another_program_has_the_port(here: Scene) -> None:
     async with fake_robot(address="127.0.0.1") as other, fake_robot() as robot:
         what, _, fix = await failure(here, robot, port=other.daemon_port)
-    assert what == f"Another program than reachy-voice answers at 127.0.0.1:{other.daemon_port}"
+    assert what == f"A program other than reachy-voice answers at 127.0.0.1:{other.daemon_port}"
     assert fix.startswith("Name the server's port with --port")
 
 
@@ -285,8 +285,8 @@ REFUSED = (
         (
             {"max_sessions": 0},
             (
-                "The robot reached this server, which has no place for it",
-                "all conversations are taken (server.max_sessions)",
+                "The robot reached this server, which is full",
+                "the limit of conversations is reached (server.max_sessions)",
                 "End another conversation, or raise server.max_sessions",
             ),
         ),
@@ -336,6 +336,4 @@ async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
         with pytest.raises(PairError) as failed:
             await here.pair(robot, times=QUICK)
     assert [outcome.state for outcome in here.outcomes][-2:] == ["left", "undone"]
-    assert failed.value.what == (
-        "The robot's app stopped answering after it was told of this server"
-    )
+    assert failed.value.what == ("The robot's app stopped answering after it was configured")

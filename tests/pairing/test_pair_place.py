@@ -83,7 +83,7 @@ def test_invalid_addresses(text: str) -> None:
     with pytest.raises(WhichRobot) as error:
         parse_place(text)
     assert error.value.exit_code == 2
-    assert error.value.what == f"{text!r} is no name or address of a robot"
+    assert error.value.what == f"{text!r} is not a name or address of a robot"
     assert "reachy-voice pair 192.168.1.7" in error.value.fix
 
 
@@ -96,7 +96,7 @@ async def test_an_unknown_name(network: Callable[..., None], name: str) -> None:
     with pytest.raises(WhichRobot) as error:
         await robot_at(name, PATIENT, None)
     assert error.value.what == f"No robot is called {name!r} here"
-    assert error.value.why == "no name service and no mDNS knows it"
+    assert error.value.why == "neither a name service nor mDNS knows it"
     assert error.value.fix.startswith(HOW)
 
 
@@ -169,7 +169,7 @@ async def test_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WhichRobot) as error:
         await robot_at("192.168.1.7", PATIENT, None)
     assert error.value.what == "192.168.1.7 cannot be reached"
-    assert error.value.why == "this machine has no way to 192.168.1.7"
+    assert error.value.why == "this machine has no route to 192.168.1.7"
 
 
 async def test_this_machine_by_any_of_its_addresses_is_loopback(
@@ -294,4 +294,4 @@ def test_no_robot_and_several() -> None:
         the_only([kitchen, replace(kitchen, name="attic", address="192.168.1.8")])
     assert several.value.what == "There are 2 robots"
     assert several.value.why == "kitchen (192.168.1.7), attic (192.168.1.8)"
-    assert several.value.fix == "Name the one that you mean: reachy-voice pair 192.168.1.7"
+    assert several.value.fix == "Choose one: reachy-voice pair 192.168.1.7"

@@ -83,7 +83,7 @@ def test_without_the_server_s_word_the_app_s_counts() -> None:
     ("status", "what", "why"),
     [
         (401, "which refuses it (401)", "another list of allowed addresses"),
-        (403, "which refuses it (403)", "another name than the server has"),
+        (403, "which refuses it (403)", "a name that the server does not have"),
         (503, "which refuses it (503)", "an engine is not ready"),
         (404, "which refuses it (404)", ""),
     ],
@@ -112,8 +112,8 @@ def test_the_app_s_own_words_of_a_refusal() -> None:
 def test_another_address_of_the_robot() -> None:
     now = {"192.168.1.8": Knocks(refused=1, status=401)}
     assert said(seen(now=now)) == (
-        "A client knocked from 192.168.1.8 and was refused",
-        "none came from 192.168.1.7; a robot may have two addresses, as with Wi-Fi and cable",
+        "A client connected from 192.168.1.8 and was refused",
+        "no client came from 192.168.1.7; with Wi-Fi and cable a robot has two addresses",
         "If that is the robot: reachy-voice pair 192.168.1.8",
     )
 
@@ -122,12 +122,12 @@ def test_a_stranger_does_not_hide_what_the_robot_met() -> None:
     """Another robot that knocks all the time."""
     now = {"192.168.1.8": Knocks(refused=1, status=401), **from_robot(opened=1, closed=1008)}
     what, _, _ = said(seen(now=now))
-    assert what == "The robot reached this server, which has no place for it"
+    assert what == "The robot reached this server, which is full"
 
 
 def test_all_places_are_taken() -> None:
     what, why, _ = said(seen(now=from_robot(opened=1, closed=1008)))
-    assert what == "The robot reached this server, which has no place for it"
+    assert what == "The robot reached this server, which is full"
     assert "server.max_sessions" in why
 
 
@@ -136,19 +136,19 @@ def test_all_places_are_taken() -> None:
     [
         (TOLD, {"opened": 1, "closed": 1011}, "the connection was closed (1011)"),
         (TOLD, {"opened": 1}, "the connection was closed (by the robot)"),
-        (TOLD, {"opened": 1, "open": 1}, "its app does not say that it is connected"),
+        (TOLD, {"opened": 1, "open": 1}, "its app does not report a connection"),
         (replace(TOLD, error="KeyError: x"), {"opened": 1}, "the app says: KeyError: x"),
     ],
 )
 def test_it_came_and_went(app: AppSays, knocks: dict[str, int], why: str) -> None:
     what, because, _ = said(seen(app, from_robot(**knocks)))
-    assert what == "The robot reached this server, but the conversation did not begin"
+    assert what == "The robot reached this server, but the conversation did not start"
     assert because == why
 
 
 def test_the_app_is_gone() -> None:
     what, _, _ = said(seen(None))
-    assert what == "The robot's app stopped answering after it was told of this server"
+    assert what == "The robot's app stopped answering after it was configured"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_the_app_is_gone() -> None:
 )
 def test_the_app_waits_for_a_restart(app: AppSays) -> None:
     what, _, fix = said(seen(app))
-    assert what == "The robot's app has taken the address, but must be restarted to use it"
+    assert what == "The robot's app accepted the address, but must be restarted to use it"
     assert fix == "Restart the conversation app in the robot's dashboard"
 
 
@@ -175,7 +175,7 @@ def test_the_apps_text_is_escaped_for_the_terminal() -> None:
 
 def test_connected_to_another_server_at_our_address() -> None:
     what, why, _ = said(seen(replace(TOLD, connected=True)))
-    assert what == "The robot's app says that it is connected, but not to this server"
+    assert what == "The robot's app is connected, but not to this server"
     assert why == "another machine answers at 192.168.1.5:8765 for the robot"
 
 
@@ -186,12 +186,20 @@ def test_connected_to_another_server_at_our_address() -> None:
         ("TimeoutError: timed out during opening handshake", "a firewall drops it", FIREWALL),
         ("ConnectionRefusedError: [Errno 111] x", "its connection is refused, by", FIREWALL),
         ("TimeoutError: [Errno 110] Connect call failed x", "a firewall drops it", FIREWALL),
-        ("OSError: [Errno 101] Connect call failed x", "no way to that address", "Put both into"),
-        ("OSError: [Errno 113] No route to host", "a firewall turns it away", FIREWALL),
-        ("OSError: [Errno 113] Connect call failed x", "or its network has no way", FIREWALL),
-        ("InvalidStatus: server rejected: HTTP 401", "another machine answers", "Are robot and"),
-        ("gaierror: Name or service not known", "no way to that address", "Put both into one"),
-        ("SSLError: WRONG_VERSION_NUMBER", "wants TLS", "Pair without a proxy"),
+        ("OSError: [Errno 101] Connect call failed x", "no route to that address", "Put both into"),
+        ("OSError: [Errno 113] No route to host", "a firewall rejects it", FIREWALL),
+        ("OSError: [Errno 113] Connect call failed x", "or its network has no route", FIREWALL),
+        (
+            "InvalidStatus: server rejected: HTTP 401",
+            "another machine answers",
+            "Are the robot and",
+        ),
+        (
+            "gaierror: Name or service not known",
+            "no route to that address",
+            "Put both into the same",
+        ),
+        ("SSLError: WRONG_VERSION_NUMBER", "requires TLS", "Pair without a proxy"),
     ],
 )
 def test_nothing_came(error: str, why: str, fix: str) -> None:

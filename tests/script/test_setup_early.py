@@ -89,7 +89,7 @@ class TestRealRuns:
             (
                 ["--profile", "reachy", "--plan"],
                 0,
-                ["only known when that is here", "packages of requirements.lock", "to compile"],
+                ["known only after that", "packages of requirements.lock", "to compile"],
             ),
             (["--help"], 0, ["--setup-only", "the server's"]),
         ],

@@ -56,14 +56,18 @@ class TestCauses:
             (REFUSED, failures.NO_NETWORK, "cannot be reached"),
             (NO_NAME, failures.NO_NETWORK, "cannot be resolved"),
             (NO_VERSION, failures.NO_NETWORK, "does not have a pinned package"),
-            (WRONG_HASH, failures.WRONG_HASH, "not the one that the lock file pins"),
-            (REFUSED.splitlines()[1] + "\n" + WRONG_HASH, failures.WRONG_HASH, "lock file pins"),
+            (WRONG_HASH, failures.WRONG_HASH, "does not match the lock file"),
+            (
+                REFUSED.splitlines()[1] + "\n" + WRONG_HASH,
+                failures.WRONG_HASH,
+                "not match the lock file",
+            ),
             (NO_SPACE, failures.NO_SPACE, "disk is full"),
             (COMPILE_ERROR, failures.BUILD_FAILED, "compiler or CMake"),
             (REFUSED.splitlines()[1] + COMPILE_ERROR, failures.BUILD_FAILED, "compiler or CMake"),
             (OUT_OF_MEMORY, failures.BUILD_FAILED, "memory"),
             (NO_CMAKE_COMPILER, failures.NO_COMPILER, "no C++ compiler"),
-            ("Segmentation fault", failures.BUILD_FAILED, "not recognised"),
+            ("Segmentation fault", failures.BUILD_FAILED, "unknown reason"),
         ],
     )
     def test_failures_are_classified(self, output: str, exit_code: int, why: str) -> None:

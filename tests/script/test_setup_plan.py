@@ -27,7 +27,7 @@ def pins(name: str) -> dict[str, set[str]]:
 
 class TestLocks:
     @pytest.mark.parametrize(
-        "together",
+        "total",
         [
             ("script/bootstrap.lock", BASE, TESTED, WORKSTATION, stack.CUDA_LOCK),
             ("script/bootstrap.lock", BASE, TESTED, FAST, stack.CUDA_LOCK),
@@ -98,7 +98,7 @@ class TestPlan:
         assert "50 Mbit/s" in lines[0]
         assert re.search(r"torch for CUDA 13.0 +2.7 GB +4.7 GB +7:16 +an index", text)
         assert re.search(r"llama.cpp +76 MB +800 MB +0:12 \+ about 5:00 to compile +an index", text)
-        assert re.search(r"together +5.3 GB +8.0 GB +19:08", text)
+        assert re.search(r"total +5.3 GB +8.0 GB +19:08", text)
         assert "into /checkout/.venv and /cache" in text
 
     def test_nothing_to_fetch_is_no_plan(self) -> None:

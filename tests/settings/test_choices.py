@@ -70,7 +70,7 @@ def test_the_small_voice_takes_no_instructions() -> None:
         cli, ["config", "check", "--config", "reachy", "--set", "tts.instruct=warm"]
     )
     assert checked.exit_code == 0
-    assert "but: tts.instruct does nothing with qwen3-tts-0.6b-customvoice" in checked.output
+    assert "but: tts.instruct has no effect with qwen3-tts-0.6b-customvoice" in checked.output
     larger = "tts.weights=qwen3-tts-1.7b-customvoice"
     assert larger.replace("=", ": ") in checked.output
     assert warnings_of("reachy", "tts.instruct=warm", larger) == []

@@ -97,7 +97,7 @@ def test_check_tells_of_a_persona_that_is_not_used(write: Write) -> None:
     done = CliRunner().invoke(cli, ["config", "check", mine])
     assert done.exit_code == 0, done.output
     assert re.search(
-        r"but: conversation\.persona 'joker' is not used: \S*my\.yaml:2 has instructions",
+        r"but: conversation\.persona 'joker' is not used: \S*my\.yaml:2 sets its own instructions",
         done.output,
     )
     used = CliRunner().invoke(cli, ["config", "check", "--set", "conversation.persona=joker"])
