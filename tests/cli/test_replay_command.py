@@ -79,7 +79,7 @@ def test_a_turn_that_did_not_come_again_or_is_new_stands_alone() -> None:
         "now no such turn",
     ]
     assert shown([], [turn("uno", 300)])[1] == "recorded no such turn"
-    assert shown([], []) == ["There was no turn."]
+    assert shown([], []) == ["There were no turns."]
 
 
 def test_recorded_text_cannot_control_the_terminal() -> None:
@@ -136,7 +136,7 @@ def test_a_remote_server_is_not_recorded(
         capsys, "ask", str(tone), "--url", url, "--record", str(tmp_path / "r")
     )
     assert code == 2
-    assert "without --url" in printed
+    assert "cannot be used with --url" in printed
     assert not (tmp_path / "r").exists()
 
 

@@ -27,7 +27,7 @@ def pins(name: str) -> dict[str, set[str]]:
 
 class TestLocks:
     @pytest.mark.parametrize(
-        "total",
+        "together",
         [
             ("script/bootstrap.lock", BASE, TESTED, WORKSTATION, stack.CUDA_LOCK),
             ("script/bootstrap.lock", BASE, TESTED, FAST, stack.CUDA_LOCK),
