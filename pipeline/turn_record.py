@@ -165,8 +165,8 @@ def as_metadata(record: TurnRecord) -> dict[str, str]:
         shown["probability"] = judged.probability
         shown["wait_ms"] = judged.wait_ms
         shown["reasons"] = ", ".join(judged.reasons)
-    told = {name: _text(value) for name, value in shown.items() if value is not None}
-    return {f"reachy_voice.{name}": text for name, text in told.items() if text}
+    texts = {name: _text(value) for name, value in shown.items() if value is not None}
+    return {f"reachy_voice.{name}": text for name, text in texts.items() if text}
 
 
 def _text(value: object) -> str:

@@ -86,14 +86,14 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
         answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
             body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
-            told = answer(issued, body, request.url.path, assistant.defaults(), caller.block)
+            answered = answer(issued, body, request.url.path, assistant.defaults(), caller.block)
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
             return error.response()
         except ClientDisconnect:
             return Response()  # the client has gone
-        return JSONResponse(told, headers={"Cache-Control": "no-store"})
+        return JSONResponse(answered, headers={"Cache-Control": "no-store"})
 
     paths = ["/v1/realtime/client_secrets", *BETA_PATHS]
     return [Route(path, create, methods=["POST"]) for path in paths]
@@ -124,8 +124,8 @@ def _for_beta(
     ((_, shown),) = dialect.from_ga("session.updated", {"session": updated})
     seconds = (given.client_secret or BetaSecret()).seconds
     value, secret = issued.issue(seconds, session, maker)
-    told = {"value": value, "expires_at": secret.expires_at}
-    return {**shown["session"], "client_secret": told}
+    client_secret = {"value": value, "expires_at": secret.expires_at}
+    return {**shown["session"], "client_secret": client_secret}
 
 
 def _read(shape: type[_Request], body: bytes) -> _Request:

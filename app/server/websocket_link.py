@@ -56,7 +56,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._feeding: asyncio.TimerHandle | None = None
         self._frames = TokenBucket(FRAMES_PER_S, FRAMES_BURST, self._heard_at)
         self._no_messages = 0
-        """Frames of the current slice that are no messages."""
+        """Frames of the current slice that are not messages."""
         self._cut: asyncio.TimerHandle | None = None
 
     @property

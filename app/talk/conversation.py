@@ -51,14 +51,14 @@ class LocalConversation:
         self, assistant: Assistant, hearing: Hearing | None = None, push_to_talk: bool = False
     ) -> None:
         """``hearing``: processes the microphone; ``None``: as for a remote client."""
-        told = assistant.defaults()
+        defaults = assistant.defaults()
         config = SessionConfig(
-            instructions=told.instructions,
-            voice=told.voice,
+            instructions=defaults.instructions,
+            voice=defaults.voice,
             output_format=AudioFormat(rate=OUTPUT_RATE),
             turn_detection=None if push_to_talk else TurnDetection(),
             partials=assistant.stages.stt.streams,
-            language=told.language,
+            language=defaults.language,
         )
         self._bus = Bus()
         self._events = self._bus.subscribe(lossless=True)

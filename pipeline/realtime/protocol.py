@@ -7,20 +7,20 @@ event into server messages, and ``messages_to_send`` hands those out. The conver
 Beyond the API:
 
 - PCM may have 16,000 and 8,000 Hz as well, each way; ``rate: null`` is 16,000.
-- ``conversation.item.retrieved`` comes several times for one request when the audio is too long for
+- ``conversation.item.retrieved`` is sent several times for one request if the audio is too long for
   a frame of 1 MiB: each event has the item with its whole transcript and the next piece of audio.
   Audio of an answer ends where it was cut. Images that fit in no frame are left out.
-- ``transcription.delay``, of any value, asks for words while they are spoken; a transcription
-  session always tells them.
+- ``transcription.delay``, of any value, asks for partial transcripts; a transcription session
+  always sends them.
 - The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``, on request
   only.
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
-- A response that goes on with one that was interrupted by mistake names it in its metadata, as
+- A response that continues one interrupted by mistake names that one in its metadata, as
   ``reachy_voice.continues``.
 - Voices, models and the limit of output tokens are never refused by name or size.
-- ``turn_detection`` may leave out ``type``: the present one is meant.
+- ``turn_detection`` may leave out ``type``: the current one is meant.
 - Items and sessions of more than 600,000 characters (without media) are refused: they would have
   to be shown again, and no default client takes such a frame. So are messages of more than 20,000
   JSON values.

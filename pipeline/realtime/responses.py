@@ -195,8 +195,8 @@ class CallStream:
 
     def close(self, item: OutputItem) -> None:
         assert isinstance(item, FunctionCallItem)
-        told = self._arguments
-        if item.arguments.startswith(told) and (rest := item.arguments[len(told) :]):
+        sent = self._arguments
+        if item.arguments.startswith(sent) and (rest := item.arguments[len(sent) :]):
             self.write(rest)
         # Sent also for an incomplete call (API reference): its item's status says so.
         said = {"name": item.name, "arguments": item.arguments}

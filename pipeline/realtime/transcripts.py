@@ -19,7 +19,7 @@ class Transcripts:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._told: dict[str, str] = {}
+        self._sent: dict[str, str] = {}
 
     def tell(self, event: TranscriptPartial | TranscriptReady | TranscriptFailed) -> None:
         where = {"item_id": event.item_id, "content_index": 0}
@@ -28,8 +28,8 @@ class Transcripts:
                 self._tell_partial(event, where)
             case TranscriptReady():
                 # The missing rest is sent as one more delta, unless the earlier ones differ.
-                told = self._told.pop(event.item_id, "")
-                if event.text.startswith(told) and (rest := event.text[len(told) :]):
+                sent = self._sent.pop(event.item_id, "")
+                if event.text.startswith(sent) and (rest := event.text[len(sent) :]):
                     self._send(f"{_TRANSCRIPTION}.delta", **where, delta=rest)
                 usage = {"type": "duration", "seconds": event.seconds}
                 done = {"transcript": event.text, "usage": usage}
@@ -43,11 +43,11 @@ class Transcripts:
     def _tell_partial(self, event: TranscriptPartial, where: Mapping[str, Any]) -> None:
         if not event.text:
             return
-        self._told[event.item_id] = self._told.get(event.item_id, "") + event.text
-        if len(self._told) > MAX_UNFINISHED:
-            del self._told[next(iter(self._told))]
+        self._sent[event.item_id] = self._sent.get(event.item_id, "") + event.text
+        if len(self._sent) > MAX_UNFINISHED:
+            del self._sent[next(iter(self._sent))]
         self._send(f"{_TRANSCRIPTION}.delta", **where, delta=event.text)
 
     def forget(self, item_id: str) -> None:
         """The utterance was not speech."""
-        self._told.pop(item_id, None)
+        self._sent.pop(item_id, None)

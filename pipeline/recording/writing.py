@@ -270,9 +270,9 @@ class RecordedSession(Session):
 
         def write() -> None:
             # Audio in events is already in the sounds, or in the commands.
-            told = {key: to_plain(each, audio=key != "event") for key, each in line.items()}
+            plain = {key: to_plain(each, audio=key != "event") for key, each in line.items()}
             if sound:
-                told["audio"] = self._files.sound(sound, pcm, rate, line["at"])
-            self._files.line(told)
+                plain["audio"] = self._files.sound(sound, pcm, rate, line["at"])
+            self._files.line(plain)
 
         self._recorder.write(write)
