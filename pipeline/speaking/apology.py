@@ -25,9 +25,9 @@ log = logging.getLogger("reachy_voice.tts")
 
 async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -> Pcm:
     """The sentence as speech, at ``rate`` Hz; empty if the voice fails or is too slow."""
-    resampler = Resampler(tts.rate, rate)
     made: list[Pcm] = [EMPTY]
     try:
+        resampler = Resampler(tts.rate, rate)
         async with (
             asyncio.timeout(APOLOGY_MOST_S),
             aclosing(tts.synthesize(request, work)) as chunks,

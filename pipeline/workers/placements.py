@@ -93,9 +93,11 @@ class ThreadWorker(Worker):
         self._serve(self._host)
 
     def _serve(self, host: EngineHost) -> None:
-        host.run()
-        host.let_go()
-        self._tell(self._closed.set)
+        try:
+            host.run()
+            host.let_go()
+        finally:
+            self._tell(self._closed.set)
 
     def _send(self, answer: Answer) -> None:
         self._tell(self._heard, answer)

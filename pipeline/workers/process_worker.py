@@ -265,12 +265,10 @@ class ProcessWorker(Worker):
         """A big model may take minutes to load on a busy machine, so a child may take as long as it
         keeps making progress. Raises ``EngineError``."""
         reading = asyncio.create_task(self._read())
-        before = (0, 0, 0)
+        before = (0.0, 0.0, 0.0)
         try:
             while not (await asyncio.wait({reading}, timeout=self._start_quiet_s))[0]:
-                used = await asyncio.to_thread(
-                    _used, child.pid, tuning.LEAST_CPU * self._start_quiet_s
-                )
+                used = await asyncio.to_thread(_used, child.pid)
                 self._check_start(asyncio.get_running_loop().time() - began, before, used)
                 before = used
             built = reading.result()
@@ -287,7 +285,7 @@ class ProcessWorker(Worker):
         what = f"The {self.name} engine did not start within {seconds:.0f} s"
         if seconds >= tuning.START_S:
             raise EngineError(what)
-        if used == before:
+        if not _gets_on(before, used, self._start_quiet_s):
             raise EngineError(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
         log.info("the %s engine is still starting, after %.0f s", self.name, seconds)
 
@@ -328,12 +326,17 @@ def _kill(child: Process) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-Used = tuple[int, int, int]
+Used = tuple[float, float, float]
+"""CPU seconds, MiB read from disk, MiB of memory: of a process and its children, so far."""
 
 
-def _used(pid: int, quiet_s: float) -> Used:
-    """What a process and its children have used so far: CPU time, in units of the minimum for
-    ``quiet_s``; MiB read from disk; MiB of memory. If the process hangs, none of them grows."""
+def _gets_on(before: Used, used: Used, seconds: float) -> bool:
+    """Whether a process made progress in the ``seconds`` between two measurements."""
+    cpu, read, memory = (now - then for then, now in zip(before, used, strict=True))
+    return cpu >= tuning.LEAST_CPU * seconds or read >= 1 or abs(memory) >= 1
+
+
+def _used(pid: int) -> Used:
     cpu, read, memory = 0.0, 0, 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -344,7 +347,7 @@ def _used(pid: int, quiet_s: float) -> Used:
                 memory += each.memory_info().rss
                 if hasattr(each, "io_counters"):
                     read += each.io_counters().read_bytes
-    return int(cpu / (tuning.LEAST_CPU * quiet_s)), read >> 20, memory >> 20
+    return cpu, read / 2**20, memory / 2**20
 
 
 def _how(exit_code: int) -> str:

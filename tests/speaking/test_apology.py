@@ -30,10 +30,10 @@ from pipeline.events import (
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
-from pipeline.speaking.apology import KeptSentence
+from pipeline.speaking.apology import KeptSentence, notice
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord
-from pipeline.work import Cancelled, Work
+from pipeline.work import Cancelled, Priority, Work
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
 from tests.support.scripted import (
@@ -238,6 +238,16 @@ async def test_no_apology_without_a_listener(
         await asyncio.sleep(5)
     assert words(it) == []
     assert it.events(ReplyFinished)[0].status == "failed"
+
+
+async def test_a_voice_without_a_rate_says_no_notice() -> None:
+    class Lost(KeptSentence):
+        @property
+        def rate(self) -> int:
+            raise BROKEN
+
+    voice, work = Lost(ScriptedTts(), SORRY), Work(Priority.WARM_UP)
+    assert len(await notice(SpeechRequest(SORRY), 16_000, voice, work)) == 0
 
 
 @in_virtual_time

@@ -23,6 +23,7 @@ from pipeline.messages import Usage
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers import process_worker, tuning
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
+from pipeline.workers.host import EngineHost
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from tests.support.toy_engine import (
@@ -150,6 +151,16 @@ async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
         await worker.ready.wait()
         assert await worker.engine.call("wait", work=Work()) == "done"
     assert "one of its steps does not end" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_thread_whose_host_fails_ends_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: EngineHost) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(EngineHost, "run", fail)
+    async with asyncio.timeout(5):
+        await ThreadWorker(spec(), Options(), None).run(lambda: None)
 
 
 async def test_a_step_that_takes_too_long_ends_the_child() -> None:
@@ -287,6 +298,20 @@ async def test_a_start_that_does_nothing_is_given_up() -> None:
     )
     with pytest.raises(EngineError, match=r"tts toy engine did not start within .* did nothing"):
         await worker.run(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("before", "gets_on"),
+    [
+        ((10.0, 0.0, 5.0), False),
+        ((9.0, 0.0, 5.0), True),
+        ((10.0, -1.0, 5.0), True),
+        ((10.0, 0.0, 6.0), True),
+        ((9.9, -0.1, 5.1), False),
+    ],
+)
+def test_progress_of_a_start(before: process_worker.Used, gets_on: bool) -> None:
+    assert process_worker._gets_on(before, (10.0, 0.0, 5.0), 60.0) is gets_on
 
 
 async def test_a_start_that_gets_on_may_last(caplog: pytest.LogCaptureFixture) -> None:
