@@ -1,8 +1,8 @@
 """Moonshine: English speech-to-text for CPUs, with moonshine-voice's own runtime.
 
-The final text is one pass over the whole utterance; of a long one, a pass over each part, split
-where it is quietest: after 30 s the model invents sentences. Endpointing is the session's
-business, so the runtime's own VAD is off: on leading silence it splits the audio and invents a
+The final text comes from one pass over the whole utterance. Long utterances are split where they
+are quietest, with one pass per part: after 30 s the model invents sentences. The session does the
+endpointing, so the runtime's own VAD is off: on leading silence it splits the audio and invents a
 word.
 """
 
@@ -27,11 +27,11 @@ MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
 LONGEST_PASS_SAMPLES = 24 * LISTEN_RATE
 SPLIT_SAMPLES = LISTEN_RATE // 10
-"""An utterance that is longer than a pass is split in the quietest stretch of this length in the
-second half of the pass."""
+"""An utterance longer than one pass is split in the quietest stretch of this length in the second
+half of the pass."""
 NO_SPEECH = "You"
-"""What the model writes, with no full stop, without speech: silence, a cough, a hum. A spoken
-"you" comes with punctuation or as another word."""
+"""What the model writes, without a full stop, for silence, a cough or a hum. A spoken "you" gets
+punctuation or another spelling."""
 _FILES = ("encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin")
 
 
@@ -40,20 +40,20 @@ class MoonshineOptions(EngineOptions):
     weights: str = "moonshine-tiny-en"
     """Catalogue entry with the encoder, the merged decoder and the tokenizer."""
     size: Literal["tiny", "base"] = "tiny"
-    """Which network the weights are."""
+    """Size of the network in the weights."""
     language: str = "en"
-    """ISO 639-1: the one language that the weights know."""
+    """ISO 639-1: the only language that the weights know."""
     vad_threshold: float = Field(default=0.0, ge=0, le=1)
-    """The runtime's own voice detection; 0 takes all audio as speech."""
+    """The runtime's own voice detection; 0 treats all audio as speech."""
     partial_interval_ms: int = Field(default=700, ge=0)
-    """Audio between two partial transcripts, where a client reads them; 0 makes none. Each one
+    """Audio between two partial transcripts, if a client reads them; 0 turns them off. Each one
     costs a whole pass."""
     single_thread: bool = True
-    """Run on one core: half the CPU time, and not slower even on two idle cores."""
+    """Run on one core: uses half the CPU time, and is no slower even on two idle cores."""
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """What it hears."""
+        """The languages it recognises."""
         return (self.language,)
 
 
@@ -90,8 +90,8 @@ class Recogniser:
         return text if is_speech(text) else ""
 
     def _lines(self, samples: Any) -> list[str]:
-        # The package's own method copies the audio sample by sample while it holds the GIL: for
-        # 44 s of audio that stops the server's event loop for 0.1 s. This passes the array.
+        # The package's own method copies the audio sample by sample while holding the GIL: for 44 s
+        # of audio, that blocks the server's event loop for 0.1 s. This passes the array.
         found = self._transcript_pointer()
         self._check_error(
             self._transcriber._lib.moonshine_transcribe_without_streaming(
@@ -111,7 +111,7 @@ class Recogniser:
 
 
 def is_speech(text: str) -> bool:
-    """Whether ``text`` has spoken words; the model also writes notes for a hum."""
+    """Whether ``text`` has spoken words: the model also writes notes for a hum."""
     return text != NO_SPEECH and any(character.isalnum() for character in text)
 
 
@@ -130,7 +130,7 @@ class Moonshine:
         if language and language.split("-")[0].lower() != self._options.language:
             raise EngineError(
                 f"Moonshine cannot recognise the language {language!r}",
-                why=f"its weights {self._options.weights} know {self._options.language!r} only",
+                why=f"its weights {self._options.weights} only know {self._options.language!r}",
                 fix=f"Set the language to {self._options.language}, or choose another stt.engine",
             )
         interval_ms = self._options.partial_interval_ms if partials else 0
@@ -138,7 +138,7 @@ class Moonshine:
 
 
 class MoonshineUtterance:
-    """One utterance. It may be finished, fed on, and finished again."""
+    """One utterance. After ``finish`` it may be fed more and finished again."""
 
     def __init__(self, recogniser: Recogniser, partial_interval_samples: int) -> None:
         self._recogniser = recogniser
@@ -150,8 +150,8 @@ class MoonshineUtterance:
         self._text = ""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio; all text before the end is tentative. Empty if no pass was made: the
-        same text twice would pass for two passes that agree."""
+        """Take more audio; all text before the end is tentative. Empty if no pass was made, because
+        repeating a text would look like two passes that agree."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
         self._settle()
@@ -170,7 +170,7 @@ class MoonshineUtterance:
         return Transcript(self._text, self._samples / LISTEN_RATE)
 
     def _settle(self) -> None:
-        """Transcribe for good what is longer than one pass."""
+        """Transcribe audio beyond one pass for good."""
         while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
             pending = np.concatenate(self._pieces)
             split = quietest(pending[:LONGEST_PASS_SAMPLES])
@@ -185,7 +185,7 @@ class MoonshineUtterance:
 
 
 def quietest(pcm: Pcm) -> int:
-    """Sample in the second half of ``pcm`` where it is best split."""
+    """The best sample in the second half of ``pcm`` to split at."""
     half = len(pcm) // 2
     stretches = len(pcm[half:]) // SPLIT_SAMPLES
     power = np.square(to_float(pcm[half : half + stretches * SPLIT_SAMPLES]))

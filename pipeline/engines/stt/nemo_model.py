@@ -1,7 +1,7 @@
-"""A transducer of NeMo's: samples in, tokens out, of whole utterances or windows of a stream.
+"""A NeMo transducer: samples in, tokens out, for whole utterances or windows of a stream.
 
-The only module that knows NeMo and torch. Import it where the engine runs, for both take half a
-minute to import on a busy machine.
+The only STT module that uses NeMo and torch. Import it only where the engine runs: both together
+take half a minute to import on a busy machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NemoModel:
     """One network. Not thread-safe."""
 
     def __init__(self, model: Any, where: Place) -> None:
-        """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, in its place."""
+        """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, on its device."""
         import torch
 
         self.where = where
@@ -38,7 +38,7 @@ class NemoModel:
         self.frame_samples = round(model.encoder.subsampling_factor * stride_s * LISTEN_RATE)
         """Samples per frame of the encoder's output."""
         self.passes = 0
-        """How often the encoder ran."""
+        """How many times the encoder ran."""
         self._watch()
 
     # -- what it can do
@@ -53,9 +53,9 @@ class NemoModel:
         return tokens
 
     def advance(self, pcm: Pcm, window: Window, state: Any) -> tuple[Tokens, Tokens, Any]:
-        """The next part of a stream: ``pcm`` of ``window``, decoded behind ``state`` (``None``: at
-        the beginning). Tokens for good, tokens for now, and the state behind the first. Raises
-        ``EngineError``."""
+        """Decode the next part of a stream, the ``pcm`` of ``window``, from ``state`` (``None``:
+        beginning). Returns final tokens, tentative tokens, and the state after the final ones.
+        Raises ``EngineError``."""
         with self._running(_never):
             encoded = self._encode(pcm)[window.skip :]
             sure, state = self._decode(encoded[: window.take], state)
@@ -63,7 +63,7 @@ class NemoModel:
         return sure, unsure, state
 
     def text(self, ids: Sequence[int]) -> str:
-        """What tokens say, as NeMo's own transcripts have it."""
+        """The text of tokens, as in NeMo's own transcripts."""
         text = self._model.decoding.decode_tokens_to_str_with_strip_punctuation(list(ids))
         return str(text)
 
@@ -99,7 +99,7 @@ class NemoModel:
         return encoded[0, :, : int(frames[0])].T.float()
 
     def _decode(self, encoded: Any, state: Any) -> tuple[Tokens, Any]:
-        """All of ``encoded``, from ``state`` (``None``: the beginning), and the state behind it."""
+        """Tokens of ``encoded`` from ``state`` (``None``: the beginning), and the new state."""
         if not len(encoded):
             return (), state
         computer = self._computer
@@ -113,8 +113,8 @@ class NemoModel:
     # -- stopping
 
     def _watch(self) -> None:
-        """Look at ``stop`` before each layer, and on a CPU before each decoded token too (a GPU
-        runs those as one graph)."""
+        """Check ``stop`` before each layer and, on a CPU, before each decoded token (a GPU runs
+        these as one graph)."""
         watched = list(self._model.encoder.layers)
         if self.where.device == "cpu":
             watched.append(self._model.decoder.prediction["dec_rnn"])
@@ -135,14 +135,14 @@ def _never() -> bool:
 
 def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
     """Load a ``.nemo`` file. ``device``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``precision``:
-    ``auto``, ``fp32`` or ``bf16``, of the encoder. ``threads``: on a CPU.
+    ``auto``, ``fp32`` or ``bf16``, for the encoder. ``threads``: on a CPU.
 
-    Raises ``WeightsError`` for a file that NeMo refuses or that is no transducer of 16 kHz, and
-    ``EngineError`` for a device that is not there.
+    Raises ``WeightsError`` for a file that NeMo refuses or that is not a 16 kHz transducer, and
+    ``EngineError`` for a device that the machine lacks.
     """
     where = place("stt", device, precision, threads)
     model = _restore(path)
-    # The decoder stays in float32: it is small, and its decisions are what the words are.
+    # The decoder stays in float32: it is small, and it decides the words.
     model.encoder.to(where.numbers)
     model.to(where.device)
     log.info("%s runs on %s in %s", path.name, where.device, where.precision)
@@ -150,7 +150,7 @@ def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
 
 
 def _join_our_log(nemo_log: logging.Logger) -> None:
-    # It has handlers of its own, which its methods turn up and down, with all that others added.
+    # Its methods change the level of its own handlers, and of any that others added.
     for handler in list(nemo_log.handlers):
         nemo_log.removeHandler(handler)
     nemo_log.propagate = True
@@ -158,7 +158,7 @@ def _join_our_log(nemo_log: logging.Logger) -> None:
 
 
 def _restore(path: Path) -> Any:
-    # It reports that it sends no telemetry.
+    # It logs that it sends no telemetry.
     logging.getLogger("nv_one_logger").setLevel(logging.ERROR)
     from nemo.collections.asr.models import ASRModel, EncDecRNNTBPEModel
     from omegaconf import open_dict
@@ -169,9 +169,9 @@ def _restore(path: Path) -> Any:
     except Exception as error:  # NeMo raises many kinds
         raise unreadable(path, f"{type(error).__name__}: {error}") from error
     if not isinstance(model, EncDecRNNTBPEModel):
-        raise unreadable(path, f"it is a {type(model).__name__}, and no transducer")
+        raise unreadable(path, f"it is a {type(model).__name__}, not a transducer")
     if model.cfg.sample_rate != LISTEN_RATE:
-        raise unreadable(path, f"it hears at {model.cfg.sample_rate} Hz, not at {LISTEN_RATE}")
+        raise unreadable(path, f"it works at {model.cfg.sample_rate} Hz, not at {LISTEN_RATE}")
     decoding = model.cfg.decoding.copy()
     with open_dict(decoding):
         decoding.strategy = "greedy_batch"

@@ -1,9 +1,9 @@
-"""Which part of an utterance a recogniser with no memory of its own encodes next (pure).
+"""Which part of an utterance a stateless recogniser encodes next (pure).
 
-A full-context encoder is run again and again over a window: what was decoded before (left context),
-new frames, and the newest frames (right context). The new ones are decoded for good, from the
-decoder's state behind those before; the right context is decoded for now only, from a state that is
-not kept. All lengths are frames of the encoder's output, some 80 ms each.
+A full-context encoder runs repeatedly over a window: frames decoded before (left context), new
+frames, and the newest frames (right context). The new frames are decoded for good, continuing the
+decoder's state; the right context is decoded tentatively, and its state is discarded. All lengths
+are frames of the encoder's output, about 80 ms each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from pipeline.engines.contract import Partial
 
 Tokens = tuple[int, ...]
-"""Pieces of words, by their numbers in the model's vocabulary."""
+"""Pieces of words, by their ids in the model's vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """``chunk``: new frames between two passes. ``right``: how many frames must follow one before
-    it is decoded for good. ``left``: how many before are encoded again. ``most``: new frames in one
-    pass, where more than a chunk is there."""
+    """``chunk``: new frames between two passes. ``right``: how many must follow a frame before it
+    is decoded for good. ``left``: how many earlier frames are encoded again. ``most``: limit of
+    new frames per pass, if more than a chunk has arrived."""
 
     left: int
     chunk: int
@@ -33,7 +33,7 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Window:
     """The next pass: frames ``start`` to ``end``. The first ``skip`` are left context, ``take``
-    more are decoded for good, and what is left is right context."""
+    more are decoded for good, and the rest is right context."""
 
     start: int
     end: int
@@ -42,21 +42,21 @@ class Window:
 
 
 class Stream:
-    """One utterance, as far as it is decoded. What it says depends on the audio and on nothing else
-    as long as it is fed in pieces of up to one chunk."""
+    """One utterance, as far as it is decoded. If fed in pieces of up to one chunk, its text depends
+    only on the audio."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._taken = 0
-        """Frames that are decoded for good."""
+        """Frames decoded for good."""
         self._seen = 0
-        """Frames that some pass has encoded."""
+        """Frames encoded by any pass."""
         self.state: Any = None
         self.sure: Tokens = ()
         self.unsure: Tokens = ()
 
     def due(self, frames: int) -> Window | None:
-        """The next pass, now that ``frames`` whole ones are there; ``None``: too few are new."""
+        """The next pass, given ``frames`` whole frames; ``None`` if too few are new."""
         context = self._context
         end = frames - frames % context.chunk
         end = min(end, self._seen + max(context.chunk, context.most))
@@ -67,8 +67,8 @@ class Stream:
         return Window(start, end, self._taken - start, take)
 
     def took(self, window: Window, sure: Tokens, unsure: Tokens, state: Any) -> None:
-        """What ``window`` has become. ``state``: the decoder's, behind the frames that were
-        taken."""
+        """Record the result of ``window``. ``state``: the decoder's state after the frames taken
+        for good."""
         self._taken += window.take
         self._seen = window.end
         self.sure += sure
@@ -77,10 +77,10 @@ class Stream:
 
 
 def settled(text_of: Callable[[Sequence[int]], str], sure: Tokens, unsure: Tokens) -> Partial:
-    """What ``sure`` tokens, which stay, and ``unsure`` ones behind them come to in words.
+    """The text of ``sure`` tokens, which stay, followed by ``unsure`` ones.
 
-    The last word of the sure ones may still get an ending or a comma, so it is tentative until
-    another word has begun. What is committed is then a beginning of all that is committed later.
+    The last sure word may still get an ending or a comma, so it stays tentative until another word
+    has begun. Committed text is thus always a prefix of later committed text.
     """
     committed = text_of(sure).rstrip().rpartition(" ")[0]
     whole = text_of(sure + unsure).strip()

@@ -1,8 +1,8 @@
 """Speech-to-text by URL: ``POST /v1/audio/transcriptions``, as OpenAI, vLLM, speaches, LocalAI,
 llama-server, Ollama and whisper.cpp's server offer it.
 
-One request is one pass over the whole utterance, as a WAV file. Partial transcripts are passes of
-their own, and off unless an interval is set.
+One request is one pass over the whole utterance, as a WAV file. Partial transcripts are
+separate passes, and off unless an interval is set.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from pipeline.work import Work
 MIN_SAMPLES = LISTEN_RATE // 5
 """Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
 _NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
-"""What Whisper writes where there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
+"""What Whisper writes if there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
 
 
 class TranscriptionsOptions(UrlOptions):
     engine: Literal["openai-transcriptions"] = "openai-transcriptions"
     language_hint: bool = True
-    """Tell the server the language of the conversation; false lets it find out."""
+    """Tell the server the language of the conversation; false lets it detect the language."""
     partial_interval_ms: int = Field(default=0, ge=0)
-    """Audio between two partial transcripts, where a client reads them; 0 makes none. Each one
+    """Audio between two partial transcripts, if a client reads them; 0 turns them off. Each one
     costs a whole request."""
 
 
@@ -78,18 +78,18 @@ class UrlStt:
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
-            raise garbled(place, "its transcript is no JSON") from None
+            raise garbled(place, "its transcript is not JSON") from None
         text = answer.get("text") if isinstance(answer, dict) else None
         if isinstance(text, str):
             return spoken(text)
         if isinstance(answer, dict) and "error" in answer:
-            # whisper.cpp's server says so with the status of a success.
+            # whisper.cpp's server reports errors with a success status.
             raise refused(place, complaint(0, answer), ())
         raise garbled(place, "its transcript has no text")
 
 
 class UrlUtterance:
-    """One utterance. It may be finished, fed on, and finished again."""
+    """One utterance. After ``finish`` it may be fed more and finished again."""
 
     def __init__(self, stt: UrlStt, language: str, partial_interval_samples: int) -> None:
         self._stt = stt
@@ -107,7 +107,7 @@ class UrlUtterance:
         self._samples += len(pcm)
         if 0 < self._partial_interval_samples <= self._samples - self._tried_samples:
             self._tried_samples = self._samples
-            with suppress(ReachyVoiceError):  # the final pass meets the same, and tells it
+            with suppress(ReachyVoiceError):  # the final pass will fail too, and report it
                 await self._read(work)
         return Partial(tentative=self._text)
 
@@ -128,7 +128,7 @@ class UrlUtterance:
 
 
 def spoken(text: str) -> str:
-    """``text`` without notes about what is no speech; empty if no word is left."""
+    """``text`` without notes about sounds other than speech; empty if no word is left."""
     words = " ".join(_NOTE.sub(" ", text).split())
     return words if any(character.isalnum() for character in words) else ""
 

@@ -1,4 +1,4 @@
-"""Parakeet-TDT and other transducers of NeMo's: speech to text in 25 languages, made for a GPU.
+"""Parakeet-TDT and other NeMo transducers: speech to text in 25 languages, made for a GPU.
 
 During speech, windows of the newest audio are decoded
 (``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance.
@@ -23,11 +23,11 @@ V3_LANGUAGES = (
     *("bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "hr", "hu", "it"),
     *("lt", "lv", "mt", "nl", "pl", "pt", "ro", "ru", "sk", "sl", "sv", "uk"),
 )
-"""What nvidia/parakeet-tdt-0.6b-v3 knows, by its model card."""
+"""Languages of nvidia/parakeet-tdt-0.6b-v3, from its model card."""
 LEAST_SAMPLES = LISTEN_RATE
 """Shorter utterances get silence on both sides, up to one second, as NeMo's ``transcribe`` does."""
 CATCH_UP_S = 20.0
-"""New audio in one pass of a stream at most, where more than a chunk waits."""
+"""Limit of new audio in one pass of a stream, if more than a chunk is waiting."""
 
 
 class ParakeetOptions(EngineOptions):
@@ -37,23 +37,23 @@ class ParakeetOptions(EngineOptions):
     weights: str | None = "parakeet-tdt-0.6b-v3"
     """Catalogue entry with a ``.nemo`` file; null if ``model_file`` is a whole path."""
     model_file: str | None = None
-    """Which ``*.nemo``, where the weights have several; or the absolute path of your own."""
+    """Which ``*.nemo``, if the weights have several; or the absolute path of any such file."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     """``cuda``, ``cuda:1``, ``cpu``; ``auto``: the first GPU, or else the CPU."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Of the encoder. ``auto``: bf16 where the GPU or the CPU (AVX512_BF16, AMX) computes in it."""
+    """Of the encoder. ``auto``: bf16 if the GPU or the CPU (AVX512_BF16, AMX) supports it."""
     threads: int = Field(default=1, ge=1)
-    """On a CPU. More only help on cores that nothing else uses."""
+    """CPU threads. More only help on cores that nothing else uses."""
     languages: tuple[str, ...] = V3_LANGUAGES
-    """ISO 639-1: what the weights know. The model finds out which of them is spoken."""
+    """ISO 639-1: languages that the weights know. The model detects which one is spoken."""
     partials: bool | None = None
     """Transcribe during speech; null: on a GPU (each pass costs a CPU 0.2 to 1 s)."""
     left_s: float = Field(default=10.0, ge=0, le=30)
-    """How much audio that was decoded before is looked at again in each pass of a stream."""
+    """How much earlier audio each pass of a stream encodes again."""
     chunk_s: float = Field(default=0.32, ge=0.08, le=10)
-    """Audio between two passes of a stream. Tentative words are as late as that."""
+    """Audio between two passes of a stream. Delays tentative words by as much."""
     right_s: float = Field(default=0.96, ge=0, le=10)
-    """Audio that must follow words before they are committed; with less, more of them are wrong."""
+    """Audio that must follow words before they are committed; less makes more of them wrong."""
 
 
 # --- the engine --------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ class Parakeet:
         self._context = _context(options, model.frame_samples)
 
     def open(self, language: str, partials: bool) -> ParakeetUtterance:
-        """``language`` is checked and not used: these models take no hint. Raises ``EngineError``
-        for one that they do not know."""
+        """``language`` is only checked: these models take no hint. Raises ``EngineError`` for an
+        unknown language."""
         if language and language.split("-")[0].lower() not in self._languages:
             raise EngineError(
                 f"Parakeet cannot recognise the language {language!r}",
@@ -101,10 +101,10 @@ def _context(options: ParakeetOptions, frame_samples: int) -> Context:
 
 
 class ParakeetUtterance:
-    """One utterance. It may be finished, fed on, and finished again."""
+    """One utterance. After ``finish`` it may be fed more and finished again."""
 
     def __init__(self, model: Any, stream: Stream | None) -> None:
-        """``stream``: of partial transcripts."""
+        """``stream``: for partial transcripts."""
         self._model = model
         self._stream = stream
         self._pieces: list[Pcm] = []
@@ -113,7 +113,7 @@ class ParakeetUtterance:
         self._final_samples = 0
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio. Empty where no pass has run: two equal texts in a row mean that two
+        """Take more audio. Empty if no pass has run, because two equal texts in a row mean that two
         passes agree. Raises ``EngineError``."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
@@ -177,7 +177,7 @@ def _model_path(options: ParakeetOptions, weights: Path | None) -> Path:
         raise WeightsError(
             "The speech recogniser's .nemo file is missing",
             why=f"{weights} has no such file" if weights else "no weights were given",
-            fix="Run: reachy-voice models pull, or set stt.model_file to the path of one",
+            fix="Run: reachy-voice models pull, or set stt.model_file to the path of such a file",
         )
     if len(found) > 1:
         raise WeightsError(
@@ -189,7 +189,7 @@ def _model_path(options: ParakeetOptions, weights: Path | None) -> Path:
 
 
 def _warm_up(engine: Parakeet) -> None:
-    """A partial and a final of noise, so that the first of a person is as fast as any other."""
+    """Transcribe noise once, so that the first real utterance is as fast as any other."""
     noise = (np.random.default_rng(0).standard_normal(2 * LISTEN_RATE) * 300).astype(np.int16)
     utterance = engine.open("", True)
     utterance.feed(noise)

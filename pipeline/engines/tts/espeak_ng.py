@@ -23,7 +23,7 @@ from pipeline.work import Cancelled, CancelToken
 
 PROGRAM = "espeak-ng"
 RATE = 22_050
-"""Hz; what espeak-ng's own voices are synthesised at."""
+"""Sample rate of espeak-ng's own voices, in Hz."""
 CHUNK_SAMPLES = RATE // 10
 _WAV_HEADER_BYTES = 44
 _OTHER_NAMES = {"cmn": "zh", "nb": "no"}
@@ -34,7 +34,7 @@ class EspeakOptions(EngineOptions):
     engine: Literal["espeak-ng"] = "espeak-ng"
     voice: str = "en-us"
     """A language or voice from ``espeak-ng --voices``, with an optional variant: ``en-us+f3``.
-    Where another language is spoken, its own voice is taken, with this variant."""
+    For other languages, their own voice is used with this variant."""
     words_per_minute: int = Field(default=165, ge=80, le=450)
     pitch: int = Field(default=50, ge=0, le=99)
 
@@ -51,8 +51,8 @@ class Espeak:
         self.languages: Sequence[str] = tuple(sorted(self._by_language))
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
-        """Speech in chunks of 0.1 s as int16 at 22,050 Hz; every take is the same. The language
-        chooses the voice, unless the request names a voice that is not the configured one.
+        """Speech in chunks of 0.1 s as int16 at 22,050 Hz; all takes are equal. The language
+        selects the voice, unless the request names a voice other than the configured one.
 
         Raises ``EngineError``."""
         if not speakable(request.text):
@@ -96,7 +96,7 @@ def language_of_voice(voice: str) -> str:
 
 
 def by_language(voices: Sequence[str]) -> dict[str, str]:
-    """Language -> its plainest voice: the shortest name, as ``de``; of those ``fr-fr``."""
+    """Language -> its plainest voice: the shortest name, such as ``de``, or else ``fr-fr``."""
     found: dict[str, str] = {}
     for voice in sorted(voices, key=_plainness):
         found.setdefault(language_of_voice(voice), voice)
@@ -109,19 +109,19 @@ def _plainness(voice: str) -> tuple[int, bool, str]:
 
 
 def speakable(text: str) -> bool:
-    """Whether there is a letter or digit; other text would be read as "asterisk" or "emoji"."""
+    """Whether ``text`` has a letter or digit: other text would be read as "asterisk" or "emoji"."""
     return any(character.isalnum() for character in text)
 
 
 def without_phoneme_blocks(text: str) -> str:
-    """Text as espeak-ng shall read it: ``[[`` would make it take what follows for phonemes."""
+    """Text without ``[[``, after which espeak-ng would expect phonemes."""
     return re.sub(r"\[\[+", "[", text).replace("\0", " ")
 
 
 def _run(*arguments: str) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
-        # Given, because native libraries change the C environment in other threads.
+        # Passed, because native libraries change the C environment in other threads.
         environment = dict(os.environ)
         return subprocess.Popen((PROGRAM, *arguments), stdin=pipe, stdout=pipe, env=environment)
     except FileNotFoundError as error:

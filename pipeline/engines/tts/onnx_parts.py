@@ -1,7 +1,7 @@
 """Cuts an ONNX model in two at a tensor, without the ``onnx`` package (17 MB).
 
-A model file is a protobuf message. Declared here are the few fields that a cut needs to know; all
-others are carried over as they are, as protobuf does with unknown fields.
+A model file is a protobuf message. Only the few fields that a cut needs are declared here; protobuf
+copies the others unchanged, as unknown fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cut(model: bytes, prefix: str) -> tuple[bytes, bytes, str]:
     """The model up to its nodes whose names begin with ``prefix``, the model from there on, and
     the name of the one float tensor between them.
 
-    The second one has that tensor as its only input. Raises ``CannotCut`` if the nodes need more
+    The second part has that tensor as its only input. Raises ``CannotCut`` if the nodes need more
     than one tensor from outside, or the model has branches or loops.
     """
     whole = _parse(model)
@@ -63,7 +63,7 @@ def _between(graph: Any, prefix: bytes) -> bytes:
 
 
 def _needed(names: Iterable[bytes], made: dict[bytes, Any], stop: set[bytes]) -> list[Any]:
-    """All nodes that ``names`` depend on, but for what only ``stop`` depends on."""
+    """All nodes that ``names`` depend on, except those that only ``stop`` depends on."""
     wanted, found = list(names), dict[int, Any]()
     while wanted:
         name = wanted.pop()
@@ -100,7 +100,7 @@ def _parse(model: bytes) -> Any:
     try:
         whole.ParseFromString(model)
     except DecodeError as error:
-        raise CannotCut("the file is no ONNX model") from error
+        raise CannotCut("the file is not an ONNX model") from error
     if not whole.graph.node:
         raise CannotCut("there is no graph")
     if any(each.HasField("g") or each.graphs for n in whole.graph.node for each in n.attribute):

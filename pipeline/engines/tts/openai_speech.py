@@ -22,10 +22,10 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 
 LEAST_S = 0.02
-"""Seconds of speech in one piece, but for the last: less is not worth its way."""
+"""Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
 _NOT_RAW = (b"RIFF", b"ID3\x03", b"ID3\x04", b"OggS", b"fLaC")
-"""How files begin that are no samples: WAV, MP3, Ogg, FLAC. An MP3 without ID3 is known by its
-type alone: its two first bytes could be a sample."""
+"""How audio files begin: WAV, MP3, Ogg, FLAC. Only its type identifies an MP3 without ID3: the
+first two bytes could be a sample."""
 
 
 class SpeechOptions(UrlOptions):
@@ -33,16 +33,16 @@ class SpeechOptions(UrlOptions):
     voices: tuple[str, ...] = Field(default=("alloy",), min_length=1)
     """The voices that clients may choose, by their names at the server."""
     voice: str | None = None
-    """The one that speaks when none, or an unknown one, is asked for; null: the first."""
+    """The voice for requests that name no voice, or an unknown one; null: the first."""
     rate: int = Field(default=24_000, ge=8_000, le=48_000)
-    """Hz; raw PCM does not tell. OpenAI, Kokoro and Qwen3-TTS make 24,000."""
+    """Hz; raw PCM does not contain it. OpenAI, Kokoro and Qwen3-TTS use 24,000."""
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     """1 is the voice's own pace."""
     languages: dict[str, str] = Field(default={})
-    """What it speaks, ISO 639-1, and its words for them, sent as ``language``: {en: English, de:
-    German} for Qwen3-TTS. Empty: it is told none."""
+    """Its languages, by ISO 639-1 code, and the server's names for them, sent as ``language``: {en:
+    English, de: German} for Qwen3-TTS. Empty: send no language."""
     stream: bool = True
-    """Ask for speech as it is made; servers that do not know the word ignore it."""
+    """Ask the server to stream speech; servers that do not know the field ignore it."""
 
 
 class UrlTts:
@@ -68,8 +68,8 @@ class UrlTts:
         return self._options.voices
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The server is asked for
-        each take in the same way; it draws new random numbers by itself.
+        """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The request is
+        the same for each take; the server draws new random numbers by itself.
 
         Raises ``EngineError``, ``Cancelled``."""
         options, text = self._options, request.text
@@ -101,11 +101,11 @@ class UrlTts:
         return name if name in options.voices else options.voice or options.voices[0]
 
     async def _samples(self, exchange: Exchange) -> AsyncGenerator[Pcm, None]:
-        """Whole samples, however the bytes are cut; half a sample at the end is left out."""
+        """Whole samples, however the bytes are split; half a sample at the end is dropped."""
         place = self._engine.place
         kind = exchange.content_type
         if kind.startswith(("text/", "application/json", "audio/mpeg", "audio/ogg", "audio/flac")):
-            raise garbled(place, f"raw PCM was asked for, {kind} came")
+            raise garbled(place, f"expected raw PCM, got {kind}")
         least_bytes = 2 * int(LEAST_S * self._options.rate)
         held, began = b"", False
         async with aclosing(exchange.pieces()) as pieces:
@@ -114,13 +114,13 @@ class UrlTts:
                 if len(held) < least_bytes:
                     continue
                 if not began and held.startswith(_NOT_RAW):
-                    raise garbled(place, "raw PCM was asked for, an audio file came")
+                    raise garbled(place, "expected raw PCM, got an audio file")
                 began = True
                 whole = len(held) - len(held) % 2
                 yield _own(held[:whole])
                 held = held[whole:]
         if not began and held.startswith(_NOT_RAW):
-            raise garbled(place, "raw PCM was asked for, something else came")
+            raise garbled(place, "expected raw PCM, got something else")
         if len(held) >= 2:
             yield _own(held[: len(held) - len(held) % 2])
 

@@ -58,7 +58,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
         for _ in range(2):
             await talk.warm(HELLO, [], Work())
         assert len(far.asked(PATH)) == 1
-        assert "not read ahead any more" in caplog.text
+        assert "no longer read ahead" in caplog.text
         assert "Hello" not in caplog.text
         assert text_of(await answer(engine))
 

@@ -120,7 +120,7 @@ async def test_partial_transcripts_are_passes_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"What time is it?", "no JSON"),
+        (b"What time is it?", "not JSON"),
         (b"[]", "no text"),
         (b'{"text": 1}', "no text"),
         (b'{"error": "failed to decode audio"}', "failed to decode audio"),
@@ -225,7 +225,7 @@ async def test_text_without_words_is_not_sent() -> None:
 async def test_an_answer_other_than_raw_pcm_is_never_played(mood: Mood) -> None:
     far = FarServer("speech", moods={SAID: [mood]})
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
-        with pytest.raises(EngineError, match="raw PCM was asked for"):
+        with pytest.raises(EngineError, match="expected raw PCM"):
             await spoken_by(engine)
 
 

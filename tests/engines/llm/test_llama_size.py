@@ -189,7 +189,7 @@ def test_heads_that_do_not_divide_into_blocks(vocabulary: dict[str, Any], tmp_pa
         ({"kv_type": "q4_0", "flash_attention": False}, "q4_0 needs flash attention"),
         ({"tensor_split": [1, 1]}, "set gpu_layers"),
         ({"tensor_split": [0, 0], "gpu_layers": -1}, "one of them above 0"),
-        ({"tensor_split": [2, -1], "gpu_layers": -1}, "numbers from 0 up"),
+        ({"tensor_split": [2, -1], "gpu_layers": -1}, "numbers of at least 0"),
         ({"split_mode": "column"}, "split_mode"),
         ({"kv_type": "q2_k"}, "kv_type"),
     ],

@@ -1,1 +1,1 @@
-"""Calls of tools as language models write them: syntax, parsing, grammar. No I/O, no llama.cpp."""
+"""Tool calls as language models write them: syntax, parsing, grammar. No I/O, no llama.cpp."""

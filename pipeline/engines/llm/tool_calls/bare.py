@@ -1,8 +1,8 @@
-"""Calls that are written without a mark of their own: is this JSON object one? Sans-I/O.
+"""Recognises calls without marks: is this JSON object a call? Sans-I/O.
 
-Small models write the bare object, a list of them, or a fenced block, where their template has
-marks. An object is a call if it has ``name``, of a tool that is offered, and ``arguments`` or
-``parameters``. Whether those fit is seen when it is whole.
+Small models may write a bare object, a list of objects or a fenced block instead of the marks of
+their template. An object is a call if it has the ``name`` of an offered tool, and ``arguments`` or
+``parameters``. Whether these fit the schema is checked once the object is complete.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ _CLOSERS = {"list": "]", "fence": "```"}
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MOST_LEVELS = 50
-"""Of arguments. Where a call may begin at any brace, each one is followed so far."""
+"""Nesting limit of arguments: if a call may begin at any brace, each brace is followed this far."""
 _ARGUMENTS = ("arguments", "parameters")
 _KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type"))
 
 
 def opens(text: str) -> bool:
-    """Whether ``text`` begins as an answer that is a call: with an object, maybe inside of a list
-    or a fence."""
+    """Whether ``text`` begins like a call: with an object, maybe inside a list or a fence."""
     return _OPENING.match(text) is not None
 
 
 def may_open(text: str) -> bool:
-    """The same, or it does as soon as more text follows."""
+    """Whether ``text`` ``opens``, or may do so once more text follows."""
     return opens(text) or _BEGUN.fullmatch(text) is not None
 
 
 class BareCall:
-    """Looks at one object while it is being written; each character is read about once.
+    """Follows one object while it is being written; reads each character about once.
 
-    ``names``: of the tools that may be called. ``text`` ``opens``. ``start``: where the object
-    begins in it; ``at``: how far it was read; ``closers``: what ends the list and the fence around
-    it, the outermost last; ``name``: of the tool, once it is known.
+    ``names``: the tools that may be called. ``opens(text)`` must hold. ``start``: where the object
+    begins in it; ``at``: how far it was read; ``closers``: ends of the list and fence around it,
+    the outermost last; ``name``: of the tool, once known.
     """
 
     def __init__(self, names: Iterable[str], text: str) -> None:
@@ -60,14 +59,13 @@ class BareCall:
 
     @property
     def named(self) -> bool:
-        """Its name is known, and its arguments are what comes next."""
+        """Whether the name is known and the arguments come next."""
         has_arguments = not self._keys.isdisjoint(_ARGUMENTS)
         return self._next == "comma" and "name" in self._keys and not has_arguments
 
     def end(self, text: str, *, pause: bool = False) -> int | None:
-        """Where the object ends in ``text``, which is all of it so far; -1: it is no call, however
-        it goes on; ``None``: not known yet. ``pause``: read no further than to where it is
-        ``named``."""
+        """Where the object ends in ``text``, the whole text so far; -1 if it cannot become a call;
+        ``None`` if that is not known yet. ``pause``: stop reading once it is ``named``."""
         while not (pause and self.named):
             space = _SPACE.match(text, self.at)
             at = space.end() if space else self.at
@@ -83,7 +81,7 @@ class BareCall:
         return None
 
     def _step(self, text: str, at: int) -> int | None:
-        """Where the part ends that begins at ``at``; ``None`` and -1 as ``end`` has them."""
+        """Where the part that begins at ``at`` ends; ``None`` and -1 as in ``end``."""
         match self._next:
             case "key":
                 after = _one_of(_KEYS, text, at)
@@ -123,7 +121,7 @@ class BareCall:
 
 
 def _one_of(options: Collection[str], text: str, at: int) -> int | None:
-    """Where that of ``options`` ends which stands at ``at``; -1: none does; ``None``: one may."""
+    """Where the option at ``at`` ends; -1 if there is no option; ``None`` if one may follow."""
     for option in options:
         if text.startswith(option, at):
             return at + len(option)

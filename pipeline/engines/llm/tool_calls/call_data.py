@@ -9,7 +9,7 @@ from pipeline.engines.llm.tool_calls.syntax import Syntax
 
 
 class CallData:
-    """Finds the end of one call's data, looking at every sign about once."""
+    """Finds the end of one call's data, reading every character about once."""
 
     def __init__(self, syntax: Syntax, start: int = 0) -> None:
         self._json = syntax.values == "json"
@@ -23,12 +23,12 @@ class CallData:
         self.deepest = 0
         """The most braces that were open at once."""
         self.quoted = False
-        """Whether the text so far ends inside of quotes."""
+        """Whether the text so far ends inside quotes."""
         self.whole = False
-        """Whether the end that was found is that of an object."""
+        """Whether the data ended with a complete object."""
 
     def end(self, text: str) -> int | None:
-        """Where the data ends in ``text``, which is all of it so far; ``None``: not yet."""
+        """Where the data ends in ``text``, the whole text so far; ``None`` if it has not ended."""
         for found in self._mark.finditer(text, self._at):
             self._at = found.end()
             mark = found.group()

@@ -24,7 +24,7 @@ def written(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        # jinja's dictsort does not look at upper and lower case.
+        # jinja's dictsort ignores case.
         pairs = sorted(value.items(), key=lambda pair: str(pair[0]).lower())
         return "{" + ",".join(f"{key}:{written(item)}" for key, item in pairs) + "}"
     if isinstance(value, list | tuple):
@@ -110,7 +110,7 @@ def _one_of(options: list[str]) -> str:
 
 
 def _members(members: list[tuple[str, str]], required: set[str], *, begun: bool) -> str:
-    """``begun``: a member stands before them, so that each needs a comma."""
+    """``begun``: another member comes before, so each member needs a comma."""
     if not members:
         return ""
     (member, name), *others = members

@@ -1,4 +1,4 @@
-"""The grammar of calls: names and arguments that tools accept, and nothing else.
+"""The grammar of calls: only names and arguments that the tools accept.
 
 It is written in Lark for llguidance, which compiles the JSON schemas of the tools itself.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reachy_voice.llm")
 
 _REMEMBERED = 16
-"""Sets of tools; a session has one, and answers that override it have others."""
+"""Sets of tools; each session has one, and answers that override it have others."""
 _JSON = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -34,12 +34,12 @@ _JSON = {
     "coerce_one_of": True,
     "lenient": True,
 }
-"""As ``json.dumps`` and chat templates write it, so that a call has the same tokens later. What
-llguidance cannot enforce, ``schema_check`` measures the whole call by."""
+"""As ``json.dumps`` and chat templates write it, so that a call has the same tokens later.
+``schema_check`` checks the whole call for what llguidance cannot enforce."""
 
 
 class CallGrammars:
-    """Compiled grammars of one model's calls, kept for the sets of tools that were used last."""
+    """Compiled grammars of one model's calls, cached for the latest sets of tools."""
 
     def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
@@ -47,11 +47,11 @@ class CallGrammars:
         self._compiled = Recent(_REMEMBERED)
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
-        """Of one call of one of ``tools``, from the first letter of its name to the end. ``bare``:
-        of a call without marks, from its arguments on, where the name is known.
+        """A matcher for one call of one of ``tools``, from the first letter of its name to the end.
+        ``bare``: for a call without marks whose name is known, from its arguments on.
 
-        The arguments of a tool whose schema cannot be used may be any object, with a line in the
-        log. Of tools with one name, the last counts.
+        If a schema cannot be used, the log says so, and the arguments may be any object. If tools
+        share a name, the last one counts.
         """
         syntax = self.syntax.bare if bare else self.syntax
         tools = list({tool.name: tool for tool in tools}.values())
@@ -70,11 +70,11 @@ class CallGrammars:
             ]
             found = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
         for warning in found.get_grammar_warnings():
-            log.info("Calls that break a part of their schema are left out: %s", warning)
+            log.info("Ignoring calls that break parts of their schema: %s", warning)
         return found
 
     def _compilable(self, syntax: Syntax, tool: Tool, schema: Any) -> Any:
-        """The schema, or what of it llguidance can use."""
+        """The schema, or the part of it that llguidance can use."""
         for some in (schema, _shape(schema)):
             try:
                 self._vocabulary.matcher(_lark(syntax, [tool], [some], named=True))
@@ -91,7 +91,7 @@ _BOUNDS |= {"minLength", "maxLength", "minItems", "maxItems", "format"}
 
 
 def _shape(schema: Any) -> Any:
-    """The same without bounds."""
+    """``schema`` without bounds."""
     if isinstance(schema, list):
         return [_shape(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -104,7 +104,7 @@ def _shape(schema: Any) -> Any:
 
 
 def _usable(tool: Tool) -> Any:
-    """The schema of the tool's arguments; any object where that cannot be used."""
+    """The schema of the tool's arguments; any object if that cannot be used."""
     schema = tool.parameters
     why = why_unusable(schema)
     if not why and isinstance(schema, Mapping) and schema.get("type", "object") != "object":
@@ -124,7 +124,7 @@ _COMBINED |= {"patternProperties", "unevaluatedProperties", "dependentSchemas"}
 
 
 def closed(schema: Any) -> Any:
-    """The same, without undeclared members, which small models invent."""
+    """``schema`` without undeclared members, which small models invent."""
     if not isinstance(schema, Mapping):
         return schema
     found = dict(schema)
@@ -139,7 +139,7 @@ def closed(schema: Any) -> Any:
 
 
 def _lark(syntax: Syntax, tools: Sequence[Tool], schemas: Sequence[Any], *, named: bool) -> str:
-    """``named``: from the arguments on."""
+    """``named``: begin at the arguments."""
     rules, calls = list[str](), list[str]()
     for number, (tool, schema) in enumerate(zip(tools, schemas, strict=True)):
         begin = "" if named else f"{literal(syntax.spelled_name(tool.name) + syntax.middle)} "

@@ -1,6 +1,6 @@
-"""Takes a model's output apart while it is being written: speech, calls, and what is neither.
+"""Splits a model's output, while it is being written, into speech, calls, and the rest.
 
-Sans-I/O. However the text is cut into pieces, the same speech and the same calls come out.
+Sans-I/O. The result does not depend on how the text is cut into pieces.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ log = logging.getLogger("reachy_voice.llm")
 Part = TextDelta | ToolCall
 
 _SEPARATORS = " \t\r\n;,"
-"""What may stand between two calls."""
+"""Characters allowed between two calls."""
 _MOST_HELD = 50_000
-"""Characters that wait for the end of a call without marks."""
+"""Longest text held back until a call without marks ends."""
 _MOST_AT_ONCE = 4096
-"""Characters; each brace in what waits may cost as many steps."""
+"""Most characters per step: each brace in held-back text may cost that many steps."""
 
 
 _State = Literal["speech", "object", "block", "call", "closing"]
-"""``object``: that may be a call without marks; ``block``: thoughts, or anything else that is not
-spoken; ``closing``: behind a call's data, before its closing mark."""
+"""``object``: possibly a call without marks; ``block``: thoughts, or other text that is not spoken;
+``closing``: after a call's data, before its closing mark."""
 
 
 class CallParser:
     """One answer of a model that writes calls in ``syntax``.
 
-    Speech passes at once; only what may be the beginning of a mark is held back, and white
-    space until something follows it. A call comes out when its data is complete, if it is one
-    of ``tools`` and fits its schema; otherwise it is left out, and a line in the log says why.
+    Speech passes at once, except for the possible beginning of a mark, and white space until
+    something follows it. A call comes out when its data is complete, if it calls one of ``tools``
+    and fits its schema; otherwise it is dropped, and the log says why.
 
-    ``bare``: a call may stand without its marks where an answer begins, or behind another call
-    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be one; if it is
-    not, it is speech, unchanged. ``anywhere``: and behind words, too, as calls of an unmarked
-    syntax may. ``thought_end``: the answer begins inside of a thought, which ends with it.
+    ``bare``: a call may lack its marks at the start of an answer, or after another call
+    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be a call; if it
+    is not, it becomes speech, unchanged. ``anywhere``: it may also follow words, as in an unmarked
+    syntax. ``thought_end``: the answer begins inside a thought that ends with this.
 
-    ``calls``: how many have come out. ``rest``: what has to follow the marker that was read last,
-    up to the function's name; or the name of a call without marks, up to its arguments.
+    ``calls``: how many have come out. ``rest``: required text after the latest marker, up to the
+    function's name; or after the name of a call without marks, up to its arguments.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class CallParser:
         self._space = ""
         self._said = False
         self._spelling = syntax
-        """Of the call that is being read."""
+        """Syntax of the current call."""
         self._data = CallData(syntax)
         self._bare = BareCall((), "{")
         self._closers: list[str] = []
-        """Of the list and the fence that the last call without marks stands in."""
+        """Ends of the list and fence around the last call without marks."""
         self.calls = 0
         self.rest = ""
 
     @property
     def in_call(self) -> bool:
-        """A call has begun, and its closing mark has not been read."""
+        """Whether a call has begun whose closing mark has not been read."""
         return self._state in ("call", "closing")
 
     @property
     def named(self) -> bool:
-        """Whether this may be a call without marks, whose name is known, and nothing behind it."""
+        """Whether this may be a call without marks that was read exactly up to its name."""
         return self._state == "object" and self._bare.named
 
     @property
@@ -99,11 +99,11 @@ class CallParser:
 
     @property
     def in_text(self) -> bool:
-        """Inside of a quoted text of a call."""
+        """Whether the parser is inside a quoted text of a call."""
         return self._state == "call" and self._data.quoted
 
     def feed(self, text: str, *, pause: bool = False) -> list[Part]:
-        """What ``text`` adds. ``pause``: read no further than to where a call has ``begun``."""
+        """The parts that ``text`` adds. ``pause``: stop reading once a call has ``begun``."""
         parts: list[Part] = []
         for start in range(0, len(text) or 1, _MOST_AT_ONCE):
             self._buffer += text[start : start + _MOST_AT_ONCE]
@@ -111,27 +111,27 @@ class CallParser:
         return parts
 
     def drop_unread(self) -> str:
-        """Forget what was fed behind the place where a call has ``begun``, and give it."""
+        """Remove the text after the point where a call has ``begun``, and return it."""
         at = self._bare.at if self.named else 0
         unread, self._buffer = self._buffer[at:], self._buffer[:at]
         return unread
 
     def begin(self) -> str:
-        """A call begins, and nothing else can come. Gives how it begins, up to its name."""
+        """Begin a call that nothing can undo. Returns its beginning, up to the name."""
         self._enter_call(self._syntax)
         self._buffer = self._syntax.rest
         return self._syntax.begin
 
     def commit(self) -> str:
-        """What is ``named`` is a call, and can be nothing else. Gives the name."""
+        """Treat what is ``named`` as a call from now on. Returns the name."""
         self._buffer = self._buffer[self._bare.start :]
         self._closers = [*self._bare.closers, *self._closers]
         self._enter_call(self._syntax.bare)
         return self._bare.name
 
     def finish(self) -> list[Part]:
-        """What is left at the end. A beginning of a mark is not speech, a single character may
-        be."""
+        """The remaining parts at the end. The beginning of a mark is not speech, unless it is a
+        single character."""
         parts: list[Part] = []
         while self._state == "object":
             self._release(parts)
@@ -140,12 +140,12 @@ class CallParser:
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state == "call":
-            log.warning("A tool call was cut off, and is left out")
+            log.warning("Ignoring a tool call that was cut off")
         self._buffer = ""
         return parts
 
     def suspects(self, text: str) -> bool:
-        """Whether after ``text`` a call would have begun, or a mark of more than one character."""
+        """Whether ``text`` would begin a call, or two or more characters of a mark."""
         if self._state not in ("speech", "object"):
             return False
         probe = copy.copy(self)
@@ -161,7 +161,7 @@ class CallParser:
             pass
 
     def _step(self, parts: list[Part], pause: bool) -> bool:
-        """Whether there is more to do."""
+        """Make one step. Returns whether there is more to do."""
         match self._state:
             case "speech":
                 return self._speech(parts)
@@ -230,7 +230,7 @@ class CallParser:
         if self._data.whole:
             self._take(self._buffer[:end], parts)
         else:
-            log.warning("A tool call is malformed, and is left out")
+            log.warning("Ignoring a malformed tool call")
         self._buffer = self._buffer[end:]
         self._state = "closing" if self._spelling.close else "speech"
         return True
@@ -275,13 +275,13 @@ class CallParser:
         self.rest = self._syntax.bare.middle.removeprefix('"')
 
     def _release(self, parts: list[Part]) -> None:
-        """What was held back is no call. Behind its first sign, one may begin."""
+        """The held-back text is not a call, but a call may begin after its first character."""
         self._state = "speech"
         self._say(self._buffer[:1], parts)
         self._buffer = self._buffer[1:]
 
     def _skip_closers(self) -> None:
-        """Behind a call without marks: what separates it from the next one, or ends its list."""
+        """Skip, after a call without marks, separators and the ends of its list and fence."""
         while True:
             self._space, self._buffer = "", self._buffer.lstrip(self._separators)
             closed = [i for i, end in enumerate(self._closers) if self._buffer.startswith(end)]
@@ -292,7 +292,7 @@ class CallParser:
 
     @property
     def _closes(self) -> bool:
-        """Whether what is held back may end the last call's list or fence."""
+        """Whether the held-back text may end the last call's list or fence."""
         return any(end.startswith(self._buffer) for end in self._closers)
 
     @property
@@ -315,7 +315,7 @@ class CallParser:
     def _take(self, data: str, parts: list[Part]) -> None:
         call = self._checked(self._spelling, data)
         if isinstance(call, str):
-            log.warning("A tool call is left out: %s", call)
+            log.warning("Ignoring a tool call: %s", call)
         else:
             self._give(call, parts)
 
@@ -339,10 +339,10 @@ class CallParser:
 
 
 def _json(arguments: Mapping[str, Any]) -> str | None:
-    """Standard JSON text; ``None`` if there is none, e.g. for an infinity."""
+    """Standard JSON text; ``None`` if JSON cannot express it, e.g. an infinity."""
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         text.encode()
-    except (ValueError, RecursionError):  # half a surrogate pair is a ValueError, too
+    except (ValueError, RecursionError):  # a lone surrogate is a ValueError, too
         return None
     return text

@@ -1,4 +1,4 @@
-"""Does a value fit a JSON schema?"""
+"""Checks values against JSON schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DRAFTS = (
     jsonschema_rs.Draft7Validator,
     jsonschema_rs.Draft4Validator,
 )
-"""Tools rarely say which draft they were written in: the first that accepts the schema."""
+"""Tools rarely name their schema draft: use the first draft that accepts the schema."""
 _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
 """A pattern that takes longer does not match."""
 
@@ -25,7 +25,7 @@ def fits(value: Any, schema: Any) -> bool:
 
 
 def why_unusable(schema: Any) -> str:
-    """What is wrong with ``schema``, in one line; empty if nothing is. Nothing is ever fetched."""
+    """What is wrong with ``schema``, in one line, or an empty text. Fetches nothing."""
     return _compiled(_text(schema))[1]
 
 
@@ -55,4 +55,4 @@ def _text(schema: Any) -> str:
 
 
 def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"{uri} is not a part of it")
+    raise ValueError(f"{uri} is not part of the schema")

@@ -1,4 +1,4 @@
-"""How families of models spell a call, and where speech stops being speech.
+"""How families of models spell a call, and which marks end speech.
 
 The spellings are those of the chat templates in llama.cpp's ``models/templates`` (as of
 llama-cpp-python 0.3.36): Qwen 2.5 and 3 and Hermes, Gemma 4, Llama 3.x.
@@ -36,7 +36,7 @@ class Syntax:
         return self.rest if self.unmarked else self.marker + self.rest
 
     def written(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """A call as the family's templates write it into the history."""
+        """A call, as the family's templates write it into the history."""
         if self.values == "gemma":
             values = gemma.written(arguments)
         else:
@@ -44,21 +44,21 @@ class Syntax:
         return f"{self.begin}{name}{self.middle}{values}{self.end}{self.close}"
 
     def spelled_name(self, name: str) -> str:
-        """A function's name inside of a call; letters, digits and dashes are themselves."""
+        """A function's name inside a call; letters, digits and dashes stay unchanged."""
         return name if self.values == "gemma" else json.dumps(name, ensure_ascii=False)[1:-1]
 
     def read(self, body: str) -> tuple[str, dict[str, Any]] | None:
-        """Name and arguments of one call's data; ``None`` if that is not what it holds."""
+        """Name and arguments from one call's data; ``None`` if it is malformed."""
         return gemma.read_call(body) if self.values == "gemma" else _read_json(body)
 
     @property
     def bare(self) -> Syntax:
-        """How this family's models write a call when they leave its marks out."""
+        """The syntax of a call whose marks the model leaves out."""
         return self if self.unmarked else BARE
 
     @property
     def other_markers(self) -> tuple[str, ...]:
-        """What is not speech, besides the marker; none is the beginning of another."""
+        """Other marks that are not speech; no mark is the beginning of another."""
         return tuple({*BLOCKS, *STRAY, self.close.strip()} - {""})
 
     @property
@@ -78,7 +78,7 @@ THOUGHTS: Mapping[str, str] = {
     "<|channel>": "<channel|>",
     "<|channel|>analysis": "<|channel|>final<|message|>",
 }
-"""Of Qwen, DeepSeek, SmolLM and many others; Apriel; Seed; Mistral; Command; Apertus; Gemma 4; and
+"""Qwen, DeepSeek, SmolLM and many others; Apriel; Seed; Mistral; Command; Apertus; Gemma 4; and
 gpt-oss, whose answers end a thought by naming another channel."""
 
 BLOCKS: Mapping[str, str] = {
@@ -86,10 +86,10 @@ BLOCKS: Mapping[str, str] = {
     "<tool_response>": "</tool_response>",
     "<|tool_response>": "<tool_response|>",
 }
-"""Thoughts, and results of tools that a model makes up: from one mark to the other, unspoken."""
+"""Thoughts, and tool results that a model invents: not spoken from one mark to the other."""
 
 STRAY = (*BLOCKS.values(), "</tool_call>", "<tool_call|>")
-"""Ends without a beginning. They are left out."""
+"""Closing marks without an opening mark. They are dropped."""
 
 HERMES = Syntax(
     "hermes",
@@ -111,7 +111,7 @@ LLAMA = Syntax(
 )
 
 BARE = Syntax("bare", "", '{"name": "', middle='", "arguments": ', end="}", close="", unmarked=True)
-"""No family: what is left of Hermes' calls where a model leaves the marks out."""
+"""Not a family: a Hermes call without its marks."""
 
 GEMMA = Syntax(
     "gemma",
@@ -127,7 +127,7 @@ FAMILIES = (HERMES, GEMMA, LLAMA)
 
 
 def recognise(rendered: str, name: str, arguments: Mapping[str, Any]) -> Syntax | None:
-    """The family whose template rendered a call like this; ``None`` if it is not known here."""
+    """The family whose template rendered a call like this; ``None`` if unknown."""
     return next((one for one in FAMILIES if one.written(name, arguments) in rendered), None)
 
 
