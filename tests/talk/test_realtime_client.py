@@ -30,7 +30,7 @@ async def test_a_server_that_wants_a_key_says_where_to_put_it(
         with pytest.raises(NoServer, match="does not let us in") as refused:
             async with connect(served.url):
                 pass
-        assert "wants a key" in refused.value.why
+        assert "requires a key" in refused.value.why
         assert KEY_VARIABLE in refused.value.fix
         monkeypatch.setenv(KEY_VARIABLE, "rv_wrong")
         with pytest.raises(NoServer) as refused:
