@@ -62,7 +62,7 @@ _SCRIPTS = (
     ("zh", re.compile("[一-鿿]")),
     ("el", re.compile("[Ͱ-Ͽ]")),
 )
-"""Scripts that say it all."""
+"""Scripts that identify a language."""
 _LETTERS = {
     "de": "ß",
     "es": "ñ¿¡",
@@ -81,13 +81,13 @@ _LETTERS = {
 """Letters that speak for a language; each is worth a small word."""
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 MOST_CHARS = 600
-"""More are not looked at."""
+"""Later characters are ignored."""
 LOOK_BACK = 8
-"""So many texts: "OK." has no language of its own, and the one before may have."""
+"""How many texts to search: "OK." has no language, but an earlier text may have one."""
 
 
 def language_of(text: str) -> str:
-    """ISO 639-1; empty where the text does not tell, as "OK." or "Berlin" do not."""
+    """ISO 639-1; empty if the text does not show it, such as "OK." or "Berlin"."""
     text = text[:MOST_CHARS].lower()
     for language, script in _SCRIPTS:
         if script.search(text):

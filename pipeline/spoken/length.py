@@ -64,8 +64,8 @@ _FEWEST_CHARS_ALIKE = 5
 
 
 def repeated_letters(text: str) -> int:
-    """The longest stretch of the text, as ``spoken_letters`` counts, that says what was said a
-    little before: sound that repeats itself as long as this is as it should be."""
+    """The longest stretch of the text, as ``spoken_letters`` counts, that repeats what was said
+    shortly before: sound may legitimately repeat itself for as long as this."""
     said: list[int] = []
     weights: list[int] = []
     for char in text.lower():

@@ -1,4 +1,4 @@
-"""What is for eyes and not for ears, taken out of a text. In any language; pure.
+"""Removes what is for eyes and not for ears from a text. In any language; pure.
 
 Markdown, HTML, LaTeX's brackets, links, code, thoughts, tool calls, emoji, emoticons and stage
 directions. A text can be looked at while it is being written: ``spans`` says where something has
@@ -49,7 +49,7 @@ class _Kind(NamedTuple):
     signs: str
     whole: str
     said: Callable[[_Place], str | None]
-    """``None``: it only looks like it."""
+    """``None``: it only looks like markup."""
     begun: str = r"(?!)"
     waits: Callable[[_Place], bool] = lambda _: True
     """Whether what is ``begun`` may become one."""
@@ -190,7 +190,7 @@ def _may_be_aside(place: _Place) -> bool:
 
 
 def _host(place: _Place) -> str:
-    """Of an address only the host: "example.com"."""
+    """Only the host of an address: "example.com"."""
     return re.sub(r"(?i)^www\.", "", place.match["host"]).rstrip(".")
 
 

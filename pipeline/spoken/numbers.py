@@ -36,7 +36,7 @@ def year(value: int) -> str:
 
 
 def digits(text: str) -> str:
-    """ "007" -> "zero zero seven"; what is no digit is left out."""
+    """ "007" -> "zero zero seven"; other characters are dropped."""
     return " ".join(_ENGLISH.to_cardinal(int(sign)) for sign in text if sign in "0123456789")
 
 

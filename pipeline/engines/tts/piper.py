@@ -32,9 +32,9 @@ from pipeline.work import NEVER, Cancelled, CancelToken
 _SENTENCE_ENDS = (".", "!", "?")
 _WARM_UP = "Hello there!"
 _TRIAL = "I am fine today, thank you, and how are you"
-"""One sentence that shows how a voice is made, and how loud it is."""
+"""A sentence to measure a voice's structure and loudness."""
 _LOUDEST = 0.9
-"""Peak that the trial gets. Sentences of one voice differ by a factor of two."""
+"""Peak level of the trial. Sentences of one voice differ by a factor of two."""
 
 log = logging.getLogger("reachy_voice.tts")
 
@@ -83,7 +83,7 @@ class Piper:
             yield self._ending(resampler, phonemes)
 
     def _ending(self, resampler: Resampler, phonemes: Sequence[str]) -> Pcm | None:
-        """What is left of a sentence, and the silence behind it."""
+        """The rest of a sentence, and the silence after it."""
         wanted = self._options.sentence_silence_ms if phonemes[-1] in _SENTENCE_ENDS else 0
         silence = np.zeros(wanted * self.rate // 1000, dtype=np.int16)
         rest = np.concatenate((resampler.flush(), silence))
@@ -179,7 +179,7 @@ def _load(model: Path) -> _Speaker:
     try:
         return _in_parts(model, config)
     except (CannotCut, WeightsError, OSError) as error:
-        log.info("The voice %s gives whole sentences only: %s", model.stem, error)
+        log.info("The voice %s only produces whole sentences: %s", model.stem, error)
         voice = PiperVoice(session=open_session(model), config=config)
         return _Speaker(voice, None, _trial(voice))
 
@@ -198,7 +198,7 @@ def _in_parts(model: Path, config: Any) -> _Speaker:
 
 
 def _trial(voice: Any) -> Any:
-    """What a network gives for a sentence."""
+    """The network's output for a sentence."""
     (phonemes, *_) = voice.phonemize(_TRIAL)
     return voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes))
 

@@ -41,11 +41,11 @@ log = logging.getLogger("reachy_voice.tts")
 class Qwen3TtsOptions(EngineOptions):
     engine: Literal["qwen3-tts"] = "qwen3-tts"
     weights: str | None = "qwen3-tts-1.7b-customvoice"
-    """Catalogue entry of a CustomVoice model; null if ``model_dir`` names your own."""
+    """Catalogue entry of a CustomVoice model; null if ``model_dir`` is set."""
     model_dir: str | None = None
     """Absolute path of a CustomVoice model's directory, as the hub has it."""
     voice: str | None = None
-    """The voice for requests that name none, or an unknown one; null: ``ryan``, or the first."""
+    """Voice for requests that name no known voice; null: ``ryan``, or the first."""
     language: str = Field(default="en", pattern=r"^[A-Za-z_]+$")
     """Spoken where the conversation's language is unknown, or the model does not speak it: ISO
     639-1, or ``auto``: found out from each clause, which goes wrong with numbers."""
@@ -54,13 +54,13 @@ class Qwen3TtsOptions(EngineOptions):
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     """``cuda``, ``cuda:1``, ``mps``, ``cpu``; ``auto``: the first NVIDIA GPU, or else the CPU."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """``auto``: bf16 where the GPU or the CPU (AVX512_BF16, AMX) computes in it."""
+    """``auto``: bf16 if the GPU or the CPU (AVX512_BF16, AMX) supports it."""
     backend: Literal["auto", "official", "fast"] = "auto"
     """``fast``: CUDA graphs of faster-qwen3-tts; ``auto``: that on CUDA, where it is installed."""
     threads: int = Field(default=1, ge=1)
-    """On a CPU. More only help on cores that nothing else uses."""
+    """CPU threads. More only help on cores that nothing else uses."""
     seed: int | None = None
-    """A number makes the same speech of the same clause each time; null: it varies, as people's."""
+    """With a number, a clause always sounds the same; null: it varies, as people do."""
     first_frames: int = Field(default=1, ge=1, le=50)
     """Frames of 80 ms in the first piece of audio. Later pieces grow with what was sent."""
     most_frames: int = Field(default=8, ge=1, le=50)
@@ -93,7 +93,7 @@ class Qwen3Tts:
         self._language = language
         preferred = (options.voice or "ryan").lower()
         self._default = preferred if preferred in self.voices else self.voices[0]
-        self._told_of_speed = False
+        self._warned_of_speed = False
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """int16 at 24 kHz, the first chunk after ``first_frames`` of 80 ms. Raises ``Cancelled``
@@ -105,8 +105,8 @@ class Qwen3Tts:
         text = spoken(request.text)
         if not speakable(text):
             return
-        if request.speed != 1.0 and not self._told_of_speed:
-            self._told_of_speed = True
+        if request.speed != 1.0 and not self._warned_of_speed:
+            self._warned_of_speed = True
             log.warning("Qwen3-TTS has one pace; the speed %g is not used", request.speed)
         wanted, seed = request.voice.lower(), self._options.seed
         language = request.language
@@ -182,7 +182,7 @@ def check_directory(directory: Path) -> None:
         raise unreadable(path, error) from error
     if found[0] != "qwen3_tts":
         raise WeightsError(
-            f"{directory} is no Qwen3-TTS model",
+            f"{directory} is not a Qwen3-TTS model",
             why=f"its config.json says {found[0]}",
             fix="Set tts.weights or tts.model_dir to a Qwen3-TTS CustomVoice model",
         )
@@ -207,7 +207,7 @@ def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[B
         )
     if options.backend == "fast" and not gpu:
         raise ConfigError(
-            "tts.backend fast needs a GPU of NVIDIA",
+            "tts.backend fast needs an NVIDIA GPU",
             why=f"it would run on {where.device}",
             fix="Set tts.backend to auto",
         )

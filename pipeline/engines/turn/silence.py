@@ -17,7 +17,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 class SilenceOptions(EngineOptions):
     engine: Literal["silence"] = "silence"
     probability: float = Field(default=1.0, ge=0, le=1)
-    """What is said of every pause; it picks one of the three waits under ``endpointing``."""
+    """The score of every pause; it selects one of the three waits under ``endpointing``."""
 
 
 class Silence:

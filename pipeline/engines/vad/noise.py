@@ -1,4 +1,4 @@
-"""Takes steady noise out of a stream, so that a VAD hears speech that is no louder than the noise.
+"""Removes steady noise from a stream, so that a VAD hears speech no louder than the noise.
 
 Spectral subtraction: the noise is tracked slowly while there is no speech. What is left
 sounds bad and is for a VAD's ears only. Pure; numpy; about 0.1 ms of CPU per window.
@@ -16,11 +16,11 @@ from pipeline.audio import LISTEN_RATE, Pcm
 Power = NDArray[np.float32]
 
 _OVER = 1.5
-"""So many times the mean noise is taken off: noise is above its mean half of the time."""
+"""Multiple of the mean noise to subtract: noise exceeds its mean half of the time."""
 _FLOOR = 0.15
 """Of each frequency, this much stays (-16 dB), so that no holes open and close."""
 _LOUDER = 1.5
-"""A VAD is the surer the louder it is; subtraction has made it softer."""
+"""Gain after subtraction, because a VAD trusts louder speech more."""
 _SMOOTH_BINS = 3
 _GAIN_SMOOTH_BINS = 2
 _SILENCE_S = 1.5
@@ -75,7 +75,7 @@ class NoiseReducer:
         return max(_SILENT_DBFS, 10 * float(np.log10(mean_square / 32768**2 + 1e-12)))
 
     def learn(self, score: float) -> None:
-        """Tell how likely the newest window is speech; else it is noise."""
+        """Learn the noise, given how likely the newest window is speech."""
         if self._noise is None:
             return
         self._count += 1
