@@ -65,9 +65,11 @@ class PromptTooLong(EngineError):
     """The prompt does not fit into the model's context."""
 
     def __init__(self, prompt_tokens: int, limit_tokens: int) -> None:
+        """``prompt_tokens``: 0 if they were not counted."""
+        count = prompt_tokens or "far too many"
         super().__init__(
             "The conversation does not fit into the model's context",
-            why=f"the prompt has {prompt_tokens} tokens, the limit is {limit_tokens}",
+            why=f"the prompt has {count} tokens, the limit is {limit_tokens}",
             fix="Shorten the instructions or tools, or raise llm.context_tokens",
         )
         self.prompt_tokens = prompt_tokens

@@ -66,8 +66,6 @@ class VadStream(Protocol):
         """Probability of speech in exactly one window of samples, in order."""
         ...
 
-    def reset(self) -> None: ...
-
 
 class Vad(Protocol):
     rate: int

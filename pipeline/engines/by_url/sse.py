@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Limit for one event. Even a whole answer, as in ``response.completed``, is far below it."""
+"""Limit for one event. Even a whole answer in one event is far below it."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _BOM = b"\xef\xbb\xbf"

@@ -12,7 +12,7 @@ from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, Piece
 from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
-from pipeline.engines.llm.recent import Recent
+from pipeline.engines.llm.recent import Latest, Recent
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.vision import Picture, VisionProjector
 from pipeline.engines.llm.word_ends import WordEnds, without_end_marks
@@ -61,7 +61,7 @@ class Prompts:
         self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
         """What ends the thought that every prompt leaves open; empty if it leaves none open."""
-        self._prefixes = Recent(_KNOWN_PREFIXES)
+        self._prefixes = Latest(_KNOWN_PREFIXES)
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
         self._tail = one[len(one) - common_suffix(one, other) :]
@@ -98,7 +98,6 @@ class Prompts:
         """The part before the conversation: instructions and tools."""
         system = tuple(takewhile(lambda message: message.role == "system", messages))
         key = (tuple(m.content for m in system), tuple(map(repr, tools)))
-        self._prefixes.begin()
         return self._prefixes.get(key, lambda: self._shared(system, tools, "", known_texts()))
 
     def ahead(
@@ -223,7 +222,7 @@ class Prompts:
     def _check_length(self, text: str) -> None:
         """Do not tokenize a text that is far too long."""
         if self._most_tokens and len(text) > self._most_tokens * _LONG_TOKEN_CHARS:
-            raise PromptTooLong(len(text) // 4, self._most_tokens)
+            raise PromptTooLong(0, self._most_tokens)
 
     def _read(self, source: str, arguments: Mapping[str, Any]) -> ChatTemplate:
         model = self._model

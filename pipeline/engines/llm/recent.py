@@ -9,10 +9,7 @@ _T = TypeVar("_T")
 
 
 class Recent:
-    """Values by key. A value that is not used for ``rounds`` rounds is forgotten.
-
-    The owner decides what a round is: a prompt, or a single look-up.
-    """
+    """Values by key. A value that is not used for ``rounds`` rounds is forgotten."""
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
@@ -33,3 +30,19 @@ class Recent:
 
     def clear(self) -> None:
         self._found.clear()
+
+
+class Latest:
+    """Values by key: the ``most`` that were used last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """As in ``Recent``."""
+        value: _T = self._found.pop(key) if key in self._found else make()
+        self._found[key] = value  # the newest is last
+        if len(self._found) > self._most:
+            del self._found[next(iter(self._found))]
+        return value

@@ -48,9 +48,10 @@ class SileroStream:
 
     def __init__(self, session: Any) -> None:
         self._session = session
+        self._plain = _Network(session)
+        self._noise = NoiseReducer(WINDOW_SAMPLES)
         self._second: tuple[_Network, SecondOpinion] | None = None
         """For the sound without noise; begins anew each time it gets loud."""
-        self.reset()
 
     def score(self, pcm: Pcm) -> float:
         """Probability of speech in the next 512 samples. Raises ``ValueError`` on other lengths."""
@@ -68,12 +69,6 @@ class SileroStream:
         reduced = network.score(without_noise)
         self._noise.learn(max(plain, reduced))
         return opinion.together(plain, reduced)
-
-    def reset(self) -> None:
-        """Forget everything heard, as at the start of a stream."""
-        self._plain = _Network(self._session)
-        self._noise = NoiseReducer(WINDOW_SAMPLES)
-        self._second = None
 
 
 class _Network:

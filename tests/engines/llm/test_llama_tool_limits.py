@@ -138,7 +138,9 @@ def test_a_prompt_that_is_far_too_long_is_not_read_to_its_end(
     monkeypatch.setattr(Model, "tokenize", counted)
     for text in ("abc " * 150_000, "<|im_end|>" * 50_000):
         read.clear()
-        with pytest.raises(PromptTooLong):
+        with pytest.raises(PromptTooLong) as refused:
             prompts.whole([Message("user", text)], [])
+        if text.startswith("abc"):
+            assert "far too many tokens, the limit is 2000" in refused.value.why
         assert sum(read) < 100_000
     assert prompts.whole([Message("user", " " * 40_000)], [])

@@ -149,6 +149,17 @@ def test_texts_are_forgotten_when_no_prompt_has_them() -> None:
     assert read[-1] == "bb"
 
 
+def test_the_last_16_prefixes_are_kept_however_often_each_is_used(prompts: Prompts) -> None:
+    mine = prompts.prefix([SYSTEM], [])
+    for number in range(15):
+        for _ in range(2):
+            prompts.prefix([Message("system", str(number))], [])
+    assert prompts.prefix([SYSTEM], []) is mine
+    for number in range(16):
+        prompts.prefix([Message("system", str(number))], [])
+    assert prompts.prefix([SYSTEM], []) is not mine
+
+
 # --- what a reply finds ------------------------------------------------------------------------
 
 

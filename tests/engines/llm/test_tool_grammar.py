@@ -274,6 +274,10 @@ def test_a_set_of_tools_is_compiled_once(model: Model, monkeypatch: pytest.Monke
     for _ in range(2):
         grammars.matcher(robot_tools())
     assert len(compiled) == 1
+    for _ in range(17):
+        grammars.matcher([tool({}, "act_0")])
+    grammars.matcher(robot_tools())
+    assert len(compiled) == 2, "many look-ups of one set of tools evict no other"
     for number in range(16):
         grammars.matcher([tool({}, f"act_{number}")])
     grammars.matcher(robot_tools())

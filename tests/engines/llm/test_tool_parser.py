@@ -188,6 +188,11 @@ def test_any_cut_gives_the_same(syntax: Syntax, cut_text: tuple[str, list[str]])
             assert fits(json.loads(part.arguments), schema)
 
 
+def test_leading_zeros_in_numbers_of_gemma_are_ignored() -> None:
+    body = 'call:look{n:007,0:[ -01.5,0, 00],t:<|"|>a:01<|"|>,u:0.05}'
+    assert GEMMA.read(body) == ("look", {"n": 7, "0": [-1.5, 0, 0], "t": "a:01", "u": 0.05})
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
     lambda inner: (

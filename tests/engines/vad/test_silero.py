@@ -77,16 +77,6 @@ def test_streams_do_not_disturb_each_other(vad: SileroVad) -> None:
     assert together[1] == scores(vad, other)[:count]
 
 
-def test_reset_forgets_everything(vad: SileroVad) -> None:
-    pcm = recording("goforward").pcm
-    stream = vad.open()
-    for frame in Framer(WINDOW_SAMPLES).feed(recording("cards-005").pcm):
-        stream.score(frame.pcm)
-    stream.reset()
-    again = [stream.score(frame.pcm) for frame in Framer(WINDOW_SAMPLES).feed(pcm)]
-    assert again == scores(vad, pcm)
-
-
 @pytest.mark.parametrize("count", [0, 511, 513])
 def test_other_window_lengths_are_refused(vad: SileroVad, count: int) -> None:
     with pytest.raises(ValueError, match=f"512 samples at a time, not {count}"):

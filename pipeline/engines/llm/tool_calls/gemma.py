@@ -13,7 +13,9 @@ from typing import Any
 QUOTE = '<|"|>'
 _CALL = re.compile(r"\s*call:(?P<name>[^{]+)(?=\{)")
 _NOT_JSON = re.compile(
-    r'<\|"\|>(?P<text>.*?)<\|"\|>|(?<=[{,])\s*(?P<key>[^:{}\[\],<]+)(?=:)|\bNone\b', re.DOTALL
+    r'<\|"\|>(?P<text>.*?)<\|"\|>|(?<=[{,])\s*(?P<key>[^:{}\[\],<]+)(?=:)|\bNone\b'
+    r"|(?<=[:,\[])(?P<before_zeros>\s*-?)0+(?=\d)",
+    re.DOTALL,
 )
 
 
@@ -47,6 +49,8 @@ def read_call(body: str) -> tuple[str, dict[str, Any]] | None:
 def _as_json(found: re.Match[str]) -> str:
     if found["key"]:
         return json.dumps(found["key"].strip())
+    if found["before_zeros"] is not None:
+        return found["before_zeros"]
     return "null" if found["text"] is None else json.dumps(found["text"])
 
 

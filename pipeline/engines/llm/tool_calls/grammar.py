@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engines.llm.recent import Recent
+from pipeline.engines.llm.recent import Latest
 from pipeline.engines.llm.tool_calls import gemma
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.engines.llm.tool_calls.syntax import Syntax
@@ -44,7 +44,7 @@ class CallGrammars:
     def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
         self._vocabulary = Vocabulary(model, syntax.spelled)
-        self._compiled = Recent(_REMEMBERED)
+        self._compiled = Latest(_REMEMBERED)
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
         """A matcher for one call of one of ``tools``, from the first letter of its name to the end.
@@ -56,7 +56,6 @@ class CallGrammars:
         syntax = self.syntax.bare if bare else self.syntax
         tools = list({tool.name: tool for tool in tools}.values())
         key = (syntax.name, str(bare), *map(repr, tools))
-        self._compiled.begin()
         return self._compiled.get(key, lambda: self._compile(syntax, tools, named=bare)).deep_copy()
 
     def _compile(self, syntax: Syntax, tools: Sequence[Tool], *, named: bool) -> LLMatcher:
