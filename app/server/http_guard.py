@@ -143,6 +143,9 @@ class _Connection(socket.socket):
         self._on_close()
 
 
+_SENDING = (h11.IDLE, h11.SEND_BODY)
+
+
 class GuardedHttp(H11Protocol):
     """One connection, until it becomes a WebSocket. ``handshake_s`` limits how long a whole request
     may take to arrive, and how long the client may stop reading the answer."""
@@ -231,7 +234,9 @@ class GuardedHttp(H11Protocol):
         if self._upgraded:
             return
         takes_nothing = self.flow.write_paused or self.transport.is_closing()
-        if not takes_nothing and self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+        # Between two requests, uvicorn's own timer limits the wait.
+        sends = not self.timeout_keep_alive_task and self.conn.their_state in _SENDING
+        if not (takes_nothing or sends):
             self._stop_watching()
         elif self._timer is None:
             self._timer = self.loop.call_later(self._handshake_s, self._too_slow)

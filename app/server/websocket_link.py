@@ -189,6 +189,14 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         else:
             super().handle_parser_exception()
 
+    def shutdown(self) -> None:
+        """uvicorn would answer a handshake with 500."""
+        if not self.handshake_complete and self.initial_response is None:
+            self.conn.send_response(self.conn.reject(503, "The server is shutting down.\n"))
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.handshake_complete = self.close_sent = True
+        super().shutdown()
+
     async def run_asgi(self) -> None:
         await super().run_asgi()
         if not self.lost.is_set():  # a client that reads nothing would keep its connection

@@ -14,6 +14,8 @@ from setup_steps.failures import classify
 
 POLL_S = 0.5
 STOP_S = 5.0
+PLAIN_S = 30.0
+"""Interval of the lines that show the time where no terminal is."""
 _NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -32,7 +34,7 @@ class Log:
         self.path = path
         self.env = env
         self.lock_fd = lock_fd
-        self._started = time.monotonic()
+        self._started = self._shown = time.monotonic()
 
     def run(
         self,
@@ -75,9 +77,13 @@ class Log:
         print(f"{before}      done in {took}", file=sys.stderr, flush=True)
 
     def _show(self) -> None:
+        now = time.monotonic()
+        elapsed = clock(now - self._started)
         if sys.stderr.isatty():
-            elapsed = clock(time.monotonic() - self._started)
             print(f"\r      {elapsed}", end="", file=sys.stderr, flush=True)
+        elif now - self._shown >= PLAIN_S:
+            self._shown = now
+            print(f"      {elapsed}", file=sys.stderr, flush=True)
 
 
 def _runs(child: subprocess.Popen[bytes]) -> bool:

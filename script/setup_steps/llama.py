@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -59,7 +60,7 @@ def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
 
 
 class LlamaWheel:
-    """``CACHE/wheels/KEY/``: the directory appears when the wheel in it is complete."""
+    """``CACHE/wheels/KEY/``: a wheel and its sha256; the directory appears when it is complete."""
 
     def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
         """``cuda``: also compile for this GPU; without an nvcc, keep the installed build."""
@@ -80,7 +81,10 @@ class LlamaWheel:
         return self.cuda is not None and not self.cuda.nvcc
 
     def cached(self) -> Path | None:
-        return next(iter(self.home.glob("llama_cpp_python-*.whl")), None)
+        """The wheel, unless it is damaged."""
+        wheel, written = next(self.home.glob("llama_cpp_python-*.whl"), None), self.home / "sha256"
+        whole = wheel and written.is_file() and written.read_text() == _sha256(wheel)
+        return wheel if whole else None
 
     def install(self, log: Log) -> None:
         """Build unless cached, install, and check that it loads."""
@@ -108,6 +112,8 @@ class LlamaWheel:
             self._prepare_tools(tools, log)
             self._compile(tools, unfinished, log)
             wheel = next(unfinished.glob("*.whl"))
+            (unfinished / "sha256").write_text(_sha256(wheel))
+            shutil.rmtree(self.home, ignore_errors=True)
             os.replace(unfinished, self.home)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -127,6 +133,10 @@ class LlamaWheel:
         build = self.place.pip("--python", str(tools), "wheel", *options, *sources)
         environ = build_environment(tools, os.environ, self.cuda)
         log.run(build, CANNOT_BUILD, environ)
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def cmake_flags(cuda: Cuda | None) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from setup_steps import computer, llama, steps
 from setup_steps.needs import Cuda
 from setup_steps.place import Place
 
-from tests.script.test_setup_stack import CUDA, called, do
+from tests.script.test_setup_stack import CUDA, answer_pip, called, do
 from tests.script.test_setup_stack import place as place
 
 
@@ -43,7 +44,23 @@ class TestLlamaForCuda:
         wheel.home.mkdir(parents=True)
         built = wheel.home / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
         built.write_bytes(b"wheel")
+        (wheel.home / "sha256").write_text(hashlib.sha256(b"wheel").hexdigest())
         step = steps.llama(place, CUDA)
         assert step.fetches == (), "it is in the cache"
         do(place, step)
         assert "llama_supports_gpu_offload" in called(place)[-1]
+
+    def test_a_damaged_wheel_in_the_cache_is_built_again(self, place: Place) -> None:
+        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
+        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
+        answer_pip(place, f'case "$*" in *" wheel "*) {build};; esac')
+        wheel = llama.LlamaWheel(place, "cp311")
+        for _ in range(2):  # the second finds it in the cache
+            do(place, steps.llama(place))
+        assert wheel.cached() == wheel.home / built
+        assert " wheel " in str(called(place))
+        (wheel.home / built).write_text("cut sho")
+        assert wheel.cached() is None
+        do(place, steps.llama(place))
+        assert (wheel.home / built).read_text() == "good\n"
+        assert str(called(place)).count(" wheel ") == 2

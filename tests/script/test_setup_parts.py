@@ -123,6 +123,17 @@ def test_a_terminal_shows_how_long_a_command_has_taken(
     assert printed.endswith("\r      done in 0:00\n")
 
 
+def test_without_a_terminal_a_line_shows_the_time_now_and_then(
+    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "POLL_S", 0.01)
+    log.run(["sleep", "0.1"], "sleep")
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(commands, "PLAIN_S", 0.0)
+    log.run(["sleep", "0.1"], "sleep")
+    assert capsys.readouterr().err.startswith("      0:00\n")
+
+
 class TestComputer:
     @pytest.mark.parametrize(
         ("environ", "here", "found"),

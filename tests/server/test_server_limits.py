@@ -140,6 +140,28 @@ async def test_the_second_request_of_a_connection_has_to_arrive_too(serving: Ser
     writer.close()
 
 
+async def test_an_idle_connection_outlives_a_paused_write(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[GuardedHttp]()
+    original = GuardedHttp.connection_made
+
+    def connection_made(self: GuardedHttp, transport: asyncio.Transport) -> None:
+        made.append(self)
+        original(self, transport)
+
+    monkeypatch.setattr(GuardedHttp, "connection_made", connection_made)
+    served = await serving(handshake_s=0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    for _ in range(2):
+        writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
+        made[0].pause_writing()
+        made[0].resume_writing()
+        await asyncio.sleep(0.3)
+    writer.close()
+
+
 async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve) -> None:
     served = await serving(handshake_s=0.05)
     async with talking(served) as talk:
@@ -370,5 +392,7 @@ async def test_shutdown_answers_a_waiting_upgrade(
     answering = asyncio.create_task(answer_to(served, UPGRADE + b"\r\n"))
     await begun.wait()
     os.kill(os.getpid(), signal.SIGTERM)
-    assert (await answering).startswith(b"HTTP/1.1 500")
+    got = await answering
+    assert got.startswith(b"HTTP/1.1 503")
+    assert b"The server is shutting down." in got
     await served.task
