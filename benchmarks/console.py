@@ -11,6 +11,8 @@ Runs its own server with the default engines, and Debian's headless Chromium:
   of the answer: in the browser by its own audio clock, from the microphone's input to the player's
   output; over a WebSocket as ``reachy-voice bench`` measures. They take turns, each in a session of
   its own.
+- **interrupted**: from the first loud sample of speech over an answer, at the microphone's input,
+  until the player's output is silent.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ from tests.support.recordings import recording
 
 PAGES = ("talk", "turns", "server")
 CLIP = "goforward"
+OVER = "something"
 ANSWER_MS = 30_000
+LOUD = 1_000
+"""Peak of int16 that is speech: the microphone's silence is exact zeros."""
 
 
 def main() -> None:
@@ -59,15 +64,17 @@ async def _measure(n: int, seconds: float) -> dict[str, Any]:
             },
             "cost": {"core_percent": await _cost(page, server.pid, seconds)},
         }
-        browser, websocket, visible = [], [], []
+        browser, websocket, visible, interrupted = [], [], [], []
         for _ in range(n):
             websocket.append(await _by_websocket(server.url, pcm))
             latency_ms, visible_ms = await _by_browser(page, pcm)
             browser.append(latency_ms)
             visible.append(visible_ms)
+            interrupted.append(await _interrupted_ms(page))
     found["browser_ms"] = _percentiles(browser)
     found["websocket_ms"] = _percentiles(websocket)
     found["visible_ms"] = _percentiles(visible)
+    found["interrupted_ms"] = _percentiles(interrupted)
     found["browser_adds_ms"] = found["browser_ms"]["p50"] - found["websocket_ms"]["p50"]
     return found
 
@@ -132,6 +139,28 @@ async def _by_browser(address: str, pcm: Pcm) -> tuple[float, float]:
             stop = talk.get_by_role("button", name="Stop")
             await expect(stop).to_be_disabled(timeout=2 * ANSWER_MS)
             return await _latency_ms(visit), visible_ms
+
+
+async def _interrupted_ms(address: str) -> float:
+    quiet = np.zeros(LISTEN_RATE, dtype=np.int16)
+    said = np.concatenate((quiet, recording(OVER).pcm, quiet))
+    with tempfile.TemporaryDirectory() as scratch:
+        async with browsing(Path(scratch), said) as visit:
+            page = visit.page
+            await page.goto(address)
+            await expect(page.get_by_role("status")).to_contain_text("Connected")
+            await page.get_by_label("Write to Reachy").fill("Tell me a long story about the sea.")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("status")).to_contain_text("speaking", timeout=ANSWER_MS)
+            await page.get_by_role("button", name="Start talking").click()
+            interrupted = page.get_by_text("Reachy, interrupted")
+            await expect(interrupted).to_be_visible(timeout=ANSWER_MS)
+            spoken, played = await visit.tape("spoken"), await visit.tape("played")
+    onset = int(np.flatnonzero(np.abs(spoken.astype(np.int32)) > LOUD)[0])
+    sounding = np.flatnonzero(played[onset:])
+    pauses = np.flatnonzero(np.diff(sounding) > LISTEN_RATE // 5)  # the next answer follows one
+    last = sounding[pauses[0]] if len(pauses) else sounding[-1]
+    return float(last) / LISTEN_RATE * 1000
 
 
 async def _latency_ms(visit: Visit) -> float:
