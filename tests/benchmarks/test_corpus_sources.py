@@ -78,7 +78,7 @@ def test_the_first_games_file_is_read_and_another_refused(tmp_path: Path) -> Non
         Line("JOE0023", "joe", ((at, 1), (at + 1, 1))),
     ]
     file.write_bytes(b"RIFF" + bytes(40))
-    with pytest.raises(ValueError, match="no Flight"):
+    with pytest.raises(ValueError, match="is not Flight"):
         Queen(file)
 
 

@@ -345,4 +345,4 @@ def test_a_key_of_an_earlier_version_is_a_warning_with_its_place(
     section: str, key: str, write: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     load(write(f"extends: default\n{section}\n"))
-    assert f"my.yaml:2: {key} has no effect any more; remove it" in caplog.text
+    assert f"my.yaml:2: {key} no longer has an effect; remove it" in caplog.text

@@ -49,7 +49,7 @@ def test_a_broken_file_is_a_warning(
     (file,) = tmp_path.iterdir()
     file.write_bytes(content)
     assert rooms.of("mic", "speaker") is None
-    assert "of no use" in caplog.text
+    assert "cannot be used" in caplog.text
 
 
 def test_what_a_filter_cannot_be_is_not_taken(
@@ -66,4 +66,4 @@ def test_a_place_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("")
     KnownRooms(tmp_path / "file").keep("mic", "speaker", room())
-    assert "cannot be kept" in caplog.text
+    assert "cannot be stored" in caplog.text

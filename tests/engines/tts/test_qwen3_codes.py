@@ -224,7 +224,7 @@ CUSTOM = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice"}
 @pytest.mark.parametrize(
     ("config", "absent", "says"),
     [
-        ({"model_type": "qwen3"}, "", r"no Qwen3-TTS model: its config.json says qwen3\."),
+        ({"model_type": "qwen3"}, "", r"is not a Qwen3-TTS model: its config.json says qwen3\."),
         (CUSTOM | {"tts_model_type": "base"}, "", r"no voices of its own: it is of the type base"),
         (["no", "mapping"], "", "cannot be loaded"),
         (CUSTOM, "config.json", "config.json"),
