@@ -168,8 +168,12 @@ def watch(
 ) -> None:
     """Show the direction of speech, ten times a second, until Ctrl-C."""
     settings = load_settings(config, overrides or ()).settings
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         asyncio.run(_watch(settings, readings, as_json))
+    except KeyboardInterrupt:
+        pass
+    except BaseExceptionGroup as errors:  # such as a broken pipe: `xvf watch | head`
+        raise errors.exceptions[0] from None
 
 
 async def _watch(settings: Settings, readings: int | None, as_json: bool) -> None:

@@ -18,10 +18,8 @@ from pipeline.commands import Command, SessionConfig
 from pipeline.events import Event
 from pipeline.items import Item
 from pipeline.recording.plain import RecordingError, can_read, from_plain
-from pipeline.recording.writing import FORMAT, LINES
+from pipeline.recording.writing import FORMAT, LINES, WAV_HEADER_BYTES
 from pipeline.turn_record import TurnRecord
-
-WAV_HEADER_BYTES = 44
 
 EXCERPT_RATE = 24_000
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import json
 import logging
 import os
+import struct
 import threading
 import time
-import wave
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,12 @@ _numbers = itertools.count(1)
 
 MOST_WAITING = 20_000
 """Most queued writes. A conversation makes some 100 a second."""
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Most audio in them. A client may send 15 MiB at once."""
+
+WAV_HEADER_BYTES = 44
+MOST_WAV_BYTES = 2**32 - 1024
+"""RIFF counts in 32 bits: a day of sound at 24 kHz."""
 
 CLOSE_S = 5.0
 """How long a hanging disk may delay the program's exit."""
@@ -70,8 +77,11 @@ class Recorder:
         """Why recording has stopped."""
         self._folder = folder
         self._about = about
-        self._begun: list[SessionFiles] = []
-        self._writes: Queue[Callable[[], None] | None] = Queue(MOST_WAITING)
+        self._open: set[SessionFiles] = set()
+        """For the thread only."""
+        self._writes: Queue[tuple[Callable[[], None], int] | None] = Queue(MOST_WAITING)
+        self._queued_bytes = 0
+        self._written_bytes = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -85,17 +95,35 @@ class Recorder:
         """A new session. ``items``: the conversation that it resumes."""
         began = time.strftime("%Y%m%d-%H%M%S")
         files = SessionFiles(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
-        self._begun.append(files)
         head = {"format": FORMAT, **self._about, "config": config, "items": items}
-        self.write(lambda: files.open(head))
+
+        def begin() -> None:
+            self._open.add(files)
+            files.open(head)
+
+        self.write(begin)
         return files
 
-    def write(self, write: Callable[[], None]) -> None:
-        """Call ``write`` in the thread; never waits. It may only read immutable data."""
+    def end(self, files: SessionFiles, line: Mapping[str, Any]) -> None:
+        """The session is over; ``line`` is its last."""
+
+        def end() -> None:
+            self._open.discard(files)
+            files.line(line)
+            files.close()
+
+        self.write(end)
+
+    def write(self, write: Callable[[], None], size_bytes: int = 0) -> None:
+        """Call ``write`` in the thread; never waits. It may only read immutable data, of which it
+        holds ``size_bytes``."""
         if self.problem:
             return
+        self._queued_bytes += size_bytes
         try:
-            self._writes.put_nowait(write)
+            if self._queued_bytes - self._written_bytes > MOST_WAITING_BYTES:
+                raise Full
+            self._writes.put_nowait((write, size_bytes))
         except Full:
             self._stop("the disk is too slow")
 
@@ -113,7 +141,9 @@ class Recorder:
             log.warning("Recording has stopped: %s. The conversations go on.", why)
 
     def _run(self) -> None:
-        while (write := self._writes.get()) is not None:
+        while (waiting := self._writes.get()) is not None:
+            write, size_bytes = waiting
+            self._written_bytes += size_bytes
             if self.problem:
                 continue
             try:
@@ -123,7 +153,7 @@ class Recorder:
             except Exception as error:
                 log.exception("a part of the recording could not be written")
                 self._stop(type(error).__name__)
-        for files in self._begun:
+        for files in self._open:
             with contextlib.suppress(OSError):
                 files.close()
 
@@ -155,10 +185,7 @@ class SessionFiles:
         start = self._sounds[name].write(pcm, at)
         return {"file": name, "start": start, "count": len(pcm)}
 
-    def close(self, end: Mapping[str, Any] | None = None) -> None:
-        """``end``: the last line."""
-        if end:
-            self.line(end)
+    def close(self) -> None:
         for sound in self._sounds.values():
             sound.close()
         if self._lines:
@@ -167,33 +194,41 @@ class SessionFiles:
 
 
 class _Sound:
-    """A growing WAV file. Until it is closed, its header claims more than it holds."""
+    """A growing WAV file. Until it is closed, its header claims more than it holds. Pauses are
+    holes in the file, which take no room on most disks."""
 
     def __init__(self, file: BinaryIO, rate: int) -> None:
         self._file = file
         self._rate = rate
-        self._wave = wave.open(file, "wb")  # noqa: SIM115
-        self._wave.setparams((1, 2, rate, 0x3FFFFFFF, "NONE", ""))
         self._samples = 0
+        self._write_header(MOST_WAV_BYTES)
 
     def write(self, pcm: Pcm, at: float) -> int:
         """Write audio sent or received at ``at`` seconds. Returns the index of its first sample."""
         gap = round(at * self._rate) - self._samples - len(pcm)
-        if gap > (PAUSE_S if self._samples else 0) * self._rate:
-            self._append(bytes(2 * gap))
-            self._samples += gap
         start = self._samples
-        self._append(pcm_to_bytes(pcm))
-        self._samples += len(pcm)
+        if gap > (PAUSE_S if self._samples else 0) * self._rate:
+            start += gap
+        end = start + len(pcm)
+        if 2 * end > MOST_WAV_BYTES:
+            raise OSError(
+                errno.EFBIG, "the sound of a session has reached 4 GB, a WAV file's limit"
+            )
+        self._file.seek(WAV_HEADER_BYTES + 2 * start)
+        self._file.write(pcm_to_bytes(pcm))
+        self._file.flush()
+        self._samples = end
         return start
 
-    def _append(self, data: bytes) -> None:
-        self._wave.writeframesraw(data)
-        self._file.flush()
-
     def close(self) -> None:
-        self._wave.close()
+        self._write_header(2 * self._samples)
         self._file.close()
+
+    def _write_header(self, size: int) -> None:
+        riff = struct.pack("<4sI4s", b"RIFF", size + WAV_HEADER_BYTES - 8, b"WAVE")
+        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, self._rate, 2 * self._rate, 2, 16)
+        self._file.seek(0)
+        self._file.write(riff + form + struct.pack("<4sI", b"data", size))
 
 
 def _create(path: Path) -> BinaryIO:
@@ -234,7 +269,7 @@ class RecordedSession(Session):
             await super().run()
         finally:
             end = {"at": self._seconds(), "end": True}
-            self._recorder.write(lambda: self._files.close(end))
+            self._recorder.end(self._files, end)
 
     def offer(self, command: NoteDirection) -> None:
         self._command(command)
@@ -275,4 +310,4 @@ class RecordedSession(Session):
                 plain["audio"] = self._files.sound(sound, pcm, rate, line["at"])
             self._files.line(plain)
 
-        self._recorder.write(write)
+        self._recorder.write(write, pcm.nbytes)

@@ -196,6 +196,17 @@ def test_watch_shows_readings_and_closes(bus: FakeBus) -> None:
     assert bus.open_handles == 0
 
 
+def test_watch_into_a_closed_pipe_raises_no_group(
+    bus: FakeBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> str:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("app.cli.xvf.reading_line", closed)
+    assert isinstance(run("watch").exception, BrokenPipeError)
+    assert bus.open_handles == 0
+
+
 def test_reboot_restarts_and_finds_it_again(
     bus: FakeBus, device: FakeXvf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

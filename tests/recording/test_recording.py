@@ -120,17 +120,31 @@ def test_when_the_disk_is_full_the_conversation_goes_on(
     assert warning == "Recording has stopped: No space left on device. The conversations go on."
 
 
+@pytest.mark.parametrize(("limit", "size_bytes"), [("MOST_WAITING", 0), ("MOST_WAITING_BYTES", 1)])
 def test_what_waits_for_a_slow_disk_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, size_bytes: int
 ) -> None:
-    monkeypatch.setattr(writing, "MOST_WAITING", 10)
+    monkeypatch.setattr(writing, limit, 10)
     gate = threading.Event()
     recorder = Recorder(tmp_path, ABOUT)
     for _ in range(20):
-        recorder.write(lambda: [gate.wait()].clear())
+        recorder.write(lambda: [gate.wait()].clear(), size_bytes)
     assert recorder.problem == "the disk is too slow"
     gate.set()
     recorder.close()
+
+
+def test_a_quiet_day_is_a_hole_in_the_file(tmp_path: Path) -> None:
+    sound = writing._Sound(writing._create(tmp_path / "heard-24000.wav"), 24_000)
+    half = np.ones(12_000, np.int16)
+    assert sound.write(half, 0.5) == 0
+    assert sound.write(half, 20 * 3_600.0) == 20 * 3_600 * 24_000 - 12_000
+    with pytest.raises(OSError, match="4 GB"):
+        sound.write(half, 26 * 3_600.0)
+    sound.close()
+    with wave.open(str(tmp_path / "heard-24000.wav")) as file:
+        assert (file.getframerate(), file.getnframes()) == (24_000, 20 * 3_600 * 24_000)
+    assert (tmp_path / "heard-24000.wav").stat().st_blocks * 512 < 1_000_000
 
 
 # --- reading it --------------------------------------------------------------------------------
