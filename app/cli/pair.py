@@ -76,7 +76,7 @@ def pair(
     Finds the robot, allows its address, configures the app, and checks that it connects. If it does
     not, all changes are undone.
     """
-    from app.pairing.flow import Pairing
+    from app.pairing.flow import Pairing, alone
     from app.pairing.place import robots_around
 
     outcomes: list[Outcome] = []
@@ -101,7 +101,8 @@ def pair(
             start,
             daemon_port,
         )
-        paired = _run(pairing.run(), outcomes)
+        with alone(pairing.file):
+            paired = _run(pairing.run(), outcomes)
     except ReachyVoiceError as error:
         if not as_json:
             raise

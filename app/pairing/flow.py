@@ -4,11 +4,13 @@ wait for the connection. A failure or cancellation undoes all changes."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import Network, parse_address, parse_network
+from app.file_lock import locked
 from app.pairing import own_server
 from app.pairing.conversation_app import reach_app, reach_restarted
 from app.pairing.place import robot_at, robots_around, the_only
@@ -52,7 +54,7 @@ class Pairing:
 
     def __post_init__(self) -> None:
         self._step = Step.ROBOT
-        self._undo: list[Callable[[], Awaitable[None]]] = []
+        self._undo = AsyncExitStack()
         self._confirmed = False
         """The app confirmed our setting, and no other request of ours is pending."""
 
@@ -64,8 +66,7 @@ class Pairing:
         except BaseException as error:
             if isinstance(error, ReachyVoiceError):
                 self._say("failed", error.what, error.why, error.fix)
-            for undo in reversed(self._undo):
-                await undo()
+            await self._undo.aclose()  # each, even where one fails
             raise
 
     async def _pair(self) -> Robot:
@@ -119,7 +120,7 @@ class Pairing:
             return
         network = parse_network(str(address))
         adding = asyncio.create_task(asyncio.to_thread(self._add, network))
-        self._undo.append(lambda: self._forbid(network, adding))
+        self._undo.push_async_callback(self._forbid, network, adding)
         new = await asyncio.shield(adding)
         self._say(
             "ok", f"{address} {'may connect without a key' if new else 'was allowed already'}"
@@ -156,7 +157,7 @@ class Pairing:
 
     async def _point(self, robot: Robot, before: AppSays) -> AppSays:
         if not before.points_at(robot.ours, self.port):
-            self._undo.append(lambda: self._restore(robot, before))
+            self._undo.push_async_callback(self._restore, robot, before)
         try:
             wanted = setting(robot.ours, self.port)
             app = await configure_app(robot, wanted, self.times.connect_s)
@@ -191,6 +192,8 @@ class Pairing:
 
     async def _watch(self, robot: Robot, app: AppSays, before: Mapping[str, Knocks] | None) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
+        settled = not app.connected
+        settles_at = asyncio.get_running_loop().time() + self.times.way_back_s / 2
         seen = Evidence(robot, self.port, app, before)
         try:
             async with asyncio.timeout(self.times.way_back_s):
@@ -200,7 +203,10 @@ class Pairing:
                         says = await app_status(robot, self.times.connect_s)
                     except AppError:
                         says = None
-                    seen = Evidence(robot, self.port, says, before, await self._callers(robot))
+                    late = asyncio.get_running_loop().time() >= settles_at
+                    settled = settled or late or says is None or not says.connected
+                    now = await self._callers(robot)
+                    seen = Evidence(robot, self.port, says, before, now, settled)
                     if arrived(seen):
                         return
                     if turned_down(seen):
@@ -212,6 +218,22 @@ class Pairing:
 
     def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
         self.tell(Outcome(self._step, state, what, why, fix))
+
+
+@contextmanager
+def alone(file: AccessFile) -> Iterator[None]:
+    """Only one pairing at a time may use this list: each would undo what the other one did. Raises
+    ``PairError``."""
+
+    def busy() -> None:
+        what = "Another reachy-voice pair is at work on this machine"
+        raise PairError(what, fix="Wait until it has ended, then pair again")
+
+    with ExitStack() as held:
+        with suppress(OSError):  # writing the list will report it
+            file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held.enter_context(locked(file.path.with_name("pair.lock"), busy))
+        yield
 
 
 def _is_connected(robot: Robot, callers: Mapping[str, Knocks] | None) -> bool:

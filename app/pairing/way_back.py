@@ -26,6 +26,8 @@ class Evidence:
     app: AppSays | None
     before: Mapping[str, Knocks] | None = None
     now: Mapping[str, Knocks] | None = None
+    settled: bool = True
+    """The app no longer has the connection that it had before."""
 
     def since(self, address: str) -> Knocks:
         """The new attempts from one address."""
@@ -42,7 +44,7 @@ def arrived(seen: Evidence) -> bool:
     if seen.app is None or not seen.app.connected:
         return False
     if seen.before is None:  # it never reports; a server that is silent only now has ended
-        return seen.app.points_at(seen.robot.ours, seen.port)
+        return seen.settled and seen.app.points_at(seen.robot.ours, seen.port)
     knocks = seen.since(seen.robot.address)
     was_open = seen.before.get(seen.robot.address, Knocks()).open > 0
     return knocks.open > 0 and (not was_open or knocks.opened > 0)

@@ -16,6 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.access.file import AccessFile, AccessList
+from app.pairing.flow import alone
 from app.pairing.steps import PairError, Step
 from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
@@ -273,3 +274,21 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+async def test_an_undo_that_fails_does_not_stop_the_others(
+    here: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.pairing.flow.former", lambda before: 1 / 0)
+    async with fake_robot(Manner(blocked="no")) as robot:
+        with pytest.raises(ZeroDivisionError):
+            await here.pair(robot, times=QUICK)
+    assert await here.allowed() == []
+
+
+def test_only_one_pairs_at_a_time(tmp_path: Path) -> None:
+    file = AccessFile(tmp_path / "new" / "access.json")
+    with alone(file), pytest.raises(PairError, match="Another reachy-voice pair"), alone(file):
+        pass
+    with alone(file):
+        pass

@@ -337,3 +337,15 @@ async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
             await here.pair(robot, times=QUICK)
     assert [outcome.state for outcome in here.outcomes][-2:] == ["left", "undone"]
     assert failed.value.what == ("The robot's app stopped answering after it was configured")
+
+
+async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """It lasts a moment longer, and this server does not say who is connected."""
+    async with scene(tmp_path, callers=False) as here, fake_robot(Manner(blocked="no")) as robot:
+        robot.connected = True
+        pairing = asyncio.create_task(here.pair(robot, times=QUICK))
+        await here.until(Step.SETTING)
+        await asyncio.sleep(0.2)
+        robot.connected = False
+        with pytest.raises(PairError):
+            await pairing

@@ -75,6 +75,7 @@ def test_a_server_that_says_no_more_has_ended() -> None:
 def test_without_the_server_s_word_the_app_s_counts() -> None:
     connected = replace(TOLD, connected=True)
     assert arrived(Evidence(ROBOT, 8765, connected))
+    assert not arrived(Evidence(ROBOT, 8765, connected, settled=False))
     assert not arrived(Evidence(ROBOT, 8765, replace(connected, host="192.168.1.9")))
     assert not arrived(Evidence(ROBOT, 8765, replace(connected, mode="deployed")))
 
