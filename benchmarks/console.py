@@ -138,7 +138,7 @@ async def _by_browser(address: str, pcm: Pcm) -> tuple[float, float]:
             visible_ms = max(0.0, (time.monotonic() - heard) * 1000)
             stop = talk.get_by_role("button", name="Stop")
             await expect(stop).to_be_disabled(timeout=2 * ANSWER_MS)
-            return await _latency_ms(visit), visible_ms
+            return await _latency_ms(visit, pcm), visible_ms
 
 
 async def _interrupted_ms(address: str) -> float:
@@ -163,10 +163,21 @@ async def _interrupted_ms(address: str) -> float:
     return float(last) / LISTEN_RATE * 1000
 
 
-async def _latency_ms(visit: Visit) -> float:
+async def _latency_ms(visit: Visit, said: Pcm) -> float:
+    """Counts from the end of speech in the recording, since the browser's noise suppression cuts
+    the end off what the microphone heard."""
     spoken, played = await visit.tape("spoken"), await visit.tape("played")
     first = int(np.flatnonzero(played)[0])  # the player's silence is exact zeros; a voice's is not
-    return (first - speech_end(spoken[:first], LISTEN_RATE)) / LISTEN_RATE * 1000
+    end = _place(said, spoken) + speech_end(said, LISTEN_RATE)
+    return (first - end) / LISTEN_RATE * 1000
+
+
+def _place(part: Pcm, whole: Pcm) -> int:
+    """The index in ``whole`` at which it is most like ``part``: the peak of their correlation."""
+    size = len(part) + len(whole)
+    spectrum = np.fft.rfft(whole.astype(np.float64), size)
+    likeness = np.fft.irfft(spectrum * np.conj(np.fft.rfft(part.astype(np.float64), size)), size)
+    return int(np.argmax(likeness[: len(whole)]))
 
 
 def _percentiles(values: list[float]) -> dict[str, float | int | None]:
