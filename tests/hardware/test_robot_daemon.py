@@ -50,7 +50,8 @@ def as_pose(state: dict[str, object]) -> Pose:
 async def test_it_reads_what_the_daemon_tells(robot: RobotDaemon) -> None:
     async with open_daemon(robot.url) as daemon:
         await daemon.check()
-        assert near(as_pose(await robot.get("state/full")), await daemon.pose())  # it may still settle
+        # It may still settle between the two.
+        assert near(as_pose(await robot.get("state/full")), await daemon.pose())
         assert await daemon.holder() is None
         assert not await daemon.plays_a_move()
 
