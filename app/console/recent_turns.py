@@ -73,7 +73,7 @@ class _Session:
     def note(self, published: Published, numbers: Iterator[int], now: float) -> None:
         match published.event:
             case ItemAdded(
-                item=MessageItem(id=item_id, parts=(AudioPart(audio=Recording() as audio),))
+                item=MessageItem(item_id, "user", (AudioPart(audio=Recording() as audio),))
             ):
                 self._levels[item_id] = levels(audio)
                 if len(self._levels) > MOST_UNRECORDED:
@@ -107,7 +107,7 @@ def levels(audio: Recording) -> tuple[int, ...]:
     """See ``RecentTurn``."""
     size = audio.rate * LEVEL_MS // 1000
     whole = audio.pcm[: len(audio.pcm) // size * size].reshape(-1, size)
-    peaks = np.abs(whole.astype(np.int32)).max(axis=1, initial=0)
+    peaks = np.maximum(whole.max(axis=1).astype(np.int32), -whole.min(axis=1).astype(np.int32))
     return tuple((peaks * 100 // 32768).tolist())
 
 

@@ -151,6 +151,7 @@ def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
             )
             if rate != EXCERPT_RATE:
                 pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
+            # After a change of rate the session goes on in another file; the first is silent then.
             both[: len(pcm), channel] |= pcm[: len(both)]
     file = io.BytesIO()
     with wave.open(file, "wb") as written:

@@ -94,7 +94,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
 
 
 def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """Only short commands interrupt: for a robot that should be heard out."""
+    """Only short commands interrupt: for a robot that should finish what it says."""
     verdict = words(overlap, settings, lexicon)
     if not interrupts(verdict):
         return verdict

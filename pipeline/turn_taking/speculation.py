@@ -58,7 +58,7 @@ class Budget:
         self._outcomes.append((engine_seconds, 0.0))
 
     def wasted(self, engine_seconds: float) -> None:
-        """Count engine time spent in vain."""
+        """Count engine time spent on work that was discarded."""
         self._outcomes.append((0.0, engine_seconds))
 
     def recognised(self, audio_seconds: float, took_seconds: float) -> None:

@@ -238,7 +238,7 @@ async def test_the_sound_system_crashes_and_comes_back(sound: VirtualSound) -> N
         await scene.heard(2.0)
         await asyncio.to_thread(sound.kill)
         await scene.counts(Lost, 1)
-        await asyncio.sleep(1)  # it looks in vain meanwhile
+        await asyncio.sleep(1)  # meanwhile it looks, and finds nothing
         await asyncio.to_thread(sound.start)
         await scene.until(lambda: scene.count(Opened) == 2)
         await scene.heard(0.3)
@@ -249,7 +249,7 @@ async def test_a_driver_that_hangs_is_left_behind_and_found_again(sound: Virtual
         sound.pause()
         try:
             await scene.counts(Lost, 1)
-            await asyncio.sleep(3)  # closing is given up, and it looks in vain
+            await asyncio.sleep(3)  # closing is given up, and it finds nothing
         finally:
             sound.go_on()
         await scene.until(lambda: scene.count(Opened) == 2, patience_s=40)
