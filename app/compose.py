@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from app.models.engine_set import EngineSet, build_engine
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
-from app.settings.languages import read_lexicons, read_sentences
+from app.settings.languages import read_lexicons, read_notices, read_sentences
 from app.settings.load import config_dir
 from app.settings.model import Settings
 from pipeline.audio import Pcm
@@ -46,8 +46,11 @@ class Assistant:
         """Reads files only. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``."""
         self.settings = settings
         cache.check(settings.weights())
-        self._lexicons = read_lexicons(config_dir() / "languages")
-        self.engines = EngineSet(settings, cache, _word_scales(settings, cache))
+        languages = config_dir() / "languages"
+        self._lexicons = read_lexicons(languages)
+        self._notices = read_notices(languages)
+        scales = _word_scales(settings, cache)
+        self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
         self.ready = self.engines.ready
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
@@ -97,8 +100,18 @@ class Assistant:
         hearing: Hearing | None = None,
     ) -> Session:
         """``hearing``: the input path; ``None``: that of a remote client at ``place``."""
+        if hearing is None:
+            hearing = self._far_away(place)
+        settings = self.session_settings()
+        begun = (self.stages, config, settings, bus, new_id, memory, hearing)
+        session = RecordedSession(self.recorder, *begun) if self.recorder else Session(*begun)
+        self.sessions[session] = place
+        return session
+
+    def session_settings(self) -> SessionSettings:
+        """The part of the settings that sessions follow."""
         settings = self.settings
-        session_settings = SessionSettings(
+        return SessionSettings(
             endpointing=settings.endpointing,
             speculation=settings.speculation,
             barge_in=settings.barge_in,
@@ -110,17 +123,20 @@ class Assistant:
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,
             watched=settings.playback.watch_voice,
-            apology=settings.conversation.apology,
-            filler=settings.conversation.filler,
             lexicons=self._lexicons,
+            notices=self._notices,
+            apology=settings.conversation.apology,
+            exchange_notice=settings.conversation.exchange_notice,
+            filler=settings.conversation.filler,
             accept=settings.array.accepted,
         )
-        if hearing is None:
-            hearing = self._far_away(place)
-        begun = (self.stages, config, session_settings, bus, new_id, memory, hearing)
-        session = RecordedSession(self.recorder, *begun) if self.recorder else Session(*begun)
-        self.sessions[session] = place
-        return session
+
+    def _apologies(self) -> Mapping[str, str]:
+        """The apology in each language that may be spoken, and its language."""
+        own = self.session_settings()
+        heard = _heard_languages(self.settings, {each.language for each in self._notices})
+        spoken = [own.notices_in(each) for each in heard or (self.settings.conversation.language,)]
+        return {each.apology: each.language for each in spoken if each.apology}
 
     def _far_away(self, place: str) -> Hearing:
         room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
@@ -136,10 +152,15 @@ class Assistant:
 def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:
     """Scales for the conversation's language; if it is not fixed, for all that STT knows."""
     sentences = read_sentences(config_dir() / "languages")
-    language = settings.conversation.language
-    heard = (language,) if language in sentences else getattr(settings.stt, "languages", ())
+    heard = _heard_languages(settings, sentences)
     chosen = {key: sentences[key] for key in sentences if key in heard or not heard}
     return WordScales(chosen, settings.conversation.instructions, cache.directory / "word-scales")
+
+
+def _heard_languages(settings: Settings, known: Container[str]) -> Sequence[str]:
+    """The conversation's language, or those that STT knows; empty: any."""
+    language = settings.conversation.language
+    return (language,) if language in known else getattr(settings.stt, "languages", ())
 
 
 def described(options: EngineOptions) -> str:

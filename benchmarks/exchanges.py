@@ -90,7 +90,7 @@ class Report:
 async def talk(live: LiveSettings, assistant: Assistant, url: str, options: Any) -> Report:
     recordings = [each for each in real_recordings() if each.seconds <= MAX_SECONDS]
     rng, report = random.Random(options.seed), Report()
-    notice = assistant.settings.conversation.exchange_notice
+    notice = assistant.session_settings().notices_in("en").exchange_notice
     async with robot.robot_app(url) as app:
         for number in range(options.exchanges):
             asked, unload_first = EXCHANGES[number % len(EXCHANGES)]

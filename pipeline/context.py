@@ -8,9 +8,18 @@ from dataclasses import dataclass
 
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
+from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.events import Refused
-from pipeline.settings import Endpointing, Lexicon, SessionSettings, lexicon_of
+from pipeline.settings import (
+    Endpointing,
+    Lexicon,
+    Notices,
+    SessionSettings,
+    lexicon_of,
+    with_all_commands,
+)
+from pipeline.spoken.language import language_of
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +33,8 @@ class SessionContext:
     bus: Bus
     tasks: asyncio.TaskGroup
     new_id: Callable[[str], str]
+    heard_language: str = ""
+    """The language that the user spoke last, ISO 639-1; empty: not known yet."""
 
     @property
     def endpointing(self) -> Endpointing:
@@ -31,10 +42,29 @@ class SessionContext:
         ours, asked = self.settings.endpointing, self.config.turn_detection
         return asked.over(ours) if asked else ours
 
+    def note_language(self, said: Transcript) -> None:
+        """The user has said something: which language it is in, if the recogniser or the words
+        show it."""
+        self.heard_language = said.language or language_of(said.text) or self.heard_language
+
+    @property
+    def language(self) -> str:
+        """The language of the conversation, or else of the user; empty: unknown."""
+        return self.config.language or self.heard_language
+
     @property
     def lexicon(self) -> Lexicon:
-        """The lexicon of the session's language."""
-        return lexicon_of(self.settings.lexicons, self.config.language)
+        """The words of turn-taking; while the language is not fixed, commands of all languages
+        count."""
+        lexicons = self.settings.lexicons
+        if self.config.language or not self.heard_language:
+            return lexicon_of(lexicons, self.config.language)
+        return with_all_commands(lexicons, self.heard_language)
+
+    @property
+    def notices(self) -> Notices:
+        """The server's own sentences, in the language of the session."""
+        return self.settings.notices_in(self.language)
 
     def refuse(
         self, event_id: str | None, code: str, message: str, param: str | None = None

@@ -47,7 +47,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import AudioPart, MessageItem
-from pipeline.settings import SessionSettings
+from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
@@ -120,6 +120,11 @@ class Session:
         )
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since_ms = 0
+
+    @property
+    def notices(self) -> Notices:
+        """The server's own sentences, in the language of the session."""
+        return self._context.notices
 
     @property
     def chat(self) -> Chat:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -101,18 +101,23 @@ class Sector:
 
 class Filler(BaseModel):
     """``after_ms``: from the end of the user's speech on; ``None``: never, and before no call.
-    ``sentences`` are said in turn."""
+    ``sentences`` are said in turn; ``None``: those of the language."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     after_ms: int | None = Field(None, ge=200, le=20_000)
-    sentences: tuple[str, ...] = ("Hmm, let me see.", "One moment.", "Let me think.")
+    sentences: tuple[str, ...] | None = None
 
-    def sentence(self, number: int) -> str:
-        """The filler of the answer with this number; empty: none."""
-        if self.after_ms is None or not self.sentences:
-            return ""
-        return self.sentences[number % len(self.sentences)]
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """The server's own sentences in one language, from ``config/languages``; empty: not said."""
+
+    language: str = ""
+    """ISO 639-1."""
+    apology: str = ""
+    exchange_notice: str = ""
+    filler_sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,14 @@ def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
     return Lexicon("", *(tuple(dict.fromkeys(chain(*each))) for each in lists))
 
 
+def with_all_commands(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
+    """The lexicon of ``language``, and the commands of all others that are not its backchannels:
+    the user may change the language to stop the robot."""
+    own = lexicon_of(lexicons, language)
+    commands = lexicon_of(lexicons, "").commands
+    return replace(own, commands=tuple(c for c in commands if c not in own.backchannels))
+
+
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     """``tool_instructions`` are added to the instructions of answers that may call tools."""
@@ -166,11 +179,34 @@ class SessionSettings:
     accept: Sector | None = None
     """With an array, the directions from which people are heard; ``None``: all."""
     lexicons: tuple[Lexicon, ...] = ()
+    notices: tuple[Notices, ...] = ()
     filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250
     chunk_ms: int = 40
     max_items: int = 2000
     partials: bool = False
     watched: bool = False
-    apology: str = ""
-    """See ``ReplyPlan``."""
+    apology: str | None = None
+    """In place of each language's own, and so is ``exchange_notice``; ``None``: the language's."""
+    exchange_notice: str | None = None
+
+    def notices_in(self, language: str) -> Notices:
+        """The sentences of ``language``; if it has none, or is unknown (empty), English ones."""
+        by_language = {each.language: each for each in self.notices}
+        found = by_language.get(language) or by_language.get("en") or Notices()
+        given = {
+            "apology": self.apology,
+            "exchange_notice": self.exchange_notice,
+            "filler_sentences": self.filler.sentences,
+        }
+        own: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        if own and language:
+            own["language"] = language
+        return replace(found, **own)
+
+    def filler_sentence(self, number: int, language: str) -> str:
+        """The filler of the answer with this number; empty: none."""
+        sentences = self.notices_in(language).filler_sentences
+        if self.filler.after_ms is None or not sentences:
+            return ""
+        return sentences[number % len(sentences)]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.models.catalogue import Catalogue
+from app.settings.languages import read_notices
+from app.settings.load import config_dir
 from app.settings.model import ConversationSettings, Settings
 from pipeline.engines.registry import Kind
 
@@ -73,21 +75,21 @@ def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
 
 
 def _english_left(conversation: ConversationSettings) -> list[str]:
-    if conversation.language in ("", "en"):
+    language = conversation.language
+    known = [notices.language for notices in read_notices(config_dir() / "languages")]
+    if not language or language in known:
         return []
-    usual = ConversationSettings()
-    still = [
-        key
-        for key, value, default in (
-            ("apology", conversation.apology, usual.apology),
-            ("exchange_notice", conversation.exchange_notice, usual.exchange_notice),
-            ("filler.sentences", conversation.filler.sentences, usual.filler.sentences),
-        )
-        if value and value == default and (conversation.filler.after_ms or "filler" not in key)
-    ]
+    sentences: dict[str, object] = {
+        "apology": conversation.apology,
+        "exchange_notice": conversation.exchange_notice,
+    }
+    if conversation.filler.after_ms:
+        sentences["filler.sentences"] = conversation.filler.sentences
     return [
-        f"conversation.{key} is still English: write it in {conversation.language!r}"
-        for key in still
+        f"conversation.{key} is English, because there is no config/languages/{language}.yaml: "
+        f"write it in {language!r}"
+        for key, own in sentences.items()
+        if own is None
     ]
 
 

@@ -26,7 +26,7 @@ from pipeline.engines.registry import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.speaking.apology import KeptSentence
+from pipeline.speaking.apology import KeptSentences
 from pipeline.workers.placements import worker_for
 from pipeline.workers.worker import Worker
 
@@ -49,8 +49,16 @@ class Started:
 class EngineSet:
     """``run`` it in a TaskGroup; ``close`` ends it."""
 
-    def __init__(self, settings: Settings, cache: WeightsCache, word_scales: WordScales) -> None:
-        """Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
+    def __init__(
+        self,
+        settings: Settings,
+        cache: WeightsCache,
+        word_scales: WordScales,
+        kept_sentences: Mapping[str, str],
+    ) -> None:
+        """``kept_sentences``: those that must be said even if the voice fails, and their languages.
+
+        Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.cache = cache
         self.ready = asyncio.Event()
         """Set once every engine is ready and the language model's word scales are measured."""
@@ -65,9 +73,9 @@ class EngineSet:
         self._retired: set[Engine] = set()
         """Replaced engines that running work still uses."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
-        self._apology = (settings.conversation.apology, settings.conversation.language)
+        self._kept_sentences = kept_sentences
         self.stages = Stages(**{str(kind): self._engines[kind].stage for kind in Kind})
-        self._voice = self.stages.kept = KeptSentence(self.stages.tts, *self._apology)
+        self._voice = self.stages.kept = KeptSentences(self.stages.tts, kept_sentences)
 
     def __getitem__(self, kind: Kind) -> Engine:
         return self._engines[kind]
@@ -77,7 +85,7 @@ class EngineSet:
 
         def ready(kind: Kind) -> None:
             on_ready(kind)
-            self._keep_apology(kind)
+            self._keep_sentences(kind)
             if kind is Kind.LLM and not self._measured:
                 self._tasks.create_task(measure())
             are_ready()
@@ -143,7 +151,7 @@ class EngineSet:
             if not ready.done():
                 ready.set_result(None)
             elif engine is self._engines[kind]:
-                self._keep_apology(kind)  # after a crash
+                self._keep_sentences(kind)  # after a crash
 
         try:
             await engine.run(is_ready)
@@ -161,12 +169,12 @@ class EngineSet:
         self._engines[kind], self._lives[kind] = started.engine, started.life
         stage = started.engine.stage
         if kind is Kind.TTS:
-            self._voice = self.stages.kept = KeptSentence(stage, *self._apology)
+            self._voice = self.stages.kept = KeptSentences(stage, self._kept_sentences)
         setattr(self.stages, kind, stage)
         if kind is Kind.LLM:
             scales.clear()
             scales.update(started.word_scales)
-        self._keep_apology(kind)
+        self._keep_sentences(kind)
         return before
 
     def retire(self, started: Started, unused: Wait) -> None:
@@ -190,7 +198,7 @@ class EngineSet:
 
     # -- parts
 
-    def _keep_apology(self, kind: Kind) -> None:
+    def _keep_sentences(self, kind: Kind) -> None:
         if kind is Kind.TTS:
             self._tasks.create_task(self._voice.keep())
 

@@ -113,8 +113,8 @@ class Exchange:
 
     async def _notify(self) -> None:
         """Announce the pause in every session that can speak now."""
-        sentence = self._assistant.settings.conversation.exchange_notice
-        notified = [s for s in list(self._assistant.sessions) if s.notify(sentence)]
+        sessions = list(self._assistant.sessions)
+        notified = [s for s in sessions if s.notify(s.notices.exchange_notice)]
 
         async def all_heard() -> None:
             for session in notified:

@@ -1,4 +1,5 @@
-"""Word lists by language (``config/languages/*.yaml``), which help to judge turns."""
+"""What each language brings (``config/languages/*.yaml``): words that help to judge turns, and the
+server's own sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from app.settings.yaml_tree import Leaf, read_tree
 from pipeline.engines.word_scale import CutSentence
 from pipeline.errors import ConfigError
-from pipeline.settings import WORD_LISTS, Lexicon
+from pipeline.settings import WORD_LISTS, Lexicon, Notices
 
 
 def read_lexicons(directory: Path) -> tuple[Lexicon, ...]:
@@ -26,15 +27,25 @@ def read_sentences(directory: Path) -> Mapping[str, Sequence[CutSentence]]:
     }
 
 
+def read_notices(directory: Path) -> tuple[Notices, ...]:
+    """The server's own sentences in all languages that have a file. Raises ``ConfigError``."""
+    return tuple(_notices(path) for path in sorted(directory.glob("*.yaml")))
+
+
 def _read(path: Path) -> Lexicon:
-    lists = {key: text.split() for key, text in _texts(path).items() if key != SENTENCES}
+    lists = {key: text.split() for key, text in _texts(path).items() if key in WORD_LISTS}
     return Lexicon(path.stem, **{key: tuple(words) for key, words in lists.items()})
+
+
+def _notices(path: Path) -> Notices:
+    apology, exchange, fillers = (_texts(path).get(key, "") for key in NOTICES)
+    return Notices(path.stem, apology, exchange, tuple(fillers.splitlines()))
 
 
 def _texts(path: Path) -> dict[str, str]:
     children = read_tree(path, f"config/languages/{path.name}").children
     texts = {key: node.value for key, node in children.items() if isinstance(node, Leaf)}
-    known = (*WORD_LISTS, SENTENCES)
+    known = (*WORD_LISTS, *NOTICES, SENTENCES)
     for key in children:
         if key not in known or not isinstance(texts.get(key), str):
             raise _unusable(path.stem, f"{key} is not one of {', '.join(known)} with text")
@@ -55,3 +66,5 @@ def _unusable(language: str, why: str) -> ConfigError:
 
 SENTENCES = "sentences"
 """One sentence per line; a | marks a place where it may be cut and more must follow."""
+NOTICES = ("apology", "exchange_notice", "filler_sentences")
+"""The last has one sentence per line."""

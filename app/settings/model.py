@@ -175,12 +175,12 @@ class ConversationSettings(Section):
     partial_transcripts: bool = False
     """Send stable words while the user still speaks; transcription sessions always do."""
     filler: FillerSettings = FillerSettings()
-    apology: str = Field(default="Sorry, I lost my thought. Please say that again.", max_length=200)
-    """Spoken when recogniser, language model or voice fails; empty says nothing."""
-    exchange_notice: str = Field(
-        default="One moment, please. I am changing one of my parts.", max_length=200
-    )
-    """Spoken before an engine is unloaded to make room for another; empty says nothing."""
+    apology: str | None = Field(default=None, max_length=200)
+    """Spoken when recogniser, language model or voice fails; `null`: the sentence of the language
+    in config/languages; empty says nothing."""
+    exchange_notice: str | None = Field(default=None, max_length=200)
+    """Spoken before an engine is unloaded to make room for another; `null`: the sentence of the
+    language; empty says nothing."""
     sampling: SamplingSettings = SamplingSettings()
 
 

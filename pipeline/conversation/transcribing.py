@@ -78,6 +78,7 @@ class Transcriber:
         said: Transcript | ReachyVoiceError
         try:
             said = await recognition.transcript(Work())
+            self._context.note_language(said)
         except ReachyVoiceError as error:
             said = error
         finally:
@@ -132,7 +133,9 @@ class Transcriber:
         recognition.append(resampler.flush())
         recognition.begin(context.tasks)
         try:
-            return (await recognition.transcript(Work())).text
+            said = await recognition.transcript(Work())
+            context.note_language(said)
+            return said.text
         finally:
             recognition.stop()
 

@@ -98,10 +98,12 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The final text of one utterance; ``seconds`` is the audio it was made from."""
+    """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
+    what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it."""
 
     text: str
     seconds: float
+    language: str = ""
 
 
 class Utterance(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 import numpy as np
@@ -42,17 +42,17 @@ async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -
     return np.concatenate((*made, resampler.flush()))
 
 
-class KeptSentence:
-    """A ``TtsStage`` for notices: it can say one sentence even while its engine fails.
+class KeptSentences:
+    """A ``TtsStage`` for notices: it can say some sentences even while its engine fails.
 
-    Call ``keep`` while the engine works. The sentence is stored in the default voice and pace.
+    Call ``keep`` while the engine works. They are stored in the default voice and pace.
     """
 
-    def __init__(self, tts: TtsStage, sentence: str, language: str = "") -> None:
-        """``language``: the sentence's language, ISO 639-1; empty: the engine's own."""
+    def __init__(self, tts: TtsStage, sentences: Mapping[str, str]) -> None:
+        """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own."""
         self._tts = tts
-        self._sentence = SpeechRequest(sentence, language=language)
-        self._kept: list[Pcm] = []
+        self._sentences = sentences
+        self._kept: dict[str, list[Pcm]] = {}
 
     @property
     def rate(self) -> int:
@@ -63,17 +63,20 @@ class KeptSentence:
         return self._tts.voices
 
     async def keep(self) -> None:
-        """Synthesise the sentence when the engine has nothing else to do."""
-        if self._kept or not self._sentence.text:
-            return
-        try:
-            self._kept = await self._made(self._sentence, Work(Priority.WARM_UP))
-        except (ReachyVoiceError, Cancelled) as error:
-            log.warning("the apology could not be prepared in advance: %s", error)
+        """Synthesise the sentences when the engine has nothing else to do."""
+        for text, language in self._sentences.items():
+            if text in self._kept:
+                continue
+            asked = SpeechRequest(text, language=language)
+            try:
+                self._kept[text] = await self._made(asked, Work(Priority.WARM_UP))
+            except (ReachyVoiceError, Cancelled) as error:
+                log.warning("the apology could not be prepared in advance: %s", error)
+                return
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """The sentence as requested, or the stored one if that fails."""
-        kept = self._kept
+        kept = self._kept.get(request.text)
         try:
             async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if kept else None):
                 made = await self._made(request, work)
@@ -81,7 +84,7 @@ class KeptSentence:
             if not kept:
                 raise
             made = []
-        for pcm in made or kept:
+        for pcm in made or kept or ():
             yield pcm
 
     async def _made(self, request: SpeechRequest, work: Work) -> list[Pcm]:

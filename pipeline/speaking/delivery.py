@@ -81,7 +81,7 @@ def plan_reply(
         settings=settings,
         sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
         in_conversation=options.in_conversation,
-        filler=settings.filler.sentence(number) if spoken else "",
+        filler=settings.filler_sentence(number, context.language) if spoken else "",
         lead=Lead(min(first_s, lead_s), lead_s) if paced else None,
         metadata=options.metadata,
     )

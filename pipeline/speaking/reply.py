@@ -40,7 +40,7 @@ from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import NEARLY_HEARD_S
-from pipeline.spoken.language import language_of_talk
+from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
 
@@ -87,6 +87,7 @@ class Reply:
         self.messages: list[Message] | None = None
         """The prompt that it answers, once it is known."""
         self._prompt = prompt
+        self._context = context
         self._stages = context.stages
         self._tts = context.stages.tts
         self._lease: Lease | None = None
@@ -152,7 +153,8 @@ class Reply:
         if answer.silent and not answer.cut_short:  # otherwise the status says that it was cut
             error = error or NOTHING_HEARD
         if answer.silent or (error and not stopped):
-            await self._say_notice(self.plan.settings.apology, self._stages.notices)
+            notices = self.plan.settings.notices_in(self._language)
+            await self._say_notice(notices.apology, notices.language, self._stages.notices)
         ending: Literal["incomplete", "completed"]
         ending = "incomplete" if answer.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
@@ -160,15 +162,16 @@ class Reply:
     async def _notify(self) -> None:
         await self._gate.wait()
         await self._equip()
-        await self._say_notice(self.plan.notice, self._tts)
+        notices = self.plan.settings.notices_in(self._language)
+        await self._say_notice(self.plan.notice, notices.language, self._tts)
         self._finish("completed")
 
-    async def _say_notice(self, sentence: str, tts: TtsStage) -> None:
+    async def _say_notice(self, sentence: str, language: str, tts: TtsStage) -> None:
         """Say a sentence of the server's own in place of the model's spoken answer."""
         plan, config = self.plan, self.plan.config
         if not sentence or config.modality == "text" or not plan.in_conversation:
             return
-        asked = SpeechRequest(sentence, config.voice, config.speed, self._chunker.language)
+        asked = SpeechRequest(sentence, config.voice, config.speed, language)
         pcm = await notice(asked, config.output_format.rate, tts, self.work)
         if not len(pcm):
             return
@@ -296,7 +299,14 @@ class Reply:
         """If no language is set, answer in the user's."""
         if not self.plan.config.language:
             asked = [message.content for message in messages if message.role == "user"]
-            self._chunker.language = language_of_talk(asked)
+            newest = language_of(asked[-1]) if asked else ""
+            heard = self._context.heard_language
+            self._chunker.language = newest or heard or language_of_talk(asked)
+
+    @property
+    def _language(self) -> str:
+        """The language of the answer, or else of the user; empty: unknown."""
+        return self._chunker.language or self._context.heard_language
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()

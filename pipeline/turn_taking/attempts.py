@@ -118,6 +118,7 @@ class Attempts:
         except ReachyVoiceError as error:
             return error
         self._budget.recognised(said.seconds, loop.time() - began)
+        self._context.note_language(said)
         return said
 
     async def decisions(self, turn: UserTurn, attempt: Attempt) -> AsyncGenerator[Decision, None]:

@@ -183,7 +183,7 @@ async def test_without_room_a_notice_is_said_and_turns_wait(
         using = asyncio.create_task(server.use("tts.level=2000"))
         notice = await app.event(DONE, 2)
         text = notice["response"]["output"][0]["content"][0]["transcript"]
-        assert text == server.assistant.settings.conversation.exchange_notice
+        assert text == "One moment, please. I am changing one of my parts."
         await using
         assert server.steps[0].startswith("waiting")
         assert (await turn(app, 3))[2] == {2000}

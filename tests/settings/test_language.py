@@ -29,7 +29,7 @@ from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.apology import KeptSentence
+from pipeline.speaking.apology import KeptSentences
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker
@@ -169,7 +169,7 @@ async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str 
 def test_a_kept_sentence_passes_it_on() -> None:
     async def ask() -> None:
         voice = Polyglot()
-        kept = KeptSentence(voice, "Sorry.", "en")
+        kept = KeptSentences(voice, {"Sorry.": "en"})
         await kept.keep()
         await collected(kept, "de")
         voice.error = EngineError("It broke")
@@ -362,7 +362,7 @@ async def test_a_server_is_told_its_own_word_for_the_language() -> None:
 CATALOGUE = Catalogue.load()
 QWEN = "tts={engine: qwen3-tts}"
 PARAKEET = "stt={engine: parakeet}"
-OWN = ("conversation.apology=Entschuldigung.", "conversation.exchange_notice=Moment.")
+OWN = ("conversation.apology=Przepraszam.", "conversation.exchange_notice=Chwila.")
 
 
 def warnings_of(*overrides: str) -> list[str]:
@@ -375,19 +375,28 @@ def test_the_profiles_speak_what_they_hear(name: str) -> None:
 
 
 def test_a_german_conversation_with_english_ears_and_voice() -> None:
-    ears, voice, apology, notice = warnings_of("conversation.language=de")
+    ears, voice = warnings_of("conversation.language=de")
     assert ears.startswith("conversation.language is 'de', but stt 'moonshine' hears only 'en'")
     assert "parakeet" in ears
     assert voice.startswith("conversation.language is 'de', but tts 'piper' speaks only 'en'")
     assert "espeak-ng" in voice
-    assert apology == "conversation.apology is still English: write it in 'de'"
-    assert notice == "conversation.exchange_notice is still English: write it in 'de'"
+
+
+def test_a_language_without_sentences_of_its_own() -> None:
+    apology, notice = warnings_of("conversation.language=pl", PARAKEET, "tts={engine: espeak-ng}")
+    assert apology == (
+        "conversation.apology is English, because there is no config/languages/pl.yaml: "
+        "write it in 'pl'"
+    )
+    assert notice.startswith("conversation.exchange_notice is English")
     silent = ("conversation.apology=''", "conversation.exchange_notice=''")
-    assert warnings_of("conversation.language=de", *silent) == [ears, voice]
+    assert (
+        warnings_of("conversation.language=pl", PARAKEET, "tts={engine: espeak-ng}", *silent) == []
+    )
 
 
 def test_what_fits_is_not_spoken_of() -> None:
-    german = ("conversation.language=de", *OWN)
+    german = ("conversation.language=de",)
     assert warnings_of(*german, PARAKEET, QWEN) == []
     assert warnings_of(*german, PARAKEET, "tts={engine: espeak-ng}") == []
     assert warnings_of("conversation.language=auto", PARAKEET, QWEN) == []
@@ -403,12 +412,12 @@ def test_other_mismatches() -> None:
     (auto,) = warnings_of("conversation.language=auto", PARAKEET)
     assert "answers in other languages" in auto
     (filler,) = warnings_of(*polish, "tts={engine: espeak-ng}", "conversation.filler.after_ms=900")
-    assert filler.startswith("conversation.filler.sentences is still English")
+    assert filler.startswith("conversation.filler.sentences is English")
 
 
 def test_a_server_that_is_told_languages_speaks_no_others() -> None:
     speech = "tts={engine: openai-speech, url: 'http://h/v1', languages: {en: English}}"
-    (voice,) = warnings_of("conversation.language=de", *OWN, PARAKEET, speech)
+    (voice,) = warnings_of("conversation.language=de", PARAKEET, speech)
     assert "speaks only 'en'" in voice
 
 

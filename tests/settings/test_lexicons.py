@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.settings.languages import read_lexicons
 from pipeline.errors import ConfigError
-from pipeline.settings import WORD_LISTS, lexicon_of
-from tests.support.lexicons import LEXICONS
+from pipeline.settings import (
+    WORD_LISTS,
+    Filler,
+    SessionSettings,
+    lexicon_of,
+    with_all_commands,
+)
+from tests.support.lexicons import LEXICONS, NOTICES
 
 
 def test_seven_languages_have_all_lists() -> None:
@@ -19,6 +26,33 @@ def test_seven_languages_have_all_lists() -> None:
             words = getattr(each, name)
             assert words
             assert all(word == word.lower() for word in words)
+
+
+def test_seven_languages_have_the_robots_own_sentences() -> None:
+    assert [each.language for each in NOTICES] == [each.language for each in LEXICONS]
+    for each in NOTICES:
+        sentences = (each.apology, each.exchange_notice, *each.filler_sentences)
+        assert len(set(sentences)) == 5
+        assert all(text.endswith(".") and len(text) <= 200 for text in sentences)
+
+
+def test_the_settings_own_sentences_win_in_every_language() -> None:
+    settings = SessionSettings(notices=NOTICES, apology="Oops.")
+    assert settings.notices_in("de").apology == "Oops."
+    assert settings.notices_in("de").exchange_notice.startswith("Einen Moment")
+    assert settings.notices_in("pl").language == "pl", "the user wrote it in Polish"
+    assert replace(settings, apology=None).notices_in("pl").language == "en"
+    assert settings.filler_sentence(0, "de") == "", "they are off"
+    filled = replace(settings, filler=Filler(after_ms=900))
+    assert filled.filler_sentence(3, "de") == "Hm, mal sehen."
+
+
+def test_a_command_that_agrees_in_the_users_language_is_none() -> None:
+    for lexicon in LEXICONS:
+        found = with_all_commands(LEXICONS, lexicon.language)
+        assert set(lexicon.commands) - set(lexicon.backchannels) <= set(found.commands)
+        assert not set(found.commands) & set(lexicon.backchannels)
+        assert {"warte", "attends", "espera", "aspetta", "wait"} <= set(found.commands)
 
 
 def test_an_unknown_language_has_none_and_an_unspecified_one_all() -> None:

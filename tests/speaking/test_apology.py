@@ -30,7 +30,7 @@ from pipeline.events import (
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
-from pipeline.speaking.apology import KeptSentence, notice
+from pipeline.speaking.apology import KeptSentences, notice
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Priority, Work
@@ -148,7 +148,7 @@ async def test_after_a_failing_recogniser_the_apology_is_said() -> None:
 @in_virtual_time
 async def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
     tts = ScriptedTts()
-    voice = KeptSentence(tts, SORRY)
+    voice = KeptSentences(tts, {SORRY: ""})
     if kept:
         await voice.keep()
     tts.error = BROKEN
@@ -169,7 +169,7 @@ async def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) ->
 @in_virtual_time
 async def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> None:
     tts = ScriptedTts()
-    kept = KeptSentence(tts, SORRY)
+    kept = KeptSentences(tts, {SORRY: ""})
     await kept.keep()
     tts.error = BROKEN
     silent = SessionSettings(apology="")
@@ -185,7 +185,7 @@ async def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> Non
 @in_virtual_time
 async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
     tts = MoodyTts()
-    voice = KeptSentence(tts, SORRY)
+    voice = KeptSentences(tts, {SORRY: ""})
     await voice.keep()
     tts.moods = ["stuck"] * 9
     async with scene(
@@ -206,7 +206,7 @@ async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
 async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
     for error in (BROKEN, Cancelled()):
         tts = ScriptedTts(error=error)
-        voice = KeptSentence(tts, SORRY)
+        voice = KeptSentences(tts, {SORRY: ""})
         await voice.keep()
         with pytest.raises(type(error)):
             [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
         tts.error = BROKEN
         assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
     silent = ScriptedTts()
-    await KeptSentence(silent, "").keep()
+    await KeptSentences(silent, {}).keep()
     assert silent.said == []
 
 
@@ -241,7 +241,7 @@ async def test_no_apology_without_a_listener(
 
 
 async def test_a_voice_without_a_rate_says_no_notice() -> None:
-    class Lost(KeptSentence):
+    class Lost(KeptSentences):
         @property
         def rate(self) -> int:
             raise BROKEN
@@ -263,7 +263,7 @@ async def test_after_a_bug_the_apology_is_said() -> None:
 @in_virtual_time
 async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
     tts = ScriptedTts(error=BROKEN)
-    voice = KeptSentence(ScriptedTts(), SORRY)
+    voice = KeptSentences(ScriptedTts(), {SORRY: ""})
     await voice.keep()
     async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
         await asyncio.sleep(30)
@@ -337,7 +337,7 @@ async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
             yield speechlike(1.0)
 
     tts = Listening()
-    voice = KeptSentence(tts, SORRY)
+    voice = KeptSentences(tts, {SORRY: ""})
     await voice.keep()
     config = replace(VOICE, voice="ann", speed=1.2)
     llm = ScriptedLlm(errors=[BROKEN])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -94,6 +94,8 @@ class ScriptedStt:
     """Gives ``texts`` one after the other, the last one again and again."""
 
     texts: Sequence[str] = ("hello",)
+    languages: Mapping[str, str] = field(default_factory=dict)
+    """Text -> the language that is reported with it."""
     takes_s: float = 0.06
     partials: Sequence[str] = ()
     """One after the other for each piece that is fed, if partials are asked for."""
@@ -126,7 +128,8 @@ class ScriptedUtterance:
             raise self.stt.error
         pcm = np.concatenate(self.pcm)
         self.stt.finished.append(pcm)
-        return Transcript(self.stt.text(), len(pcm) / LISTEN_RATE)
+        text = self.stt.text()
+        return Transcript(text, len(pcm) / LISTEN_RATE, self.stt.languages.get(text, ""))
 
     def close(self) -> None:
         self.stt.open_utterances -= 1

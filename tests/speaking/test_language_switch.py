@@ -1,0 +1,169 @@
+"""With ``language: auto``, answer, voice, words of turn-taking and notices follow the user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from pipeline.audio import Pcm
+from pipeline.commands import Configure
+from pipeline.errors import EngineError
+from pipeline.events import ReplyFinished, ReplyText, TurnJudged
+from pipeline.messages import SpeechRequest
+from pipeline.settings import Filler, SessionSettings
+from pipeline.speaking.apology import KeptSentences
+from pipeline.work import Work
+from tests.support.lexicons import NOTICES
+from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from tests.support.virtual_time import in_virtual_time
+
+AUTO = replace(VOICE, language="")
+SETTINGS = SessionSettings(notices=NOTICES)
+LONG = ("Eins, ", "zwei, ", "drei, ", "vier, ", "fünf, ", "sechs, ", "sieben, ", "acht, ", "neun.")
+
+
+@dataclass
+class Polyglot(ScriptedTts):
+    """Writes down in which language it is asked to speak."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.asked.append((request.language, request.text))
+        async for pcm in super().synthesize(request, work):
+            yield pcm
+
+
+async def turns(it: Scene, count: int) -> None:
+    for _ in range(count):
+        await it.say(1.0)
+        await it.hear(5.0)
+
+
+@in_virtual_time
+async def test_the_voice_follows_the_user_from_turn_to_turn() -> None:
+    said = (
+        "Wie spät ist es?",
+        "Quelle heure est-il ?",
+        "D'accord.",
+        "Tu es où ?",
+        "¿Y tú?",
+    )
+    stt = ScriptedStt(texts=said, languages={"¿Y tú?": "es"})
+    voice = Polyglot()
+    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
+        await turns(it, len(said))
+    assert [language for language, _ in voice.asked] == ["de", "fr", "fr", "fr", "es"]
+
+
+@in_virtual_time
+async def test_the_recognisers_word_counts_where_the_text_shows_none() -> None:
+    stt = ScriptedStt(texts=("Berlin.",), languages={"Berlin.": "de"})
+    voice = Polyglot()
+    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
+        await turns(it, 1)
+    assert voice.asked == [("de", "Okay.")]
+
+
+@pytest.mark.parametrize(
+    ("over", "status"),
+    [
+        ("Ja, genau.", "completed"),
+        ("Warte!", "cancelled"),
+        ("Attends !", "cancelled"),  # a command of another language
+        ("Oui, d'accord.", "cancelled"),  # agrees, but in another language
+    ],
+)
+@in_virtual_time
+async def test_words_over_an_answer_count_in_the_users_language(over: str, status: str) -> None:
+    stt = ScriptedStt(texts=("Zähl bitte für mich bis zehn.", over))
+    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(LONG)) as it:
+        await it.say(1.0)
+        await it.hear(2.0)
+        await it.say(0.5)
+        await it.hear(9.0)
+    assert it.events(ReplyFinished)[0].status == status
+
+
+@in_virtual_time
+async def test_the_end_of_a_turn_is_judged_by_the_words_of_its_own_language() -> None:
+    """German "die" needs another word, English "die" does not."""
+    waits = {}
+    for text in ("Ich glaube, es ist die", "I think that it is the day we die"):
+        async with scene(config=AUTO, stt=ScriptedStt(texts=(text,))) as it:
+            await turns(it, 1)
+        waits[text] = it.events(TurnJudged)[-1].reasons
+    german, english = waits.values()
+    assert german == ("sound", "leaning word")
+    assert english == ("sound", "unfinished")
+
+
+@in_virtual_time
+async def test_the_apology_is_in_the_users_language() -> None:
+    llm, voice = ScriptedLlm(["Okay."]), Polyglot()
+    stt = ScriptedStt(texts=("Wie spät ist es?", "¿Y tú, dónde estás?", "OK."))
+    async with scene(config=AUTO, settings=SETTINGS, stt=stt, llm=llm, tts=voice) as it:
+        await turns(it, 1)
+        for _ in range(2):
+            llm.errors = [EngineError("It broke")] * 2
+            await turns(it, 1)
+        stt.error = EngineError("no ears")
+        await turns(it, 1)
+    sorry = SETTINGS.notices_in("es").apology
+    assert voice.asked == [("de", "Okay."), *([("es", sorry)] * 3)]
+
+
+@in_virtual_time
+async def test_the_apology_follows_the_language_that_the_client_sets() -> None:
+    llm, voice = ScriptedLlm(), Polyglot()
+    async with scene(settings=SETTINGS, llm=llm, tts=voice) as it:
+        for language in ("en", "it", "pl"):
+            await it.do(Configure(replace(VOICE, language=language)))
+            llm.errors = [EngineError("It broke")] * 2
+            await turns(it, 1)
+    english = SETTINGS.notices_in("en").apology
+    italian = SETTINGS.notices_in("it").apology
+    assert voice.asked == [("en", english), ("it", italian), ("en", english)], "no Polish is known"
+
+
+@in_virtual_time
+async def test_a_kept_apology_in_another_language_is_not_said() -> None:
+    voice, german = ScriptedTts(), SETTINGS.notices_in("de").apology
+    kept = KeptSentences(voice, {german: "de", SETTINGS.notices_in("fr").apology: "fr"})
+    await kept.keep()
+    voice.error = EngineError("no mouth")
+    stt = ScriptedStt(texts=("Wie spät ist es?", "Che ore sono e come stai?"))
+    async with scene(config=AUTO, settings=SETTINGS, stt=stt, tts=voice, kept=kept) as it:
+        await turns(it, 2)
+    said = [event.text for event in it.events(ReplyText)]
+    assert german in said
+    assert said.count("Scusa, ho perso il filo. Ripeti, per favore.") == 0, "it has no sound"
+
+
+@in_virtual_time
+async def test_the_filler_is_in_the_users_language() -> None:
+    settings = replace(SETTINGS, filler=Filler(after_ms=1000))
+    stt = ScriptedStt(texts=("Wie spät ist es?", "Quelle heure est-il ?"))
+    llm = ScriptedLlm(["Okay."], first_s=3.0)
+    async with scene(config=AUTO, settings=settings, stt=stt, llm=llm) as it:
+        await turns(it, 2)
+    said = [event.text for event in it.events(ReplyText)]
+    assert said[0].strip() == "Hm, mal sehen."
+    assert "Un instant." in " ".join(said)
+
+
+@in_virtual_time
+async def test_the_notice_of_an_exchange_is_in_the_users_language() -> None:
+    voice = Polyglot()
+    stt = ScriptedStt(texts=("Che ore sono e come stai?",))
+    async with scene(config=AUTO, settings=SETTINGS, stt=stt, tts=voice) as it:
+        assert it.session.notices.language == "en", "nobody has spoken"
+        await turns(it, 1)
+        notice = it.session.notices.exchange_notice
+        assert it.session.notify(notice)
+        await asyncio.sleep(3)
+    assert voice.asked[-1] == ("it", notice)
+    assert notice.startswith("Un momento, per favore")
