@@ -1,17 +1,18 @@
 """Written text -> what a voice says.
 
-``speakable`` takes out what is only for eyes (``markup``) and, in English, writes numbers, dates,
-units and signs as the words that are said (``english``). In other languages that is left to the
-voice.
+``speakable`` takes out what is only for eyes (``markup``) and writes numbers, dates, units and
+signs as the words that are said: in English (``english``), German, French, Spanish and Italian
+(``worded``). In other languages that is left to the voice.
 """
 
 from __future__ import annotations
 
 import re
 
-from pipeline.spoken.english import said
+from pipeline.spoken import english, worded
 from pipeline.spoken.markup import LINE_START, plain
 from pipeline.spoken.signs import UNSAID
+from pipeline.spoken.wording import WORDINGS
 
 
 def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
@@ -20,5 +21,10 @@ def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
     ``language``: ISO 639-1. ``before``: the last sign before ``text``, where it is a part of more.
     """
     words = plain(text, before)
-    words = said(words) if language == "en" else " ".join(UNSAID.sub("", words).split())
+    if language == "en":
+        words = english.said(words)
+    elif language in WORDINGS:
+        words = worded.said(words, language)
+    else:
+        words = " ".join(UNSAID.sub("", words).split())
     return words if re.search(r"\w", words) else ""

@@ -26,6 +26,7 @@ from pipeline.spoken.phrases import (
     PRONOUNS,
     VERBS,
 )
+from pipeline.spoken.wording import SHORTENED
 
 MOST_UNIT_CHARS = 160
 """Text without white space is cut here: some languages do not use it."""
@@ -73,8 +74,7 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
         letters += spoken_letters(f"{unit.said} ")
         if _WORD.search(unit.said):
             titled = _is_title(unit.said.rstrip(_CLOSERS))
-        english = language == "en"
-        border = _border(units[number:], words, closed=closed, english=english, titled=titled)
+        border = _border(units[number:], words, closed=closed, language=language, titled=titled)
         if border is not None:
             found.append(End(unit.end, border, words, letters))
     return found
@@ -153,7 +153,7 @@ _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
 def _border(
-    units: Sequence[_Unit], words: int, *, closed: bool, english: bool, titled: bool
+    units: Sequence[_Unit], words: int, *, closed: bool, language: str, titled: bool
 ) -> Border | None:
     """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet.
     ``titled``: the last word is a title."""
@@ -171,12 +171,12 @@ def _border(
     if _PAUSE.search(core):
         return Border.CLAUSE
     if _SENTENCE_END.search(core):
-        return Border.SENTENCE if not _is_abbreviated(core, words) else Border.TORN
+        return Border.SENTENCE if not _is_abbreviated(core, words, language) else Border.TORN
     if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
         return _clause(core, after, ended=closed and not following)
     if after is None:
         return Border.TORN if closed and not following else None
-    return _between(core, after.said, english=english)
+    return _between(core, after.said, english=language == "en")
 
 
 def _is_title(core: str) -> bool:
@@ -184,12 +184,16 @@ def _is_title(core: str) -> bool:
     return core.endswith(".") and core.lstrip("\"'“‘(")[:-1] in TITLES
 
 
-def _is_abbreviated(core: str, words: int) -> bool:
-    """ "Dr.", "e.g.", "J.", and "1." at the start of an item."""
+def _is_abbreviated(core: str, words: int, language: str) -> bool:
+    """ "Dr.", "e.g.", "J.", "1." at the start of an item, and in German "3." for "third"."""
     word = core.lstrip("\"'“‘(")[:-1].lower()
-    numbered = words == 1 and word.isdecimal() and len(word) <= 3
+    most_digits = 3 if words == 1 else 2 if language == "de" else 0
+    numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
-        word in ABBREVIATIONS or bool(_INITIAL.search(core)) or numbered or "." in word
+        word in SHORTENED.get(language, ABBREVIATIONS)
+        or bool(_INITIAL.search(core))
+        or numbered
+        or "." in word
     )
 
 

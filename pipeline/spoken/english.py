@@ -14,7 +14,7 @@ from pipeline.spoken.money import MONEY
 from pipeline.spoken.rules import apply, rule
 from pipeline.spoken.units import UNITS
 
-_TYPOGRAPHY = (
+TYPOGRAPHY = (
     rule("[‘’ʼ]", "'"),
     rule("[“”„«»]", '"'),
     rule("[‐‑]", "-"),
@@ -36,7 +36,7 @@ _SIGNS = (
     rule(r"°", " degrees "),
     rule(r"(?<=\w)/(?=\w)", " "),
 )  # fmt: skip
-_PAUSES = (
+PAUSES = (
     rule(r"(?<=\d):(?=\d)", " "),
     rule(r"\s*(?:\.{2,}|…)\s*(?=$|[\"')])", "."),
     rule(r"\s*(?:\.{2,}|…)\s*", ", "),
@@ -57,8 +57,8 @@ _PAUSES = (
 
 
 _RULES = (
-    *(_TYPOGRAPHY, ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
-    *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, _PAUSES),
+    *(TYPOGRAPHY, ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
+    *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, PAUSES),
 )
 
 

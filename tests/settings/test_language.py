@@ -144,14 +144,16 @@ def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple
 
 
 def test_the_language_of_the_conversation_reaches_the_voice() -> None:
-    assert asked_in("de", "What time is it?") == [("de", "Um 5 Uhr.")]
+    assert asked_in("de", "What time is it?") == [("de", "Um fünf Uhr.")]
 
 
-def test_only_english_gets_its_numbers_in_english_words() -> None:
+def test_numbers_are_words_of_the_language() -> None:
     (english,) = asked_in("en", "Wie spät ist es?", answer="It is 5 degrees.")
     assert english == ("en", "It is five degrees.")
     (german,) = asked_in("", "Wie warm ist es?", answer="Es sind 5 Grad.")
-    assert german == ("de", "Es sind 5 Grad.")
+    assert german == ("de", "Es sind fünf Grad.")
+    (dutch,) = asked_in("nl", "Hoe warm is het?", answer="Het is 5 graden.")
+    assert dutch == ("nl", "Het is 5 graden."), "that is left to the voice"
 
 
 def test_without_one_it_is_the_language_of_what_is_answered() -> None:

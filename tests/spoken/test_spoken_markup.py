@@ -108,17 +108,17 @@ def test_what_is_for_eyes_is_not_spoken(written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(("written", "spoken"), [
-    ("**Um 15:30 Uhr** sind es 20 °C 😀", "Um 15:30 Uhr sind es 20 °C"),
-    ("- eins\n- zwei", "eins. zwei"),
-    ("Siehe [hier](http://x.y)!", "Siehe hier!"),
-    ("Das kostet 5 € & mehr", "Das kostet 5 € & mehr"),
+    ("**Om 15.30 uur** is het 20 °C 😀", "Om 15.30 uur is het 20 °C"),
+    ("- een\n- twee", "een. twee"),
+    ("Zie [hier](http://x.y)!", "Zie hier!"),
+    ("Het kost 5 € & meer", "Het kost 5 € & meer"),
     ("3 * 4 = 12", "3 × 4 = 12"),
     ("你好 **世界** 😀", "你好 世界"),
 ])  # fmt: skip
 def test_other_languages_lose_their_markup_and_keep_their_numbers(
     written: str, spoken: str
 ) -> None:
-    assert speakable(written, "de") == spoken
+    assert speakable(written, "nl") == spoken
 
 
 @pytest.mark.parametrize("written", [
@@ -144,7 +144,7 @@ MARKS = re.compile(r"[*_`~|\\{}\[\]<>#^]")
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_said(text: str) -> None:
-    for language in ("en", "de", ""):
+    for language in ("en", "nl", ""):
         spoken = speakable(text, language)
         assert not MARKS.search(spoken)
         assert "\n" not in spoken
