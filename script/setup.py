@@ -4,7 +4,8 @@ Setup starts with the base, which is enough for the program to read the settings
 then reports what else they need (``app.doctor.for_setup``: torch, NeMo, CUDA, weights), and setup
 installs it. Options: ``--plan`` shows what would be fetched and stops, ``--setup-only`` stops
 before the server, ``--torch cpu|cuda`` chooses the build of torch; ``script/test --workstation``
-installs torch, NeMo and qwen-tts, as CI does.
+installs torch, NeMo and qwen-tts, and ``script/test --real-servers`` builds a llama-server, as CI
+does.
 
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
 14 something could not be built or installed, 15 a download does not match the lock file,
@@ -37,7 +38,15 @@ from setup_steps.failures import (
 from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
 from setup_steps.stack import STACKS, installed_stack, installed_torch, stack_steps
-from setup_steps.steps import TEST_WEIGHTS, Step, base_steps, clear_scratch, llama, weights
+from setup_steps.steps import (
+    TEST_WEIGHTS,
+    Step,
+    base_steps,
+    clear_scratch,
+    llama,
+    llama_server,
+    weights,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,6 +140,8 @@ def _test(place: Place, arguments: list[str]) -> int:
     torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
     steps = stack_steps(place, STACKS[0], torch) if wanted else []
     steps += [llama(place), weights(place, "weights-of-tests", TEST_WEIGHTS)]
+    if given.real_servers or checks.in_ci() or place.stamps.read("llama-server"):
+        steps.append(llama_server(place))
     if given.plan:
         return _plan(place, [*_to_do(place, base), *steps], Needs())
     missing = debian.provide(os.environ)

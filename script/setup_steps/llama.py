@@ -6,14 +6,14 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from setup_steps.commands import Log
 from setup_steps.computer import compile_jobs, processor
 from setup_steps.needs import Cuda
-from setup_steps.place import Place, digest, locked
+from setup_steps.place import Place, completed, digest, locked
 
 # The library alone, with mtmd for pictures (LLAVA_BUILD): no server, no tools. GGML_NATIVE compiles
 # for this very processor, which is why the wheel's key holds the processor's instructions.
@@ -97,35 +97,20 @@ class LlamaWheel:
         log.run(loads, f"llama-cpp-python does not load; delete {self.home} to rebuild it")
 
     def _install(self, log: Log) -> None:
-        with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
-            wheel = self.cached() or self._build(log)
-        options = ["--no-deps", "--no-index", "--force-reinstall", str(wheel)]
+        options = ["--no-deps", "--no-index", "--force-reinstall", str(self.built(log))]
         log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
 
+    def built(self, log: Log) -> Path:
+        """The wheel: from the cache, or built now."""
+        with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
+            return self.cached() or self._build(log)
+
     def _build(self, log: Log) -> Path:
-        tools = self.place.scratch / "llama-tools"
-        prefix = f"unfinished-{self.key}-"
-        for left_over in self.place.wheels.glob(f"{prefix}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=self.place.wheels))
-        try:
-            self._prepare_tools(tools, log)
+        with completed(self.home) as unfinished, build_tools(self.place, log) as tools:
             self._compile(tools, unfinished, log)
             wheel = next(unfinished.glob("*.whl"))
             (unfinished / "sha256").write_text(_sha256(wheel))
-            shutil.rmtree(self.home, ignore_errors=True)
-            os.replace(unfinished, self.home)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            shutil.rmtree(tools, ignore_errors=True)
         return self.home / wheel.name
-
-    def _prepare_tools(self, tools: Path, log: Log) -> None:
-        """CMake, ninja and the build backend, in a temporary environment."""
-        make = [self.place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
-        log.run(make, CANNOT_BUILD)
-        locked_tools = ["--require-hashes", "-r", str(build_lock_file(self.place.root))]
-        log.run(self.place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD)
 
     def _compile(self, tools: Path, output: Path, log: Log) -> None:
         sources = ["--require-hashes", "-r", str(lock_file(self.place.root))]
@@ -133,6 +118,20 @@ class LlamaWheel:
         build = self.place.pip("--python", str(tools), "wheel", *options, *sources)
         environ = build_environment(tools, os.environ, self.cuda)
         log.run(build, CANNOT_BUILD, environ)
+
+
+@contextmanager
+def build_tools(place: Place, log: Log) -> Iterator[Path]:
+    """A temporary environment with CMake, ninja and the build backend."""
+    tools = place.scratch / "llama-tools"
+    try:
+        make = [place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
+        log.run(make, CANNOT_BUILD)
+        locked_tools = ["--require-hashes", "-r", str(build_lock_file(place.root))]
+        log.run(place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD)
+        yield tools
+    finally:
+        shutil.rmtree(tools, ignore_errors=True)
 
 
 def _sha256(file: Path) -> str:

@@ -32,6 +32,9 @@ def of_test(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--workstation", action="store_true", help="with torch, NeMo and qwen-tts, as CI does"
     )
+    parser.add_argument(
+        "--real-servers", action="store_true", help="with a llama-server, as CI does"
+    )
     given, others = parser.parse_known_args(arguments)
     return _with(given, others, parser)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +79,22 @@ def locked(path: Path, waiting_for: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def completed(home: Path) -> Iterator[Path]:
+    """A directory to fill, which then takes the place of ``home``."""
+    prefix = f"unfinished-{home.name}-"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in home.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=home.parent))
+    try:
+        yield unfinished
+        shutil.rmtree(home, ignore_errors=True)
+        os.replace(unfinished, home)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 # --- stamps ------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from setup_steps.commands import Log
 from setup_steps.failures import SetupError
 from setup_steps.llama import LlamaWheel, typical_build_s
+from setup_steps.llama_server import LlamaServer
+from setup_steps.llama_server import typical_build_s as typical_server_build_s
 from setup_steps.needs import Cuda, Needs
 from setup_steps.place import Place, digest
 from setup_steps.plan import INDEX, Fetch, locked_size
@@ -128,6 +130,27 @@ def llama(place: Place, cuda: Cuda | None = None) -> Step:
         checkout_mb=780 if cuda is None else 2500,
         cache_mb=50 if cuda is None else 400,
         fetches=(fetch,),
+    )
+
+
+def llama_server(place: Place) -> Step:
+    """For tests only. Its stamp names the program's directory in the cache."""
+    server = LlamaServer(place, LlamaWheel(place, PYTHON_TAG))
+    title = "llama-server, for tests"
+    if server.program.exists():
+        return Step("llama-server", title, lambda: str(server.home), server.build)
+    download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
+    compile_s = typical_server_build_s()
+    return Step(
+        "llama-server",
+        title,
+        lambda: str(server.home),
+        server.build,
+        typical_s=compile_s,
+        checkout_mb=450,
+        cache_mb=30,
+        fetches=(Fetch(title, INDEX, download_mb, 30, compile_s),),
+        due=True,
     )
 
 

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import socket
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from websockets.asyncio.client import connect
 
 from app.models.weights import WeightsCache
 from tests.clients.installed import NotInstalled, or_skip, python_with_clients
+from tests.support.programs import running
 
 ENVIRONMENT = Path(__file__).parent / "robot_env"
 LOCK = ENVIRONMENT / "requirements.lock"
-START_LIMIT_S = 40.0
 READY = "Uvicorn running on"
 
 
@@ -99,54 +99,19 @@ async def robot_daemon(
         "--dataset-update-interval",
         "0",
     ]
-    process = await asyncio.create_subprocess_exec(
-        python,
-        ENVIRONMENT / "mockup_daemon.py",
-        *options,
-        *("--fastapi-port", str(port)),
-        cwd=home,
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=STDOUT,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "HF_HUB_OFFLINE": "1",
-            "DO_NOT_TRACK": "1",
-            "PYTHONPATH": str(home),  # for apps that a test puts there
-            "PYTHONUNBUFFERED": "1",
-        },
-    )
-    output = process.stdout
-    assert output is not None
-    said: list[str] = []
-
-    async def until_ready() -> None:
-        while (line := (await output.readline()).decode(errors="replace")) != "":
-            said.append(line)
-            if READY in line:
-                return
-        raise AssertionError("the daemon ended:\n" + "".join(said))
-
-    async def drain() -> None:
-        while await output.read(65536):
-            pass
-
+    program_file = ENVIRONMENT / "mockup_daemon.py"
+    command = map(str, (python, program_file, *options, "--fastapi-port", port))
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+        "PYTHONPATH": str(home),  # for apps that a test puts there
+        "PYTHONUNBUFFERED": "1",
+    }
     url = f"http://127.0.0.1:{port}"
-    try:
-        async with asyncio.timeout(START_LIMIT_S):
-            await until_ready()
-        async with (
-            asyncio.TaskGroup() as group,
-            httpx.AsyncClient(base_url=f"{url}/api/", trust_env=False) as http,
-        ):
-            group.create_task(drain())
-            daemon = RobotDaemon(url, process, http)
-            try:
-                yield daemon
-            finally:
-                await daemon.kill()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with (
+        running(*command, ready=READY, cwd=home, env=environ) as program,
+        httpx.AsyncClient(base_url=f"{url}/api/", trust_env=False) as http,
+    ):
+        yield RobotDaemon(url, program.process, http)

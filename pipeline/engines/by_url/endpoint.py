@@ -15,6 +15,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.engines.by_url.failures import (
@@ -36,6 +37,9 @@ from pipeline.work import Cancelled, Work
 
 T = TypeVar("T")
 
+STALLED_S = 1.0
+"""After this silence in a request, the server is looked at: llama-server closes its port when told
+to end, but not the answers that it has begun."""
 STALE_S = 1.0
 """A request on a stale kept-alive connection fails sooner than this."""
 MOST_ERROR_BYTES = 64 * 1024
@@ -65,7 +69,15 @@ class Exchange:
     """One request and its answer. Every wait has a time limit, and ends at once if the work is
     cancelled."""
 
-    def __init__(self, work: Work, options: UrlOptions, place: Place, first_s: float) -> None:
+    def __init__(
+        self,
+        work: Work,
+        options: UrlOptions,
+        place: Place,
+        first_s: float,
+        stalled: Callable[[], None],
+    ) -> None:
+        """``stalled`` is called when nothing has come for ``STALLED_S``."""
         self.answer: Answer
         """Set once it has begun."""
         self.waited_s = 0.0
@@ -77,7 +89,9 @@ class Exchange:
         self._left_s = first_s
         self._hurry_by = math.inf
         self._now: asyncio.Timeout | None = None
-        self._stopped = False
+        self._stalled = stalled
+        self._end: Exception | None = None
+        """Why it is ended early."""
 
     @property
     def compressed(self) -> bool:
@@ -142,16 +156,18 @@ class Exchange:
         """Raises ``Cancelled``, or ``EngineError`` if it takes too long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        over = self._work.cancelled or self._stopped
+        over = self._work.cancelled or self._end
+        stalling = loop.call_later(STALLED_S, self._stalled)
         try:
             left_s = 0.0 if over else min(self._left_s, self._hurry_by - began)
             async with asyncio.timeout(max(0.0, left_s)) as self._now:
                 return await awaitable
         except TimeoutError:
-            if self._work.cancelled or self._stopped:
+            if self._work.cancelled:
                 raise Cancelled from None
-            raise too_slow(self._place, *self._limit) from None
+            raise self._end or too_slow(self._place, *self._limit) from None
         finally:
+            stalling.cancel()
             self._now = None
             waited_s = loop.time() - began
             self._left_s -= waited_s
@@ -166,8 +182,9 @@ class Exchange:
         if work.cancelled:
             self._interrupt()
 
-    def stop(self) -> None:
-        self._stopped = True
+    def end(self, reason: Exception) -> None:
+        """Raise ``reason`` where its answer is waited for."""
+        self._end = reason
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -183,9 +200,10 @@ class Endpoint:
         place: Place,
         options: UrlOptions,
         pool: Pool,
-        doubt: Callable[[EngineError, bool], None],
+        doubt: Callable[[EngineError | None], None],
     ) -> None:
-        """``doubt`` is called if the server cannot be used (True) or may be down (False)."""
+        """``doubt`` is called with what shows that the server cannot be used, or ``None`` if it may
+        be down."""
         self.place = place
         self.options = options
         self.problem: str | None = None
@@ -210,10 +228,10 @@ class Endpoint:
         most = self.options.max_requests
         self._places.resize(min(most, slots) if slots else most)
 
-    def stop(self) -> None:
-        """End all requests."""
+    def end(self, reason: Exception) -> None:
+        """End all requests: they raise ``reason``."""
         for exchange in list(self._under_way):
-            exchange.stop()
+            exchange.end(reason)
 
     @asynccontextmanager
     async def ask(
@@ -228,7 +246,8 @@ class Endpoint:
         self._require_ready()
         self._pool.use()
         await self._places.take(work)
-        exchange = Exchange(work, self.options, self.place, self.patience_s)
+        stalled = partial(self._doubt, None)
+        exchange = Exchange(work, self.options, self.place, self.patience_s, stalled)
         try:
             self._require_ready()
             self._under_way.add(exchange)
@@ -244,8 +263,8 @@ class Endpoint:
                     yield exchange
                 finally:
                     await exchange.answer.close()
-            except TooSlow as error:
-                self._doubt(error, False)
+            except TooSlow:
+                self._doubt(None)
                 raise
             finally:
                 work.unwatch(exchange)
@@ -279,7 +298,7 @@ class Endpoint:
 
     def _lost(self, broken: Broken) -> EngineError:
         error = unreachable(self.place, broken)
-        self._doubt(error, True)
+        self._doubt(error)
         return error
 
     async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:
@@ -288,5 +307,5 @@ class Endpoint:
         hidden = (*private, self.options.key)
         error = refused(self.place, complaint_of_bytes(status, content), hidden)
         if status == 503:
-            self._doubt(error, True)
+            self._doubt(error)
         return error

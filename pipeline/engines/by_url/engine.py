@@ -17,10 +17,11 @@ from pipeline.engines.by_url.endpoint import Endpoint
 from pipeline.engines.by_url.failures import Misconfigured, Place, TooSlow, Unreachable
 from pipeline.engines.by_url.families import OPENAI, Found
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Broken, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
+from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.by_url")
 
@@ -96,7 +97,7 @@ class UrlEngine:
         """End all requests; ``run`` then returns."""
         self._closing = True
         self.problem = "is closed"
-        self.endpoint.stop()
+        self.endpoint.end(Cancelled())
         if self._life and not self._life.expired():
             self._life.reschedule(asyncio.get_running_loop().time())
 
@@ -132,6 +133,10 @@ class UrlEngine:
                     log.info("the %s engine is back", self.name)
                 return
             except EngineError as error:
+                if self.endpoint.busy:
+                    if not _refused(error):
+                        return  # it may be too busy to answer both
+                    self.endpoint.end(error)
                 if looks == 0:
                     log.error("the %s engine is gone: %s", self.name, error)
                 self.problem = str(error)
@@ -164,9 +169,9 @@ class UrlEngine:
             await self._look()  # some report the context size only for a loaded model
         self.problem = None
 
-    def _doubt(self, error: EngineError, gone: bool) -> None:
-        """A request was not answered: probe at once."""
-        if gone and not self._closing:
+    def _doubt(self, error: EngineError | None) -> None:
+        """A request was not answered, or not yet: probe at once. ``error``: the server is gone."""
+        if error and not self._closing:
             self.problem = str(error)
         self._doubtful = True
         self._wake.set()
@@ -203,3 +208,8 @@ class UrlEngine:
         except TimeoutError:
             pass
         self._wake.clear()
+
+
+def _refused(error: EngineError) -> bool:
+    """Whether no program listens at the address."""
+    return isinstance(error.__cause__, Broken) and error.__cause__.why == "connect"

@@ -18,9 +18,10 @@ class Family:
     lacks. ``chat``: extra request fields, mostly to turn thinking off. ``most``: its name for
     the token limit of a chat answer. ``any_model``: it ignores the requested model name.
     ``ready_path``: answers 200 once a model is loaded. ``context_path``: reports the context size;
-    ``context`` reads a model's size from that answer, and ``slots`` the number of concurrent
-    requests. ``cuts``: it silently truncates a prompt that is too long. ``calls_by_schema``: a
-    forced call is requested as JSON with the tool's schema."""
+    ``context`` reads a model's size from that answer, ``slots`` the number of concurrent requests,
+    and ``shows_tools`` whether the model sees tools: a server drops them if its chat template has
+    no place for them. ``cuts``: it silently truncates a prompt that is too long.
+    ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
 
     name: str
     owners: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Family:
     context_path: str | None = None
     context: Callable[[Any, str], int] = lambda answer, model: 0
     slots: Callable[[Any], int] = lambda answer: 0
+    shows_tools: Callable[[Any], bool] = lambda answer: True
     cuts: bool = False
     calls_by_schema: bool = False
 
@@ -43,6 +45,10 @@ def _llama_context(answer: Any, model: str) -> int:
 
 def _llama_slots(answer: Any) -> int:
     return _int(_at(answer, "total_slots"))
+
+
+def _llama_shows_tools(answer: Any) -> bool:
+    return _at(answer, "chat_template_caps", "supports_tools") is not False
 
 
 def _ollama_context(answer: Any, model: str) -> int:
@@ -72,6 +78,7 @@ LLAMA_SERVER = Family(
     context_path="/props",
     context=_llama_context,
     slots=_llama_slots,
+    shows_tools=_llama_shows_tools,
     calls_by_schema=True,
 )
 VLLM = Family(
@@ -105,12 +112,14 @@ FAMILIES = (LLAMA_SERVER, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown."""
+    """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
+    ``shows_tools``: the model sees tools that are sent as such."""
 
     family: Family = OTHER
     model: str = ""
     context_tokens: int = 0
     slots: int = 0
+    shows_tools: bool = True
 
 
 @dataclass(frozen=True, slots=True)

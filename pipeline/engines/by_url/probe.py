@@ -58,13 +58,13 @@ async def _found(place: Place, options: UrlOptions, pool: Pool, models: list[Lis
     if model is None and not (family.any_model and options.model):
         raise _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
-    tokens, slots = (model.context_tokens if model else 0), 0
+    tokens = model.context_tokens if model else 0
+    answer = None
     if place.kind is Kind.LLM and family.context_path:
         status, content = await _get(place, options, pool, family.context_path)
         answer = _json(content) if status == 200 else None
         tokens = family.context(answer, name) or tokens
-        slots = family.slots(answer)
-    return Found(family, name, tokens, slots)
+    return Found(family, name, tokens, family.slots(answer), family.shows_tools(answer))
 
 
 def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> Misconfigured:

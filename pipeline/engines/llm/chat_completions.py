@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.engines.contract import FinishReason
 from pipeline.engines.llm.pictures import pieces
+from pipeline.engines.llm.template_messages import in_words
 from pipeline.engines.llm.url_prompts import (
     Asked,
     Garbled,
@@ -22,9 +23,10 @@ PATH = "chat/completions"
 
 
 def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
+    messages = in_words(asked.messages, asked.offered) if asked.tools_in_words else asked.messages
     body: dict[str, Any] = {
         "model": asked.model or None,
-        "messages": [_message(message) for message in asked.messages],
+        "messages": [_message(message) for message in messages],
         "stream": stream,
         **sampling_fields(asked),
         **asked.family.chat,
@@ -34,6 +36,9 @@ def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
     if asked.sampling.max_tokens is not None:
         body[asked.family.most] = asked.sampling.max_tokens
     if asked.offered:
+        body |= format_fields(asked)
+    if asked.offered and not asked.tools_in_words:
+        body["tool_choice"] = asked.tool_choice
         body["tools"] = [
             {
                 "type": "function",
@@ -45,7 +50,6 @@ def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
             }
             for tool in asked.offered
         ]
-        body |= {"tool_choice": asked.tool_choice, **format_fields(asked)}
         if not asked.choice.parallel:
             body["parallel_tool_calls"] = False
     return body

@@ -15,13 +15,11 @@ from typing import Any
 from pipeline.engines.llm.jinja_dialect import compile_template
 from pipeline.engines.llm.pictures import pieces
 from pipeline.engines.llm.template_messages import (
-    alternating,
-    as_text,
     call_data,
     called_name,
     function_data,
+    in_words,
     late_system_as_user,
-    with_tools_as_text,
     without_system,
 )
 from pipeline.engines.llm.tool_calls.syntax import HERMES, THOUGHTS, Syntax, recognise
@@ -135,17 +133,15 @@ class ChatTemplate:
 
     def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
         spelled: list[str | Image] = []
-        functions = [function_data(tool) for tool in tools]
         if self.knows_system and not self._knows_late_system:
             messages = late_system_as_user(messages)
-        if tools and not self.knows_tools:
-            messages = with_tools_as_text(messages, functions)
         if not self.knows_tools:
-            messages = alternating([as_text(message) for message in messages])
+            messages = in_words(messages, tools)
         messages = [part for message in messages for part in self._apart(message)]
         if not self.knows_system:
             messages = without_system(messages)
-        shown = self._hide(functions, spelled) if self.knows_tools else []
+        functions = [function_data(tool) for tool in tools] if self.knows_tools else []
+        shown = self._hide(functions, spelled)
         text = self._text(self._hide(self._data(messages), spelled), shown)
         return _pieces(text + self._closing, spelled)
 

@@ -239,6 +239,7 @@ class UrlConversation:
             tools,
             choice or ToolChoice(),
             sampling or Sampling(),
+            tools_in_words=not found.shows_tools,
         )
 
     def _ask(

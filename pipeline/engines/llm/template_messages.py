@@ -25,11 +25,15 @@ To call one, write this with the function's name and its arguments, and nothing 
 </tool_call>"""
 
 
-def with_tools_as_text(
-    messages: Sequence[Message], functions: Sequence[Mapping[str, Any]]
-) -> list[Message]:
+def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
+    """Tools, calls and their results as text, for a template that has no place for them."""
+    described = _with_tools(messages, tools) if tools else messages
+    return alternating([as_text(message) for message in described])
+
+
+def _with_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """Describe the tools at the end of the first system message."""
-    lines = "\n".join(_json(function["function"]) for function in functions)
+    lines = "\n".join(_json(function_data(tool)["function"]) for tool in tools)
     text = _TOOLS_AS_TEXT.format(lines=lines)
     if messages and messages[0].role == "system":
         return [Message("system", f"{messages[0].content}\n\n{text}"), *messages[1:]]

@@ -36,6 +36,8 @@ class Asked:
     sampling: Sampling = field(default_factory=Sampling)
     form: Literal["free", "schema", "any arguments"] = "free"
     """What the server constrains the answer to, if it must be a call."""
+    tools_in_words: bool = False
+    """Describe the tools in the text: the server would not show them to the model."""
 
     @property
     def forced(self) -> bool:

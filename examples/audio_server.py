@@ -1,0 +1,123 @@
+"""This machine's recogniser and voice for other programs, by OpenAI's audio routes.
+
+    .venv/bin/python examples/audio_server.py --port 8001 [--config FILE]
+
+Serves the engines ``stt`` and ``tts`` of the settings (Moonshine and Piper) at
+``POST /v1/audio/transcriptions`` and ``/v1/audio/speech`` (raw PCM at 24 kHz, as it is made);
+``GET /v1/models`` and ``/health`` tell whether they run. It listens on this machine only and needs
+no key. Piper (GPL-3) runs in a program of its own. An owner with two computers runs it on one, and
+``script/serve`` with ``stt.engine: openai-transcriptions``, ``tts.engine: openai-speech`` on the
+other.
+"""
+
+import argparse
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from email.parser import BytesParser
+from email.policy import HTTP
+
+import soundfile
+import soxr
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from app.models.engine_set import build_engine
+from app.models.pull import pull
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from pipeline.audio import LISTEN_RATE, Resampler, from_float, pcm_to_bytes
+from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.registry import Kind
+from pipeline.errors import ReachyVoiceError
+from pipeline.messages import SpeechRequest
+from pipeline.work import Work
+
+SPOKEN_RATE = 24_000
+
+
+def audio_server(config: str | None) -> Starlette:
+    settings = load_settings(config).settings
+    cache = WeightsCache(settings.paths.cache(os.environ))
+    if missing := cache.missing(
+        [name for name in (settings.stt.weights, settings.tts.weights) if name]
+    ):
+        pull(cache, missing)
+    ears, voice = (build_engine(settings.engine(k), k, cache, Pool()) for k in (Kind.STT, Kind.TTS))
+
+    async def transcriptions(request: Request) -> Response:
+        head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+        form = BytesParser(policy=HTTP).parsebytes(head + await request.body())
+        fields = {
+            part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
+            for part in form.iter_parts()
+        }
+        sound, rate = soundfile.read(io.BytesIO(fields["file"]), dtype="float32", always_2d=True)
+        pcm = from_float(soxr.resample(sound.mean(axis=1), rate, LISTEN_RATE))
+        utterance = await ears.stage.open(fields.get("language", b"").decode(), False, Work())
+        try:
+            await utterance.feed(pcm, Work())
+            return JSONResponse({"text": (await utterance.finish(Work())).text})
+        finally:
+            utterance.close()
+
+    async def speech(request: Request) -> Response:
+        asked = await request.json()
+        said = SpeechRequest(asked["input"], asked.get("voice", ""), asked.get("speed", 1.0))
+        return StreamingResponse(spoken(said), media_type="audio/pcm")
+
+    async def spoken(said: SpeechRequest) -> AsyncIterator[bytes]:
+        """Ends with its request: whoever hangs up stops the voice."""
+        work, resampler = Work(), Resampler(voice.stage.rate, SPOKEN_RATE)
+        try:
+            async with aclosing(voice.stage.synthesize(said, work)) as pieces:
+                async for pcm in pieces:
+                    yield pcm_to_bytes(resampler.feed(pcm))
+            yield pcm_to_bytes(resampler.flush())
+        finally:
+            work.cancel()
+
+    async def health(request: Request) -> Response:
+        problems = {engine.name: engine.problem for engine in (ears, voice) if engine.problem}
+        return JSONResponse(problems or {"status": "ok"}, 503 if problems else 200)
+
+    async def models(request: Request) -> Response:
+        names = [settings.engine(kind).engine for kind in (Kind.STT, Kind.TTS)]
+        return JSONResponse({"object": "list", "data": [{"id": name} for name in names]})
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": {"message": str(error)}}, 500)
+
+    @asynccontextmanager
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        """Serves once both engines are loaded."""
+        ready = {engine: asyncio.Event() for engine in (ears, voice)}
+        async with asyncio.TaskGroup() as group:
+            for engine, is_ready in ready.items():
+                group.create_task(engine.run(is_ready.set))
+            for is_ready in ready.values():
+                await is_ready.wait()
+            yield
+            for engine in ready:
+                engine.close()
+
+    routes = [
+        Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
+        Route("/v1/audio/speech", speech, methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/health", health),
+    ]
+    return Starlette(routes=routes, lifespan=running, exception_handlers={ReachyVoiceError: failed})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", help="a profile or a YAML file, as for script/serve")
+    parser.add_argument("--port", type=int, default=8001)
+    given = parser.parse_args()
+    uvicorn.run(audio_server(given.config), host="127.0.0.1", port=given.port)

@@ -1,0 +1,72 @@
+"""llama-server, for tests: its own sources, compiled on the libraries of our llama.cpp wheel."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import zipfile
+from pathlib import Path
+
+from setup_steps.commands import Log
+from setup_steps.llama import (
+    CANNOT_BUILD,
+    LlamaWheel,
+    build_environment,
+    build_tools,
+    cores,
+    lock_file,
+)
+from setup_steps.place import Place, completed, digest, locked
+
+COMPILER_S = 97
+"""Processor seconds: 93 user + 4 system measured, 2025 server core, with other work beside it."""
+_LIBRARY = re.compile(r"lib/(lib[\w-]+\.so(\.\d+)?)")
+
+
+class LlamaServer:
+    """``CACHE/llama-server/KEY/``: the program and the libraries that it loads."""
+
+    def __init__(self, place: Place, wheel: LlamaWheel) -> None:
+        self.place = place
+        self.wheel = wheel
+        self.project = place.root / "script" / "llama_server"
+        key = f"{wheel.key}-{digest(self.project / 'CMakeLists.txt')[:8]}"
+        self.home = place.cache / "llama-server" / key
+        self.program = self.home / "llama-server"
+
+    def build(self, log: Log) -> None:
+        """Unless it is in the cache."""
+        wheel = self.wheel.built(log)
+        with locked(self.home.with_name(f"{self.home.name}.lock"), "another build of llama-server"):
+            if not self.program.exists():
+                with completed(self.home) as unfinished, build_tools(self.place, log) as tools:
+                    _unpack_libraries(wheel, unfinished)
+                    self._compile(tools, unfinished, log)
+        log.run([str(self.program), "--version"], f"llama-server does not run; delete {self.home}")
+
+    def _compile(self, tools: Path, output: Path, log: Log) -> None:
+        environ = build_environment(tools, log.env)
+        scratch = self.place.scratch / "llama-server"
+        options = ["--no-deps", "--no-build-isolation", "--no-binary=:all:", "-d", str(scratch)]
+        sources = ["--require-hashes", "-r", str(lock_file(self.place.root))]
+        fetch = self.place.pip("--python", str(tools), "download", *options, *sources)
+        log.run(fetch, CANNOT_BUILD, environ)
+        with tarfile.open(next(scratch.glob("llama_cpp_python-*.tar.gz"))) as archive:
+            archive.extractall(scratch, filter="data")
+        llama = next(scratch.glob("llama_cpp_python-*/vendor/llama.cpp"))
+        cmake, into = str(tools / "bin" / "cmake"), str(scratch / "build")
+        defined = [f"-DLLAMA={llama}", f"-DLIBRARIES={output}", "-DCMAKE_BUILD_TYPE=Release"]
+        configure = [cmake, "-S", str(self.project), "-B", into, *defined]
+        log.run([*configure, f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={output}"], CANNOT_BUILD, environ)
+        log.run([cmake, "--build", into, "--target", "llama-server"], CANNOT_BUILD, environ)
+
+
+def _unpack_libraries(wheel: Path, directory: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if library := _LIBRARY.fullmatch(name):
+                (directory / library[1]).write_bytes(archive.read(name))
+
+
+def typical_build_s() -> float:
+    return 20 + COMPILER_S / cores()

@@ -1,0 +1,66 @@
+"""Servers that others run, for real: llama.cpp's llama-server, and ``examples/audio_server.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.models.weights import WeightsCache
+from tests.support.far_server import free_port
+from tests.support.programs import Program, running
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT = ROOT / ".venv" / ".setup" / "llama-server"
+"""Written by script/real-servers: the directory that has the program."""
+MODEL = "smollm2-135m-instruct"
+
+needs_llama_server = pytest.mark.skipif(
+    not BUILT.exists() and not os.environ.get("CI"),
+    reason="llama-server is not built; run: script/real-servers",
+)
+
+
+@dataclass
+class RealServer:
+    program: Program
+    port: int
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
+
+
+@asynccontextmanager
+async def llama_server(
+    cache: WeightsCache, *options: str, port: int = 0, slots: int = 1, slot_tokens: int = 2048
+) -> AsyncIterator[RealServer]:
+    """With the smallest model, on one thread."""
+    port = port or free_port()
+    (model,) = cache.path(MODEL).glob("*.gguf")
+    given = {"-m": model, "-a": MODEL, "-np": slots, "-c": slots * slot_tokens, "-t": 1}
+    words = [word for pair in given.items() for word in pair]
+    program_file = Path(BUILT.read_text()) / "llama-server"
+    command = map(str, (program_file, *words, "--port", port, *options))
+    async with running(*command, ready="listening on") as program:
+        yield RealServer(program, port)
+
+
+@asynccontextmanager
+async def audio_server(port: int = 0) -> AsyncIterator[RealServer]:
+    """Moonshine and Piper."""
+    port = port or free_port()
+    example = ROOT / "examples" / "audio_server.py"
+    command = map(str, (sys.executable, example, "--port", port))
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    async with running(*command, ready="Uvicorn running on", env=environ) as program:
+        yield RealServer(program, port)
