@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
+import setup as setup_program
 from setup_steps import computer, llama, steps
 from setup_steps.needs import Cuda
 from setup_steps.place import Place
@@ -64,3 +66,29 @@ class TestLlamaForCuda:
         do(place, steps.llama(place))
         assert (wheel.home / built).read_text() == "good\n"
         assert str(called(place)).count(" wheel ") == 2
+
+
+class TestLlamaServer:
+    def test_it_is_built_once_for_a_wheel(self, place: Place) -> None:
+        step = steps.llama_server(place)
+        assert step.due
+        assert step.fetches[0].compile_s > 0
+        program = Path(step.inputs()) / "llama-server"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
+        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
+        answer_pip(place, f'case "$*" in *" wheel "*) {build};; *" download "*) exit 1;; esac')
+        do(place, steps.llama_server(place))
+        assert steps.llama_server(place).is_done(place)
+        (place.root / "script" / "llama_server" / "CMakeLists.txt").write_text("")
+        assert steps.llama_server(place).due
+
+    def test_owners_do_not_build_it(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.delenv("CI", raising=False)
+        for options, is_built in ([], False), (["--real-servers"], True):
+            assert setup_program._test(place, [*options, "--plan"]) == 0
+            assert ("llama-server" in capsys.readouterr().err) == is_built

@@ -89,6 +89,8 @@ class FarServer:
     """Name and arguments (JSON) of each."""
     transcript: str = "What time is it?"
     models: Sequence[str] = ("qwen3",)
+    shows_tools: bool = True
+    """Whether llama-server's chat template has a place for tools."""
     key: str = ""
     """Who does not send it gets a 401."""
     first_s: float = 0.0
@@ -192,7 +194,7 @@ class FarServer:
                 return _json({"status": "ok"})
             case "/props" if self.kind == "llama-server":
                 props = {"total_slots": 4, "default_generation_settings": {"n_ctx": 8192}}
-                return _json(props)
+                return _json({**props, "chat_template_caps": {"supports_tools": self.shows_tools}})
             case "/api/ps" if self.kind == "ollama":
                 return _json({"models": [{"name": self.models[0], "context_length": 4096}]})
             case "/api/v0/models" if self.kind == "lm-studio":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -46,7 +47,7 @@ async def llama_server(
 ) -> AsyncIterator[RealServer]:
     """With the smallest model, on one thread."""
     port = port or free_port()
-    (model,) = cache.path(MODEL).glob("*.gguf")
+    (model,) = await asyncio.to_thread(lambda: cache.path(MODEL).glob("*.gguf"))
     given = {"-m": model, "-a": MODEL, "-np": slots, "-c": slots * slot_tokens, "-t": 1}
     words = [word for pair in given.items() for word in pair]
     program_file = Path(BUILT.read_text()) / "llama-server"

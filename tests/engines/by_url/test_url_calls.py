@@ -20,7 +20,7 @@ from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema,
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Sampling, Tool, ToolChoice
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from tests.engines.by_url.test_url_llm import CHAT, PATH, calls_of, last, text_of
 from tests.support.far_server import FarServer, Mood, Seen, problem, serving
 from tests.support.far_server import Kind as Server
@@ -32,6 +32,35 @@ DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
 DANCED = ToolCall("dance", '{"steps": 3}')
 NODDED = ToolCall("nod", "{}")
+
+
+# --- tools that a server would drop ------------------------------------------------------------
+
+
+async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
+    far = FarServer(shows_tools=False, words=[f"<tool_call>{DANCE_TEXT}</tool_call>"])
+    call = {"id": "c", "type": "function", "function": {"name": "nod", "arguments": "{}"}}
+    history = (
+        Message("system", "Be brief."),
+        Message("user", "Nod!"),
+        Message("assistant", "", (call,)),
+        Message("tool", "ok", tool_call_id="c"),
+        Message("user", "Dance!"),
+    )
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        assert calls_of(await answer(engine, *history, tools=(DANCE, NOD))) == [DANCED]
+        asked = last(far)
+        assert "tools" not in asked
+        assert "tool_choice" not in asked
+        system, *others = asked["messages"]
+        assert "Dance some steps" in system["content"]
+        assert [(each["role"], each["content"]) for each in others] == [
+            ("user", "Nod!"),
+            ("assistant", f"<tool_call>\n{NOD_TEXT}\n</tool_call>"),
+            ("user", "<tool_response>\nok\n</tool_response>\nDance!"),
+        ]
+        await answer(engine, *history, tools=(DANCE, NOD), choice=ToolChoice("required"))
+        assert last(far)["response_format"]["json_schema"]["schema"]["anyOf"]
 
 
 # --- in the text -------------------------------------------------------------------------------

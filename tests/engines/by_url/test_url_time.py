@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Broken, Pool, Why
 from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -119,6 +119,46 @@ def test_a_server_that_hangs_is_given_up(
     assert answer.closed == (head_s != NEVER)
     assert engine._doubtful, "it is looked at"
     assert engine.problem is None, "others may still use it"
+
+
+class LookedAtPool(ScriptedPool):
+    """Its server can be looked at until something is ``wrong``."""
+
+    wrong: Why | None = None
+
+    async def send(self, *asked: Any) -> Any:
+        if asked[0].method == "POST":
+            return await super().send(*asked)
+        if self.wrong:
+            raise Broken(self.wrong, "All connection attempts failed", repeatable=False)
+        return ScriptedAnswer("application/json", [b'{"data": [{"id": "m"}]}'])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "when", "what"),
+    [("connect", 1.0, "cannot be reached"), ("slow", 10.0, "does not answer in time")],
+)
+def test_an_answer_ends_when_its_server_has_closed_its_port(
+    wrong: Why, when: float, what: str
+) -> None:
+    """Where a look is only not answered, the server may be busy."""
+    pool = LookedAtPool(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), NEVER]))
+    engine = well(pool, Kind.LLM, "openai-chat")
+
+    async def answered() -> None:
+        looked_at = asyncio.Event()
+        life = asyncio.create_task(engine.run(looked_at.set))
+        await looked_at.wait()
+        pool.wrong = wrong
+        try:
+            await finished(engine, Work())
+        finally:
+            engine.close()
+            await life
+
+    ended, error = at(answered())
+    assert ended == when
+    assert what in error.what
 
 
 def test_comments_are_no_sign_of_life() -> None:

@@ -1,0 +1,301 @@
+"""Turns over real servers: llama.cpp's llama-server, and the audio server in ``examples``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import ClientConnection
+
+from app.compose import Assistant
+from app.models.weights import WeightsCache
+from app.server.serving import local_server
+from app.settings.load import load_settings
+from benchmarks.wer import word_errors
+from pipeline.audio import LISTEN_RATE
+from pipeline.engines.contract import Delta, Finished, TextDelta
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError, PromptTooLong
+from pipeline.messages import Message, Sampling
+from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
+from tests.server.test_url_turn import TOOL, send, talking, text, until
+from tests.support.real_servers import (
+    MODEL,
+    RealServer,
+    audio_server,
+    llama_server,
+    needs_llama_server,
+)
+from tests.support.recordings import recording
+from tests.support.url_engines import HELLO, answer, running, told
+
+pytestmark = [
+    pytest.mark.real,
+    needs_llama_server,
+    pytest.mark.timeout(300),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+CHAT, DONE = "openai-chat", "response.done"
+WRITTEN = {"output_modalities": ["text"]}
+ENDLESS = "llm.extra={ignore_eos: true}"
+PARAMETERS: Any = TOOL["parameters"]
+DANCE = {**TOOL, "parameters": {**PARAMETERS, "required": ["steps"]}}
+STEADY = Sampling(temperature=0.0, max_tokens=48)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def audio(weights: Callable[[str], Path]) -> AsyncIterator[RealServer]:
+    for name in ("silero-vad", "moonshine-tiny-en", "piper-joe", MODEL, "smart-turn-v3.2"):
+        weights(name)
+    async with audio_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def served(
+    cache: WeightsCache, brain: RealServer, audio: RealServer, *more: str
+) -> AsyncIterator[str]:
+    """Our server over theirs, with the profile that ships."""
+    urls = (f"stt.url={audio.url}", f"llm.url={brain.url}", f"tts.url={audio.url}")
+    steady = ("conversation.sampling.temperature=0", "conversation.sampling.max_tokens=48")
+    loaded = await asyncio.to_thread(load_settings, "remote", (*urls, *steady, *more))
+    assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
+    async with local_server(assistant) as url:
+        yield url
+
+
+async def response_to(socket: ClientConnection, *items: dict[str, Any]) -> dict[str, Any]:
+    for item in items:
+        await send(socket, "conversation.item.create", item=item)
+    await send(socket, "response.create")
+    response: dict[str, Any] = (await until(socket, DONE))[-1]["response"]
+    return response
+
+
+def words(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+# --- whole turns -------------------------------------------------------------------------------
+
+
+async def test_a_spoken_turn(cache: WeightsCache, audio: RealServer) -> None:
+    question = recording("goforward")
+    async with (
+        llama_server(cache) as brain,
+        served(cache, brain, audio) as url,
+        robot_app(url) as app,
+    ):
+        for number in (1, 2):
+            app.hears(question.pcm)
+            heard = await app.event(COMPLETED, number)
+            assert word_errors(question.text, heard["transcript"]).errors <= 1
+            response = (await app.event(DONE, number))["response"]
+            assert response["status"] in ("completed", "incomplete")
+            assert response["output"][0]["content"][0]["transcript"].strip()
+            assert response["usage"]["input_token_details"]["cached_tokens"] > 0, "read ahead"
+        assert app.player.pcm_bytes > LISTEN_RATE
+        assert not app.errors
+
+
+async def test_speech_over_the_answer_stops_the_model(
+    cache: WeightsCache, audio: RealServer
+) -> None:
+    longest = "conversation.sampling.max_tokens=1000"
+    async with (
+        llama_server(cache) as brain,
+        served(cache, brain, audio, ENDLESS, longest) as url,
+        robot_app(url) as app,
+    ):
+        app.hears(recording("goforward").pcm)
+        await app.event(DELTA)
+        app.hears(recording("something").pcm)
+        await app.event(STARTED, 2)
+        response = (await app.event(DONE))["response"]
+        assert response["status"] == "cancelled"
+        await brain.program.until("cancel task")
+        stopped = await brain.program.until("stop processing")
+        assert int(stopped.partition("n_tokens = ")[2].partition(",")[0]) < 1000
+
+
+@pytest.mark.parametrize("kind", ["auto", "required"])
+async def test_a_tool_turn(cache: WeightsCache, audio: RealServer, kind: str) -> None:
+    """A small model calls a tool freely if the conversation shows it how."""
+    async with (
+        llama_server(cache) as brain,
+        served(cache, brain, audio, "llm.word_judge=null") as url,
+        talking(url, tools=[DANCE], tool_choice=kind, **WRITTEN) as socket,
+    ):
+        for number in range(3 if kind == "auto" else 0):
+            call = {"type": "function_call", "name": "dance", "arguments": '{"steps": 3}'}
+            result = {"type": "function_call_output", "output": "ok"}
+            for item in (text("Dance three steps!"), call, result, said("I dance.")):
+                if item["type"].startswith("function"):
+                    item["call_id"] = f"call_{number}"
+                await send(socket, "conversation.item.create", item=item)
+        response = await response_to(socket, text("Dance three steps!"))
+        (call,) = (item for item in response["output"] if item["type"] == "function_call")
+        assert call["name"] == "dance"
+        assert isinstance(json.loads(call["arguments"])["steps"], int)
+        await send(socket, "session.update", session={"type": "realtime", "tool_choice": "none"})
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
+        response = await response_to(socket, result)
+        assert [item["type"] for item in response["output"]] == ["message"]
+
+
+def said(words: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": words}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_model_that_ends_in_mid_answer_costs_that_answer(
+    cache: WeightsCache, audio: RealServer, number: signal.Signals
+) -> None:
+    async with AsyncExitStack() as stack:
+        log = stack.enter_context(told())
+        brain = await stack.enter_async_context(llama_server(cache))
+        ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null")
+        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(socket)
+        brain.program.process.send_signal(number)
+        await apologised(socket)
+        await brain.program.kill()
+        await stack.enter_async_context(llama_server(cache, port=brain.port))
+        await log.until("is back")
+        response = await response_to(socket, text("Hello?"))
+        assert response["status"] in ("completed", "incomplete")
+
+
+async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
+    cache: WeightsCache, audio: RealServer
+) -> None:
+    async with AsyncExitStack() as stack:
+        log = stack.enter_context(told())
+        brain = await stack.enter_async_context(llama_server(cache))
+        voice = await stack.enter_async_context(audio_server())
+        ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null", f"tts.url={voice.url}")
+        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(socket)
+        await voice.program.kill()
+        await apologised(socket)
+        await stack.enter_async_context(audio_server(voice.port))
+        await log.until("is back")
+        response = await response_to(socket, text("Hello?"))
+        assert response["status"] in ("completed", "incomplete")
+
+
+async def begin(socket: ClientConnection) -> None:
+    """An answer, up to its first sound."""
+    await send(socket, "conversation.item.create", item=text("Tell me a story."))
+    await send(socket, "response.create")
+    await until(socket, DELTA)
+
+
+async def apologised(socket: ClientConnection) -> None:
+    events = await until(socket, DONE)
+    assert events[-1]["response"]["status"] == "failed"
+    spoken = "response.output_audio_transcript.delta"
+    transcript = "".join(event["delta"] for event in events if event["type"] == spoken)
+    assert "Sorry" in transcript, transcript
+
+
+async def test_a_history_that_is_too_long_loses_its_beginning(
+    cache: WeightsCache, audio: RealServer
+) -> None:
+    async with (
+        llama_server(cache, slot_tokens=1024) as brain,
+        served(cache, brain, audio, "llm.word_judge=null") as url,
+        talking(url, **WRITTEN) as socket,
+    ):
+        long = [text(f"Number {number}: " + "many words " * 100) for number in range(6)]
+        response = await response_to(socket, *long)
+        assert response["status"] in ("completed", "incomplete")
+        assert 0 < response["usage"]["input_tokens"] < 1024
+
+
+async def test_two_conversations_keep_their_caches(cache: WeightsCache, audio: RealServer) -> None:
+    async with (
+        llama_server(cache, slots=2) as brain,
+        served(cache, brain, audio, "llm.word_judge=null") as url,
+        talking(url, instructions="You are a pirate. " * 20, **WRITTEN) as pirate,
+        talking(url, instructions="You cook tomatoes. " * 20, **WRITTEN) as cook,
+    ):
+        for turn in range(3):
+            for socket in (pirate, cook):
+                usage = (await response_to(socket, text("What do you do?")))["usage"]
+                cached = usage["input_token_details"]["cached_tokens"]
+                assert turn == 0 or cached > 0.8 * usage["input_tokens"]
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:
+    async with (
+        llama_server(cache, slots=2, slot_tokens=512) as brain,
+        running(Kind.LLM, CHAT, brain.url) as engine,
+    ):
+        found = engine.found
+        assert (found.family.name, found.model) == ("llama-server", MODEL)
+        assert (found.context_tokens, found.slots) == (512, 2)
+        assert not found.shows_tools
+        with pytest.raises(PromptTooLong) as refused:
+            await answer(engine, Message("user", "word " * 2000))
+        assert refused.value.prompt_tokens > refused.value.limit_tokens == 512
+
+
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% endif %}"
+)
+"""As templates of models that think have it: the prompt opens the thought, or closes it at once."""
+MARK = " Xyzzy."
+"""The last thought, put in by the server."""
+
+
+@pytest.mark.parametrize("form", ["auto", "none"])
+async def test_thoughts_are_not_spoken(cache: WeightsCache, tmp_path: Path, form: str) -> None:
+    (tmp_path / "thinking.jinja").write_text(THINKING)
+    template = ("--chat-template-file", str(tmp_path / "thinking.jinja"))
+    budget = ("--reasoning-budget", "12", "--reasoning-budget-message", MARK)
+    thinks = {"chat_template_kwargs": {"enable_thinking": True}, "ignore_eos": True}
+    async with llama_server(cache, *template, *budget, "--reasoning-format", form) as brain:
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            asked = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}
+            raw = await client.post(f"{brain.url}/chat/completions", json={**asked, **thinks})
+            assert MARK in raw.text
+        async with running(Kind.LLM, CHAT, brain.url, extra=thinks) as engine:
+            spoken = await answer(engine, sampling=STEADY)
+            assert words(spoken).strip()
+            assert "Xyzzy" not in words(spoken)
+            assert "think>" not in words(spoken)
+        async with running(Kind.LLM, CHAT, brain.url) as engine:
+            assert words(await answer(engine, sampling=STEADY)).strip()
+
+
+async def test_an_error_in_mid_stream(cache: WeightsCache) -> None:
+    """Two answers that share a context fill it."""
+    async with (
+        llama_server(cache, "-kvu", slots=2, slot_tokens=128) as brain,
+        running(Kind.LLM, CHAT, brain.url, extra={"ignore_eos": True}) as engine,
+    ):
+        both = (answer(engine, sampling=Sampling(temperature=0.0)) for _ in range(2))
+        for outcome in await asyncio.gather(*both, return_exceptions=True):
+            assert isinstance(outcome, EngineError)
+            assert "in the middle of its answer, Context size has been exceeded" in str(outcome)
+        *_, finished = await answer(engine, *HELLO, sampling=STEADY)
+        assert isinstance(finished, Finished)
