@@ -89,6 +89,7 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.TURN, "silence"): "pipeline.engines.turn.silence",
     (Kind.STT, "moonshine"): "pipeline.engines.stt.moonshine",
     (Kind.STT, "parakeet"): "pipeline.engines.stt.parakeet",
+    (Kind.STT, "whisper"): "pipeline.engines.stt.whisper",
     (Kind.STT, "openai-transcriptions"): "pipeline.engines.stt.openai_transcriptions",
     (Kind.LLM, "llama-cpp"): "pipeline.engines.llm.llama_cpp",
     (Kind.LLM, "openai-chat"): "pipeline.engines.llm.openai_chat",

@@ -84,6 +84,5 @@ def test_the_german_example_of_the_docs(tmp_path: Path) -> None:
     settings = load_settings(str(mine), environ={}).settings
     assert language_warnings(settings, CATALOGUE) == []
     assert warnings_of(str(mine)) == []
-    engines = settings.stt.engine, settings.stt.model_dump()["device"], settings.tts.engine
-    assert engines == ("parakeet", "cpu", "espeak-ng")
+    assert (settings.stt.engine, settings.tts.engine) == ("whisper", "espeak-ng")
     assert "apt install espeak-ng" in PAGE

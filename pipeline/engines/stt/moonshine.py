@@ -16,19 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
-from pipeline.engines.contract import Partial, Transcript
+from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.stt.whole_passes import Heard, WholeUtterance
 from pipeline.errors import EngineError
-from pipeline.work import Cancelled, CancelToken
 
 MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
-LONGEST_PASS_SAMPLES = 24 * LISTEN_RATE
-SPLIT_SAMPLES = LISTEN_RATE // 10
-"""An utterance longer than one pass is split in the quietest stretch of this length in the second
-half of the pass."""
 NO_SPEECH = "You"
 """What the model writes, without a full stop, for silence, a cough or a hum. A spoken "you" gets
 punctuation or another spelling."""
@@ -125,7 +120,7 @@ class Moonshine:
         self._recogniser = recogniser
         self._options = options
 
-    def open(self, language: str, partials: bool) -> MoonshineUtterance:
+    def open(self, language: str, partials: bool) -> WholeUtterance:
         """Raises ``EngineError`` for a language that the weights do not know."""
         if language and language.split("-")[0].lower() != self._options.language:
             raise EngineError(
@@ -134,63 +129,7 @@ class Moonshine:
                 fix=f"Set the language to {self._options.language}, or choose another stt.engine",
             )
         interval_ms = self._options.partial_interval_ms if partials else 0
-        return MoonshineUtterance(self._recogniser, interval_ms * LISTEN_RATE // 1000)
-
-
-class MoonshineUtterance:
-    """One utterance. After ``finish`` it may be fed more and finished again."""
-
-    def __init__(self, recogniser: Recogniser, partial_interval_samples: int) -> None:
-        self._recogniser = recogniser
-        self._partial_interval_samples = partial_interval_samples
-        self._settled = ""
-        self._pieces: list[Pcm] = []
-        self._samples = 0
-        self._decoded_samples = 0
-        self._text = ""
-
-    def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio; all text before the end is tentative. Empty if no pass was made, because
-        repeating a text would look like two passes that agree."""
-        self._pieces.append(pcm.copy())
-        self._samples += len(pcm)
-        self._settle()
-        new_samples = self._samples - self._decoded_samples
-        if not 0 < self._partial_interval_samples <= new_samples:
-            return Partial()
-        self._decode()
-        return Partial(tentative=self._text)
-
-    def finish(self, cancel: CancelToken) -> Transcript:
-        """One pass over everything fed so far; free if nothing was fed since the last one."""
-        if cancel.cancelled:
-            raise Cancelled
-        if self._decoded_samples != self._samples:
-            self._decode()
-        return Transcript(self._text, self._samples / LISTEN_RATE)
-
-    def _settle(self) -> None:
-        """Transcribe audio beyond one pass for good."""
-        while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
-            pending = np.concatenate(self._pieces)
-            split = quietest(pending[:LONGEST_PASS_SAMPLES])
-            self._settled = f"{self._settled} {self._recogniser.transcribe(pending[:split])}"
-            self._pieces = [pending[split:]]
-
-    def _decode(self) -> None:
-        pending = np.concatenate((EMPTY, *self._pieces))
-        self._text = f"{self._settled} {self._recogniser.transcribe(pending)}".strip()
-        self._pieces = [pending]
-        self._decoded_samples = self._samples
-
-
-def quietest(pcm: Pcm) -> int:
-    """The best sample in the second half of ``pcm`` to split at."""
-    half = len(pcm) // 2
-    stretches = len(pcm[half:]) // SPLIT_SAMPLES
-    power = np.square(to_float(pcm[half : half + stretches * SPLIT_SAMPLES]))
-    loudness = power.reshape(stretches, SPLIT_SAMPLES).sum(axis=1)
-    return half + int(loudness.argmin()) * SPLIT_SAMPLES + SPLIT_SAMPLES // 2
+        return WholeUtterance(lambda pcm: Heard(self._recogniser.transcribe(pcm)), interval_ms)
 
 
 def build(options: MoonshineOptions, weights: Path | None) -> Moonshine:

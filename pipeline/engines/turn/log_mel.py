@@ -29,14 +29,14 @@ _KNEE_HERTZ = 1000.0
 _LOG_STEP = np.log(6.4) / 27
 
 
-def log_mel(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of 16 kHz audio, float32 of shape ``(80, len(samples) // 160)``, about -1 to 1.
+def log_mel(samples: NDArray[np.float32], bands: int = BANDS) -> NDArray[np.float32]:
+    """Features of 16 kHz audio, float32 of shape ``(bands, len(samples) // 160)``, about -1 to 1.
 
     ``samples``: float32, shape ``(n,)``, n > 200. Frame ``i`` is centred on sample ``160 * i``;
     the edges are mirrored.
     """
     power = _power_spectrum(samples)
-    decades = np.log10(np.maximum(power @ _filters(), _FLOOR)).T
+    decades = np.log10(np.maximum(power @ _filters(bands), _FLOOR)).T
     clipped = np.maximum(decades, decades.max() - _RANGE_DECADES)
     return np.ascontiguousarray((clipped + 4) / 4, dtype=np.float32)
 
@@ -57,10 +57,10 @@ def _hann() -> NDArray[np.float32]:
 
 
 @cache
-def _filters() -> NDArray[np.float32]:
-    """Weights of each frequency bin in each band, shape ``(201, 80)``."""
+def _filters(count: int) -> NDArray[np.float32]:
+    """Weights of each frequency bin in each band, shape ``(201, count)``."""
     bins = np.fft.rfftfreq(WINDOW_SAMPLES, 1 / LISTEN_RATE)
-    edges = _to_hertz(np.linspace(0, _to_mel(LISTEN_RATE / 2), BANDS + 2))
+    edges = _to_hertz(np.linspace(0, _to_mel(LISTEN_RATE / 2), count + 2))
     bands = [
         np.interp(bins, (low, centre, high), (0.0, 2 / (high - low), 0.0))
         for low, centre, high in zip(edges, edges[1:], edges[2:], strict=False)

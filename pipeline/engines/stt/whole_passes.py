@@ -1,0 +1,91 @@
+"""An utterance for recognisers that only read whole recordings: one pass over all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
+from pipeline.engines.contract import Partial, Transcript
+from pipeline.work import Cancelled, CancelToken
+
+LONGEST_PASS_SAMPLES = 24 * LISTEN_RATE
+SPLIT_SAMPLES = LISTEN_RATE // 10
+"""An utterance longer than one pass is split in the quietest stretch of this length in the second
+half of the pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Words of one pass; ``language``: see ``Transcript``."""
+
+    text: str = ""
+    language: str = ""
+
+
+Pass = Callable[[Pcm], Heard]
+"""Reads 16 kHz audio of any length up to ``LONGEST_PASS_SAMPLES``."""
+
+
+class WholeUtterance:
+    """One utterance. After ``finish`` it may be fed more and finished again."""
+
+    def __init__(self, read: Pass, partial_interval_ms: int) -> None:
+        """``partial_interval_ms``: audio between two partial transcripts, each of which is a whole
+        pass; 0: none."""
+        self._read = read
+        self._partial_interval_samples = partial_interval_ms * LISTEN_RATE // 1000
+        self._settled = Heard()
+        self._pieces: list[Pcm] = []
+        self._samples = 0
+        self._decoded_samples = 0
+        self._heard = Heard()
+
+    def feed(self, pcm: Pcm) -> Partial:
+        """Take more audio; all text before the end is tentative. Empty if no pass was made, because
+        repeating a text would look like two passes that agree."""
+        self._pieces.append(pcm.copy())
+        self._samples += len(pcm)
+        self._settle()
+        new_samples = self._samples - self._decoded_samples
+        if not 0 < self._partial_interval_samples <= new_samples:
+            return Partial()
+        self._decode()
+        return Partial(tentative=self._heard.text)
+
+    def finish(self, cancel: CancelToken) -> Transcript:
+        """One pass over everything fed so far; free if nothing was fed since the last one."""
+        if cancel.cancelled:
+            raise Cancelled
+        if self._decoded_samples != self._samples:
+            self._decode()
+        return Transcript(self._heard.text, self._samples / LISTEN_RATE, self._heard.language)
+
+    def _settle(self) -> None:
+        """Transcribe audio beyond one pass for good."""
+        while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
+            pending = np.concatenate(self._pieces)
+            split = quietest(pending[:LONGEST_PASS_SAMPLES])
+            self._settled = _joined(self._settled, self._read(pending[:split]))
+            self._pieces = [pending[split:]]
+
+    def _decode(self) -> None:
+        pending = np.concatenate((EMPTY, *self._pieces))
+        self._heard = _joined(self._settled, self._read(pending))
+        self._pieces = [pending]
+        self._decoded_samples = self._samples
+
+
+def _joined(before: Heard, after: Heard) -> Heard:
+    return Heard(f"{before.text} {after.text}".strip(), after.language or before.language)
+
+
+def quietest(pcm: Pcm) -> int:
+    """The best sample in the second half of ``pcm`` to split at."""
+    half = len(pcm) // 2
+    stretches = len(pcm[half:]) // SPLIT_SAMPLES
+    power = np.square(to_float(pcm[half : half + stretches * SPLIT_SAMPLES]))
+    loudness = power.reshape(stretches, SPLIT_SAMPLES).sum(axis=1)
+    return half + int(loudness.argmin()) * SPLIT_SAMPLES + SPLIT_SAMPLES // 2
