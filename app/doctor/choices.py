@@ -56,7 +56,7 @@ def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
     if language and heard and language not in heard:
         found.append(
             f"conversation.language is {language!r}, but stt {settings.stt.engine!r} hears "
-            f"{_listed(heard)}: nothing will be understood. Choose another stt (whisper, parakeet), "
+            f"{_listed(heard)}: nothing will be understood. Choose stt whisper or parakeet, "
             f"or set conversation.language: {heard[0]}"
         )
     if language and spoken and language not in spoken:
