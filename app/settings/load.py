@@ -1,7 +1,8 @@
 """Load settings from YAML files, the environment and ``--set``.
 
 Each source is a tree of keys that know their origin. The trees are merged, weakest first:
-``default.yaml``, the ``extends`` chain, the file, ``REACHY_VOICE__SECTION__KEY``, ``--set``.
+``default.yaml``, the ``extends`` chain, the file, ``REACHY_VOICE__SECTION__KEY``, ``--set``. If no
+file is named, the owner's own settings file is read, if there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipeline.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
-FILES_OF_WEIGHTS = ("model_file", "mmproj")
+OF_WEIGHTS = ("model_file", "mmproj", "examples")
 """Options that belong to an engine's ``weights``; other weights need their own."""
 
 
@@ -32,11 +33,13 @@ def load_settings(
 ) -> Loaded:
     """Read, merge and check.
 
-    ``path_or_profile``: a YAML file (has a suffix or a slash), or a name in ``config/profiles``.
+    ``path_or_profile``: a YAML file (has a suffix or a slash), or a name in ``config/profiles``;
+    ``None``: the owner's file, else the default.
     ``overrides``: ``section.key=value``, as given to ``--set``.
     Raises ``ConfigError`` (or its subclass ``SettingsError``, which lists every problem).
     """
-    files = _chain(resolve(path_or_profile or DEFAULT))
+    own = None if path_or_profile else owners_file(environ)
+    files = _chain(own if own and own.is_file() else resolve(path_or_profile or DEFAULT))
     trees = [read_tree(path, display_name(path)) for path in files]
     trees += [_environment(environ), _overrides(overrides)]
     merged = Branch(origin="settings")
@@ -65,6 +68,14 @@ def config_dir() -> Path:
         why=f"looked at {' and '.join(map(str, candidates))}",
         fix="Run from a complete checkout: git checkout -- config",
     )
+
+
+def owners_file(environ: Mapping[str, str]) -> Path | None:
+    """The settings that count if no others are named; the file need not exist. ``None`` without a
+    home."""
+    home = environ.get("HOME")
+    base = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return Path(base) / "reachy-voice" / "settings.yaml" if base else None
 
 
 def profile_names() -> list[str]:
@@ -200,10 +211,10 @@ def _names_other(below: Node | None, node: Node, key: str) -> bool:
 
 
 def _of_weights(below: Node | None, node: Node) -> Node | None:
-    """``below``, without the file names of its weights if ``node`` sets other weights."""
+    """``below``, without what belongs to its weights if ``node`` sets others."""
     if not isinstance(below, Branch) or not _names_other(below, node, "weights"):
         return below
-    kept = {key: leaf for key, leaf in below.children.items() if key not in FILES_OF_WEIGHTS}
+    kept = {key: leaf for key, leaf in below.children.items() if key not in OF_WEIGHTS}
     return Branch(below.origin, kept)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.models.weights import WeightsCache
-from app.settings.load import load_settings
+from app.settings.load import DEFAULT, load_settings
 
 
 def arguments(doc: str, module: str, *, settings: bool = False) -> argparse.ArgumentParser:
@@ -22,7 +22,7 @@ def arguments(doc: str, module: str, *, settings: bool = False) -> argparse.Argu
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="save the result there, as JSON")
     if settings:
-        parser.add_argument("--config", help="a profile or a file")
+        parser.add_argument("--config", default=DEFAULT, help="a profile or a file")
         parser.add_argument(
             "--set", action="append", default=[], metavar="K=V", dest="sets", help="a setting"
         )
@@ -36,7 +36,7 @@ def load() -> float:
 
 def weights(name: str) -> Path:
     """The folder of these weights in the cache. Raises ``WeightsError`` if they are missing."""
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    cache = WeightsCache(load_settings(DEFAULT).settings.paths.cache(os.environ))
     return Path(cache.path(name))
 
 
