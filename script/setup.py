@@ -37,6 +37,7 @@ from setup_steps.failures import (
 )
 from setup_steps.needs import Needs, ask, unfit
 from setup_steps.place import Place, locked
+from setup_steps.proposal import answered, may_ask, proposal
 from setup_steps.stack import STACKS, installed_stack, installed_torch, stack_steps
 from setup_steps.steps import (
     TEST_WEIGHTS,
@@ -79,15 +80,29 @@ def _serve(place: Place, arguments: list[str]) -> int:
         if given.plan:
             return _plan_of_base(place, base)
     set_up(place, base, ahead=[llama(place)])
+    agreed = not given.plan and may_ask(given.settings) and _propose(place, given.torch)
     needs = ask(place, [*given.settings, "--torch", given.torch])
     steps = steps_of(place, needs, given.settings)
     if given.plan:
         return _plan(place, steps, needs)
-    set_up(place, steps, needs)
+    set_up(place, steps, needs, agreed=agreed)
     if not given.setup_only:
         program = str(place.program)
         os.execv(program, [program, "serve", *given.settings, *given.others])
     return 0
+
+
+def _propose(place: Place, torch: str) -> bool:
+    """Propose a better profile than the default, if one fits. True: the owner took it, and agreed
+    to its downloads."""
+    offer = proposal(place)
+    if offer is None:
+        return False
+    settings = ["--config", offer.profile]
+    needs = ask(place, [*settings, "--torch", torch])
+    steps = steps_of(place, needs, settings)
+    todo = [fetch for step in steps if not step.is_done(place) for fetch in step.fetches]
+    return unfit(needs) is None and answered(offer, todo)
 
 
 def _help(place: Place, text: str) -> int:
@@ -153,28 +168,38 @@ def _test(place: Place, arguments: list[str]) -> int:
 
 
 def set_up(
-    place: Place, steps: Sequence[Step], needs: Needs | None = None, ahead: Sequence[Step] = ()
+    place: Place,
+    steps: Sequence[Step],
+    needs: Needs | None = None,
+    ahead: Sequence[Step] = (),
+    *,
+    agreed: bool = False,
 ) -> None:
     """Run the steps that are not done. ``ahead``: later steps, for which the machine is checked
-    now. Raises ``SetupError``."""
+    now. ``agreed``: the user already agreed to the downloads. Raises ``SetupError``."""
     if all(step.is_done(place) for step in steps):
         return
     try:
         with locked(place.build / "setup.lock", "another setup of this checkout") as lock:
-            _do(place, steps, lock, needs or Needs(), ahead)
+            _do(place, steps, lock, needs or Needs(), ahead, agreed)
     except OSError as error:
         raise _os_error(error) from error
 
 
 def _do(
-    place: Place, steps: Sequence[Step], lock: int, needs: Needs, ahead: Sequence[Step]
+    place: Place,
+    steps: Sequence[Step],
+    lock: int,
+    needs: Needs,
+    ahead: Sequence[Step],
+    agreed: bool,
 ) -> None:
     started = time.monotonic()
     todo = _to_do(place, steps)
     later = [step for step in ahead if todo and not step.is_done(place)]
     _show(place, todo, needs)
     check_computer(place, [*todo, *later], needs)
-    if not plan.agreed([fetch for step in todo for fetch in step.fetches]):
+    if not (agreed or plan.agreed([fetch for step in todo for fetch in step.fetches])):
         raise declined()
     clear_scratch(place)
     for number, step in enumerate(todo, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from app.settings.load import load_settings
 
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# The settings of whoever runs the tests must not matter.
+_NO_SETTINGS = tempfile.TemporaryDirectory(prefix="reachy-voice-")
+os.environ["XDG_CONFIG_HOME"] = _NO_SETTINGS.name
 
 # A busy machine is no reason for a test to fail.
 hypothesis.settings.register_profile(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +11,9 @@ import typer
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.doctor.choices import choice_warnings, language_warnings
-from app.doctor.profile_fit import advice, judge, this_machine
+from app.doctor.profile_fit import advice, judge, profile_summary, this_machine
 from app.models.catalogue import Catalogue
-from app.settings.load import config_dir, display_name, load_settings, profile_names, resolve
+from app.settings.load import config_dir, display_name, load_settings, profile_names
 from app.settings.model import Loaded
 from app.settings.personas import persona_names, read_persona, unused_persona
 from pipeline.errors import ConfigError
@@ -86,14 +84,6 @@ def profiles(as_json: JsonOption = False) -> None:
     for name, summary, fit in rows:
         typer.echo(f"{name:<{width}}  {summary}" + (f" [{fit}]" if fit else ""))
     typer.echo(advice(verdicts))
-
-
-def profile_summary(name: str) -> str:
-    """The first sentence of a profile's comment, after the line for editors."""
-    lines = resolve(name).read_text(encoding="utf-8").splitlines()
-    comment = takewhile(lambda line: line.startswith("#"), lines[1:])
-    text = " ".join(line.lstrip("# ") for line in comment).strip()
-    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
 
 @app.command()

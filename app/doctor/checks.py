@@ -16,8 +16,8 @@ from pathlib import Path
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
-from app.doctor.needs import needs_of
-from app.doctor.profile_fit import advice, judge, this_machine, usable_cores
+from app.doctor.needs import Needs, needs_of
+from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine, usable_cores
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
@@ -25,7 +25,7 @@ from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import Gpus, find_gpus
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.settings.model import Settings
+from app.settings.model import NeedsSettings, Settings
 from app.talk.devices import chosen_devices
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
@@ -177,12 +177,23 @@ def check_stack_and_room(
     except (ConfigError, WeightsError) as error:
         yield Check("weights", "fail", f"{error.what}: {error.why}", error.fix)
         return
+    yield check_needs(settings.needs, this_machine(gpus, environ), needs)
     yield from check_machine(needs, gpus, setup)
     yield from check_installed(needs, setup)
     yield check_weights(cache, settings.weights())
     room = {cache.directory: needs.missing_bytes}
     room[Path(tempfile.gettempdir())] = needs.temporary_mb * 10**6
     yield from check_room(room)
+
+
+def check_needs(stated: NeedsSettings, machine: Machine, needs: Needs) -> Check:
+    """Has the machine what the settings state that they need?"""
+    if why := lacking(stated, machine, needs):
+        fix = "Choose another profile (reachy-voice config profiles), or correct `needs`"
+        return Check("needs", "warn", why, fix)
+    gpu = f", {stated.gpu_memory_mb:,} MB on an {stated.gpu} GPU" if stated.gpu else ""
+    detail = f"{stated.cores} cores, {stated.memory_mb:,} MB of memory{gpu}"
+    return Check("needs", "ok", f"{detail}, {stated.disk_mb:,} MB of weights on disk")
 
 
 def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
 from app.models.gpu import Gpus
+from app.models.pull import remote_file
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
 from pipeline.engines.registry import EngineSpec, engine_spec
@@ -36,6 +37,8 @@ class MissingWeights:
     """Bytes."""
     source: str
     licence: str
+    url: str = ""
+    """Where its first file is fetched, if not from pip's index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def needs_of(
         gpu_loads=takes.loads(gpus.found) if cuda else (),
         memory_mb=takes.main_mb(gpus.found, gpu),
         temporary_mb=sum(e.weights_mb for e in engines if e.spec.extra == "nemo"),
-        missing=tuple(_missing(cache, settings.weights())),
+        missing=tuple(_missing(cache, settings.weights(), environ)),
         weights_dir=str(cache.directory / "weights"),
         gpu=gpu,
         without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
@@ -134,6 +137,11 @@ def _is_installed(package: str) -> bool:
     return any(True for _ in importlib.metadata.Distribution.discover(name=package))
 
 
-def _missing(cache: WeightsCache, names: Sequence[str]) -> list[MissingWeights]:
-    entries = ((name, cache.catalogue[name]) for name in cache.missing(names))
-    return [MissingWeights(name, e.size, e.source, e.licence) for name, e in entries]
+def _missing(
+    cache: WeightsCache, names: Sequence[str], environ: Mapping[str, str]
+) -> Iterator[MissingWeights]:
+    for name in cache.missing(names):
+        entry = cache.catalogue[name]
+        remote = entry.hub or entry.web
+        url = remote_file(name, entry, entry.files[0], environ).url if remote else ""
+        yield MissingWeights(name, entry.size, entry.source, entry.licence, url)

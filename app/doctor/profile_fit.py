@@ -1,69 +1,80 @@
-"""Which profiles this machine can run: the doctor's checks, run for each profile."""
+"""Which profiles this machine can run: what each states that it needs, and the doctor's checks."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import psutil
 
 from app.doctor.memory import check_memory
 from app.doctor.needs import Needs, needs_of
-from app.doctor.stack import check_gpu
-from app.models.engine_memory import GpuKind
-from app.models.gpu import Gpus, find_gpus
-from app.settings.load import load_settings
+from app.doctor.stack import check_gpu, check_nvcc, llama_has_cuda
+from app.models.gpu import Gpus, find_gpus, find_nvcc
+from app.settings.load import DEFAULT, load_settings, resolve
+from app.settings.model import NeedsSettings
 
 SYSTEM_MB = 1500
 """Main memory for everything else: an estimate for a Linux desktop."""
 MACOS_MB = 4000
 """The same for macOS, which shares its memory with the GPU."""
 
-BEST_FIRST: tuple[tuple[str, GpuKind | None, int], ...] = (
-    ("reachy", "nvidia", 4),
-    ("reachy-8gb", "nvidia", 4),
-    ("apple", "apple", 4),
-    ("cpu-plus", None, 4),
-    ("cpu", None, 1),
-)
-"""Profile, the kind of GPU it needs, and the cores it needs for real time."""
+BEST_FIRST = ("reachy", "reachy-8gb", "apple", "cpu-plus", "cpu")
 
 _NO_APPLE = "needs a Mac with Apple silicon"
+_NO_NVCC = "needs CUDA's compiler, to build llama.cpp (package cuda-toolkit)"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """``memory_mb``: 10^6 bytes; ``system`` and ``processor`` as ``sys.platform`` and
-    ``platform.machine`` name them."""
+    """MB are 10^6 bytes; ``system`` and ``processor`` as ``sys.platform`` and
+    ``platform.machine`` name them. ``disk_mb``: free space where the weights go. ``nvcc``: whether
+    llama.cpp is, or can be, compiled for the GPU."""
 
     memory_mb: int
     cores: int
     gpus: Gpus = field(default_factory=Gpus)
     system: str = "linux"
     processor: str = "x86_64"
+    disk_mb: int = 1_000_000
+    nvcc: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a profile fits. ``why``: what is missing; ``fetches``: what its first start would
-    download."""
+    download; ``urls``: where from, other than pip's index."""
 
     name: str
     why: str = ""
     fetches: str = ""
+    urls: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
         return not self.why
 
 
-def this_machine(gpus: Gpus | None = None) -> Machine:
+def this_machine(gpus: Gpus | None = None, environ: Mapping[str, str] = os.environ) -> Machine:
     """What can be detected without torch. ``gpus``: if already detected."""
-    memory_mb = psutil.virtual_memory().total // 10**6
-    return Machine(memory_mb, usable_cores(), gpus or find_gpus(), sys.platform, platform.machine())
+    gpus = gpus or find_gpus()
+    cache = load_settings(DEFAULT, environ=environ).settings.paths.cache(environ)
+    existing = next(path for path in (cache, *cache.parents) if path.exists())
+    return Machine(
+        psutil.virtual_memory().total // 10**6,
+        usable_cores(),
+        gpus,
+        sys.platform,
+        platform.machine(),
+        shutil.disk_usage(existing).free // 10**6,
+        all(c.state == "ok" for c in check_nvcc(gpus.found, find_nvcc(), llama_has_cuda())),
+    )
 
 
 def usable_cores() -> int:
@@ -74,13 +85,15 @@ def usable_cores() -> int:
 
 def judge(machine: Machine) -> list[Verdict]:
     """Judge each profile of ``BEST_FIRST``. Raises ``ConfigError``."""
-    return [_verdict(machine, *profile) for profile in BEST_FIRST]
+    return [_verdict(machine, name) for name in BEST_FIRST]
 
 
-def _verdict(machine: Machine, name: str, gpu: GpuKind | None, cores: int) -> Verdict:
+def _verdict(machine: Machine, name: str) -> Verdict:
     settings = load_settings(name, environ={}).settings
     needs = needs_of(settings, machine.gpus, system=machine.system)
-    return Verdict(name, _missing(machine, needs, gpu, cores), _fetches(needs))
+    urls = tuple(missing.url for missing in needs.missing if missing.url)
+    why = lacking(settings.needs, machine, needs)
+    return Verdict(name, why, _fetches(needs), urls)
 
 
 def _fetches(needs: Needs) -> str:
@@ -90,16 +103,27 @@ def _fetches(needs: Needs) -> str:
     return ", ".join(packages + weights)
 
 
-def _missing(machine: Machine, needs: Needs, gpu: GpuKind | None, cores: int) -> str:
-    if gpu == "apple" and (machine.system, machine.processor) != ("darwin", "arm64"):
+def lacking(stated: NeedsSettings, machine: Machine, needs: Needs) -> str:
+    """What the machine lacks of what the settings state and their engines want; else empty."""
+    apple = (machine.system, machine.processor) == ("darwin", "arm64")
+    if stated.gpu == "apple" and not apple:
         return _NO_APPLE
-    least_mb = needs.memory_mb + (MACOS_MB if gpu == "apple" else SYSTEM_MB)
     checks = list(check_gpu(needs, machine.gpus)) if needs.gpu_engines else []
+    shared = apple or (machine.gpus.first is not None and not machine.gpus.first.memory_mb)
+    least_mb = stated.memory_mb + (stated.gpu_memory_mb if shared and stated.gpu else 0)
+    least_mb += MACOS_MB if stated.gpu == "apple" else SYSTEM_MB
     checks.append(check_memory(least_mb, machine.memory_mb, machine.memory_mb))
     for check in checks:
         if check.state != "ok":
             return f"{check.name}: {check.detail}"
-    return f"needs {cores} cores, this machine has {machine.cores}" if machine.cores < cores else ""
+    if stated.gpu == "nvidia" and not machine.nvcc:
+        return _NO_NVCC
+    if machine.cores < stated.cores:
+        return f"needs {stated.cores} cores, this machine has {machine.cores}"
+    disk_mb = min(stated.disk_mb, needs.missing_bytes // 10**6)
+    if machine.disk_mb < disk_mb:
+        return f"needs {disk_mb:,} MB of disk, {machine.disk_mb:,} MB are free"
+    return ""
 
 
 def advice(verdicts: Sequence[Verdict]) -> str:
@@ -112,3 +136,11 @@ def advice(verdicts: Sequence[Verdict]) -> str:
         f"profile {verdicts[best].name}" if fitting else "no profile fits; see `extends: remote`"
     )
     return ". ".join((f"This machine: {found}", *reasons))
+
+
+def profile_summary(name: str) -> str:
+    """The first sentence of a profile's comment, after the line for editors."""
+    lines = resolve(name).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("#"), lines[1:])
+    text = " ".join(line.lstrip("# ") for line in comment).strip()
+    return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]

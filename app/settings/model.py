@@ -129,7 +129,7 @@ class LimitSettings(Section):
 
 
 class SamplingSettings(Section):
-    temperature: float = Field(default=0.6, ge=0, le=5)
+    temperature: float = Field(default=0.1, ge=0, le=5)
     """0 always takes the likeliest token; higher values vary more."""
     top_p: float = Field(default=0.9, gt=0, le=1)
     """Consider the likeliest tokens up to this total probability."""
@@ -229,6 +229,22 @@ class RobotSettings(Section, Robot):
     pass
 
 
+class NeedsSettings(Section):
+    """What a voice turn with these settings needs; `doctor` and the first start compare it with
+    the machine. MB are 10^6 bytes."""
+
+    cores: int = Field(default=2, ge=1)
+    """CPU cores for answers in real time."""
+    gpu: Literal["nvidia", "apple"] | None = None
+    """The kind of GPU."""
+    memory_mb: int = Field(default=820, ge=0)
+    """Main memory, without the rest of the system."""
+    gpu_memory_mb: int = Field(default=0, ge=0)
+    """GPU memory; it counts as main memory where the GPU shares that."""
+    disk_mb: int = Field(default=217, ge=0)
+    """Disk space for the weights."""
+
+
 class PathSettings(Section):
     cache_dir: Path | None = None
     """Where weights are kept; null is $XDG_CACHE_HOME/reachy-voice or ~/.cache/reachy-voice."""
@@ -273,6 +289,7 @@ class Settings(Section):
     stt: SerializeAsAny[EngineOptions]
     llm: SerializeAsAny[EngineOptions]
     tts: SerializeAsAny[EngineOptions]
+    needs: NeedsSettings = NeedsSettings()
     paths: PathSettings = PathSettings()
 
     def engine(self, kind: Kind) -> EngineOptions:

@@ -46,6 +46,11 @@ def total_mb(fetches: Sequence[Fetch]) -> int:
     return sum(fetch.download_mb for fetch in fetches)
 
 
+def whole_s(fetches: Sequence[Fetch]) -> float:
+    """Seconds to fetch and compile them."""
+    return seconds(total_mb(fetches)) + sum(fetch.compile_s for fetch in fetches)
+
+
 def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
     """A table with one row each, and the totals. ``where``: the target directories."""
     if not fetches:
@@ -55,11 +60,12 @@ def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
         took = clock(seconds(fetch.download_mb))
         if fetch.compile_s:
             took += f" + about {clock(fetch.compile_s)} to compile"
-        rows.append((fetch.what, _mb(fetch.download_mb), _mb(fetch.disk_mb), took, fetch.source))
-    fetched, kept = total_mb(fetches), sum(fetch.disk_mb for fetch in fetches)
-    rest = sum(fetch.compile_s for fetch in fetches)
-    took = clock(seconds(fetched) + rest)
-    rows.append(("total", _mb(fetched), _mb(kept), took, ""))
+        rows.append(
+            (fetch.what, megabytes(fetch.download_mb), megabytes(fetch.disk_mb), took, fetch.source)
+        )
+    disk_mb = sum(fetch.disk_mb for fetch in fetches)
+    took = clock(whole_s(fetches))
+    rows.append(("total", megabytes(total_mb(fetches)), megabytes(disk_mb), took, ""))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     table = [
         f"  {what:<{widths[0]}}  {fetch:>{widths[1]}}  {disk:>{widths[2]}}  {took:<{widths[3]}}  "
@@ -74,7 +80,7 @@ def lines(fetches: Sequence[Fetch], where: Sequence[str]) -> list[str]:
     ]
 
 
-def _mb(size: int) -> str:
+def megabytes(size: int) -> str:
     return f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB"
 
 

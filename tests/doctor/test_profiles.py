@@ -19,20 +19,16 @@ from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.registry import Kind
 
 CATALOGUE = Catalogue.load()
+SETTINGS = {name: load_settings(name, environ={}).settings for name in BEST_FIRST}
 DEMANDS = {
-    name: demand(load_settings(name, environ={}).settings, CATALOGUE, gpu)
-    for name, gpu, _ in BEST_FIRST
+    name: demand(settings, CATALOGUE, settings.needs.gpu) for name, settings in SETTINGS.items()
 }
 FITTED = list(DEMANDS)
 
 
 def table(found: Demand) -> list[str]:
-    """The lines that stand at the top of a profile: each part with its memory and licence, and the
-    sums."""
+    """The lines that stand at the top of a profile: each part with its memory and licence."""
     rows = [(p.name, "GPU" if p.on_gpu else "", p.memory_mb, p.licence) for p in found.parts]
-    rows += [("in all, main memory", "", found.memory_mb, "")]
-    if found.gpu_mb:
-        rows += [("in all, GPU", "GPU", found.gpu_mb, "")]
     return [
         f"#   {name:<28} {where:<3} {megabytes:>7,} MB  {licence}".rstrip()
         for name, where, megabytes, licence in rows
@@ -80,9 +76,10 @@ def test_the_header_tells_where_its_latency_is_from(name: str) -> None:
 
 def test_the_readme_has_their_memory() -> None:
     readme = (config_dir().parent / "README.md").read_text()
-    for name, gpu, _ in BEST_FIRST:
-        gpu_mb, main_mb = DEMANDS[name].gpu_mb, DEMANDS[name].memory_mb
-        shown = gpu_mb if gpu == "nvidia" else gpu_mb + main_mb
+    for name in BEST_FIRST:
+        needs = SETTINGS[name].needs
+        shared_mb = needs.gpu_memory_mb + needs.memory_mb
+        shown = needs.gpu_memory_mb if needs.gpu == "nvidia" else shared_mb
         row = re.search(rf"^\| `{name}`.*$", readme, re.MULTILINE)
         assert row, name
         assert f"| {shown / 1000:.1f} GB" in row[0], row[0]
@@ -103,6 +100,15 @@ def test_the_workstation_hears_and_speaks_on_its_gpu_and_keeps_its_thoughts_to_i
 
 
 # --- what they need ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(profile_names()) - {"default"}))
+def test_a_profile_states_what_is_computed_for_it(name: str) -> None:
+    settings = load_settings(name, environ={}).settings
+    needs, found = settings.needs, demand(settings, CATALOGUE, settings.needs.gpu)
+    assert (needs.memory_mb, needs.gpu_memory_mb) == (found.memory_mb, found.gpu_mb)
+    assert needs.disk_mb == round(sum(CATALOGUE[each].size for each in settings.weights()) / 1e6)
+    assert needs.cores >= 2
 
 
 def test_a_context_is_counted_as_llama_cpp_keeps_it() -> None:
@@ -168,7 +174,9 @@ MACHINES = [
     ("cpu-plus", Machine(16_000, 8, system="darwin", processor="x86_64")),
     ("cpu", Machine(16_000, 2)),
     ("cpu", Machine(4_000, 8)),
-    ("cpu", Machine(4_000, 1)),
+    (None, Machine(4_000, 1)),
+    ("cpu", Machine(16_000, 8, disk_mb=1_000)),
+    ("cpu-plus", Machine(64_000, 16, Gpus((RTX_4090,)), nvcc=False)),
     (None, Machine(1_000, 2)),
 ]
 
@@ -196,6 +204,8 @@ def test_each_machine_gets_the_best_that_it_can_run(name: str | None, machine: M
         ),
         (Machine(16_000, 2), "cpu-plus: needs 4 cores, this machine has 2"),
         (Machine(4_000, 8), "cpu-plus: memory: "),
+        (Machine(64_000, 16, Gpus((RTX_4090,)), nvcc=False), "reachy: needs CUDA's compiler"),
+        (Machine(16_000, 8, disk_mb=99), "cpu-plus: needs 1,"),
     ],
 )
 def test_the_advice_says_what_the_larger_ones_lack(machine: Machine, why: str) -> None:

@@ -51,6 +51,14 @@ def test_files_that_are_written_with_the_weights_stay() -> None:
     assert llm("reachy", "llm={weights: qwen3-1.7b, mmproj: /eyes.gguf}").mmproj == "/eyes.gguf"
 
 
+def test_examples_are_for_the_tiny_model_alone() -> None:
+    assert llm("default").examples
+    for name in ("cpu-plus", "apple", "reachy", "reachy-8gb"):
+        assert llm(name).examples == ()
+    assert llm("default", "llm.weights=null", "llm.model_file=/own.gguf").examples == ()
+    assert llm("cpu-plus", "llm.examples=[[One?, Two.]]").examples == (("One?", "Two."),)
+
+
 @pytest.mark.parametrize("name", profile_names())
 def test_the_profiles_need_no_warning(name: str) -> None:
     assert warnings_of(name) == []

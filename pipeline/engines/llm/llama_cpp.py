@@ -77,7 +77,8 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     context = Context(model, shape)
     cache = KvCache(context, options.sequences)
     vision = _vision(options, options.mmproj, weights, model, shape) if options.mmproj else None
-    prompts = Prompts(model, options.template_arguments, prompt_limit(context.tokens), vision)
+    most_tokens = prompt_limit(context.tokens)
+    prompts = Prompts(model, options.template_arguments, most_tokens, vision, options.examples)
     saved = _saved(options, model, shape)
     engine = LlamaCpp(Parts(model, prompts, context, cache, saved, scratch=options.sequences))
     _warm_up(engine)

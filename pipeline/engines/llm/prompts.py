@@ -42,7 +42,7 @@ def known_texts() -> Recent:
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
     ``most_tokens``: longest prompt that is worth tokenizing to its end. Without ``vision``, models
-    read a sentence in place of a picture.
+    read a sentence in place of a picture. ``examples``: what somebody says and a good answer.
     """
 
     def __init__(
@@ -51,10 +51,13 @@ class Prompts:
         arguments: Mapping[str, Any],
         most_tokens: int | None = None,
         vision: VisionProjector | None = None,
+        examples: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._model = model
         self._vision = vision
         self._most_tokens = most_tokens
+        pairs = ((Message("user", said), Message("assistant", answer)) for said, answer in examples)
+        self._examples = [message for pair in pairs for message in pair]
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
@@ -80,7 +83,7 @@ class Prompts:
         length is obviously too large; the caller checks the exact length.
         """
         known = known or known_texts()
-        messages = [self._seen(message, known) for message in messages]
+        messages = self._with_examples([self._seen(message, known) for message in messages])
         template = self._template_for(messages, tools)
         tokens = self._begun(self._tokens(template.render(messages, tools), known))
         # Only an ordinary token has logits for the next one.
@@ -137,7 +140,7 @@ class Prompts:
         """
         waits = bool(messages) and bool(messages[-1].tool_calls) and not said
         asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
-        asked = [self._seen(message, known) for message in asked]
+        asked = self._with_examples([self._seen(message, known) for message in asked])
         pieces = self._template_for(asked, tools).render(asked, tools)
         parts = [part for piece in pieces for part in self._parts(piece)]
         marked = [at for at, part in enumerate(parts) if _MARK in part.text]
@@ -157,6 +160,13 @@ class Prompts:
     def _template_for(self, messages: Sequence[Message], tools: Sequence[Tool]) -> ChatTemplate:
         calls = any(message.tool_calls or message.role == "tool" for message in messages)
         return self._tool_template if tools or calls else self._template
+
+    def _with_examples(self, messages: list[Message]) -> list[Message]:
+        """With the examples after the instructions, if the user speaks first."""
+        start = sum(1 for _ in takewhile(lambda message: message.role == "system", messages))
+        if start < len(messages) and messages[start].role == "user":
+            return [*messages[:start], *self._examples, *messages[start:]]
+        return messages
 
     # --- reading
 

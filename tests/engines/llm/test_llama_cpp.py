@@ -106,6 +106,30 @@ def test_prompts_are_the_models_own(directory: Path) -> None:
     assert tokens == model.tokenize(expected, special=True)
 
 
+@pytest.mark.parametrize(
+    ("conversation", "shown"),
+    [
+        ([Message("user", "Hi")], True),
+        ([Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", "Go.")], True),
+        # Nobody asks: the model is to speak first, or has.
+        ([], False),
+        ([Message("assistant", "Yes?"), Message("user", "Go.")], False),
+    ],
+)
+def test_examples_stand_between_the_instructions_and_the_user(
+    directory: Path, conversation: list[Message], shown: bool
+) -> None:
+    model = Model(next(directory.glob("*.gguf")), LlamaCppOptions(requantize=False))
+    plain, primed = Prompts(model, {}), Prompts(model, {}, examples=[("One?", "Two.")])
+    example = [Message("user", "One?"), Message("assistant", "Two.")] if shown else []
+    for tools in ([], SHORT_TOOLS):
+        whole = primed.whole([SYSTEM, *conversation], tools)
+        assert whole == plain.whole([SYSTEM, *example, *conversation], tools)
+        prefix = primed.prefix([SYSTEM, *conversation], tools)
+        assert (whole[: len(prefix)] == prefix) == shown
+        assert len(prefix) > len(plain.prefix([SYSTEM], tools)), "they are read in advance"
+
+
 def test_a_variant_of_the_template_for_tools(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

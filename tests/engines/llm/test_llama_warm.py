@@ -31,7 +31,8 @@ from tests.support.places import DATA
 pytestmark = pytest.mark.real
 
 CALLS = DATA / "tool_calls"
-FAMILIES = ["own", "qwen3", "hermes", "gemma4", "llama3"]
+FAMILIES = ["own", "own with examples", "qwen3", "hermes", "gemma4", "llama3"]
+EXAMPLES = [("What is a hammer?", "A tool for hitting nails."), ("Hello!", "Hello!")]
 CALL = {"id": "1", "function": {"name": "camera", "arguments": {"question": "what is there?"}}}
 SPOKEN = [SYSTEM, Message("user", "Good morning."), Message("assistant", "Hello there.")]
 HISTORIES = {
@@ -53,8 +54,8 @@ WORDS = "well I'd like 20 or 300 cups, naïve Mr. O'Neil: <|im_end|> 12:30 … p
 @pytest.fixture(scope="module", params=FAMILIES)
 def prompts(request: pytest.FixtureRequest, model: Model) -> Prompts:
     """The prompts of one family of templates, in the tokens of our model."""
-    if request.param == "own":
-        return Prompts(model, {})
+    if request.param.startswith("own"):
+        return Prompts(model, {}, examples=EXAMPLES if "examples" in request.param else ())
     source = (CALLS / f"{request.param}.jinja").read_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Model, "chat_template", lambda _, name=None: None if name else source)

@@ -1,0 +1,181 @@
+"""The first start proposes a profile: the real ``script/serve`` at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from setup_steps import proposal
+from setup_steps.failures import INTERRUPTED
+from setup_steps.place import Place
+from setup_steps.plan import Fetch
+from setup_steps.steps import base_steps, llama
+
+from tests.support.places import ROOT
+
+OFFER = {
+    "profile": "cpu-plus",
+    "summary": "A better assistant.",
+    "machine": "8 cores, 16 GB",
+    "hosts": "hub.example",
+}
+
+
+class Checkout:
+    """A checkout whose base is set up, and whose program is replaced: the proposal says what a
+    larger machine would be told, ``models pull`` and ``serve`` note that they were run."""
+
+    def __init__(self, directory: Path, offer: dict[str, str]) -> None:
+        self.root = directory / "checkout"
+        for folder in ("script", "config"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / folder, self.root / folder, ignore=ignored)
+        for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
+            shutil.copy(lock, self.root)
+        self.owners = directory / "own" / "reachy-voice" / "settings.yaml"
+        told = {**offer, "file": str(self.owners)} if offer else {}
+        (directory / "told.json").write_text(json.dumps(told))
+        self.program(
+            "python",
+            f'[ "$*" = "-I -m app.doctor.proposal" ] && exec cat {directory}/told.json\n'
+            '[ "$1" = -I ] && shift\n'
+            f'PYTHONPATH={ROOT} exec {sys.executable} "$@"',
+        )
+        self.program("reachy-voice", f'echo "$*" >> {directory}/ran')
+        self.ran = directory / "ran"
+        self.env = {
+            **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+            "HOME": str(directory),
+            "XDG_CONFIG_HOME": str(directory / "own"),
+            "XDG_CACHE_HOME": str(directory / "cache"),
+        }
+        python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+        place = Place(self.root, directory / "cache" / "reachy-voice", python)
+        for step in (*base_steps(place, with_tests=False), llama(place)):
+            place.stamps.write(step.name, step.inputs())
+
+    def program(self, name: str, shell: str) -> None:
+        path = self.root / ".venv" / "bin" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{shell}\n")
+        path.chmod(0o755)
+
+    def serve(self, typed: bytes, *arguments: str) -> tuple[int, str]:
+        """Run at a terminal, and type when asked. Exit code, and what the terminal showed."""
+        child, terminal = pty.fork()
+        if child == 0:
+            os.execve(self.root / "script" / "serve", ["serve", *arguments], self.env)
+        shown = b""
+        with suppress(OSError):  # Linux: EIO at the end
+            while new := os.read(terminal, 4096):
+                shown += new
+                if typed and b"[Y/n]" in shown:
+                    os.write(terminal, typed)
+                    typed = b""
+        os.close(terminal)
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status), shown.decode()
+
+    def served(self) -> bool:
+        return self.ran.exists() and "serve" in self.ran.read_text().split()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path, OFFER)
+
+
+@pytest.mark.parametrize("typed", [b"\n", b"y\n", b"Yes\n"])
+def test_yes_is_kept_and_serves(checkout: Checkout, typed: bytes) -> None:
+    code, shown = checkout.serve(typed)
+    assert code == 0, shown
+    assert "8 cores, 16 GB, and hub.example can be reached: the profile cpu-plus fits." in shown
+    assert "A better assistant." in shown
+    assert shown.count("[Y/n]") == 1, "it is not asked again before the download"
+    assert "qwen3-1.7b" in shown, "the plan is that of the profile"
+    assert checkout.owners.read_text().endswith("extends: cpu-plus\n")
+    assert "--config default" in shown
+    assert checkout.served()
+
+
+def test_no_is_kept_and_serves_the_default(checkout: Checkout) -> None:
+    code, shown = checkout.serve(b"n\n")
+    assert code == 0, shown
+    assert checkout.owners.read_text().endswith("extends: default\n")
+    assert "qwen3-1.7b" not in shown
+    assert checkout.served()
+    # Nobody is asked twice: the program has nothing to propose once the file is there.
+
+
+def test_the_end_of_input_serves_the_default_and_is_no_answer(checkout: Checkout) -> None:
+    code, shown = checkout.serve(b"\x04")
+    assert code == 0, shown
+    assert not checkout.owners.exists()
+    assert checkout.served()
+
+
+def test_an_interrupt_ends_it_and_is_no_answer(checkout: Checkout) -> None:
+    code, shown = checkout.serve(b"\x03")
+    assert code == INTERRUPTED, shown
+    assert not checkout.owners.exists()
+    assert not checkout.served()
+
+
+def test_nobody_is_asked_without_a_terminal(checkout: Checkout) -> None:
+    done = subprocess.run(
+        [checkout.root / "script" / "serve"],
+        env=checkout.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[Y/n]" not in done.stderr
+    assert not checkout.owners.exists()
+    assert checkout.served()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--config", "cpu"), ("--set", "server.port=0"), ("--plan",)]
+)
+def test_nobody_is_asked_who_has_chosen(checkout: Checkout, arguments: tuple[str, ...]) -> None:
+    code, shown = checkout.serve(b"", *arguments)
+    assert code == 0, shown
+    assert "Take it?" not in shown
+    assert not checkout.owners.exists()
+
+
+def test_without_a_proposal_the_default_is_served(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path, {})
+    code, shown = checkout.serve(b"")
+    assert code == 0, shown
+    assert "Take it?" not in shown
+    assert checkout.served()
+
+
+def test_settings_of_the_owner_are_never_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("# mine\n")
+    offer = proposal.Proposal(**OFFER, file=str(file))
+    with pytest.raises(FileExistsError):
+        offer.keep(taken=True)
+    assert file.read_text() == "# mine\n"
+
+
+def test_the_text_counts_what_is_fetched_and_compiled() -> None:
+    offer = proposal.Proposal(**OFFER, file="")
+    text = offer.text([Fetch("weights", "a hub", 1500, 1500), Fetch("llama", "pip", 77, 130, 240)])
+    assert "1.6 GB, about 9 minutes" in text
+
+
+def test_a_chosen_environment_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", sys.__stdin__)
+    assert not proposal.may_ask([], {"REACHY_VOICE__TTS__ENGINE": "espeak-ng"})
