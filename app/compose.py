@@ -89,6 +89,7 @@ class Assistant:
             voices=voices,
             instructions=conversation.instructions,
             language=conversation.language,
+            language_fixed=conversation.language_fixed,
         )
 
     def session(

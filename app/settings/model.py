@@ -167,6 +167,8 @@ class ConversationSettings(Section):
         default="en", pattern=r"^(auto|[a-z]{2,3})?$"
     )
     """Language of the conversation, ISO 639-1; `auto` or empty: what the recogniser detects."""
+    language_fixed: bool = False
+    """Clients cannot change the language."""
     tool_instructions: str = (
         "When you call a function, also say in the same answer, in one short sentence, what you "
         "are doing."

@@ -53,6 +53,8 @@ class SessionDefaults:
     voices: Sequence[str] = ()
     instructions: str = ""
     language: str = "en"
+    language_fixed: bool = False
+    """Whether clients cannot change it."""
     transcription: bool = False
     partials: bool = False
 
@@ -245,7 +247,7 @@ class EffectiveSession:
         )
 
     def _language(self) -> str:
-        said = self._state.transcription or {}
+        said = {} if self._defaults.language_fixed else self._state.transcription or {}
         given = said.get("language") or next(iter(said.get("languages") or ()), None)
         language: str = given or self._defaults.language
         return language.split("-")[0].lower()

@@ -102,6 +102,13 @@ def test_which_sessions_get_partials() -> None:
     assert config.partials
 
 
+def test_a_fixed_language_stays() -> None:
+    for language in ("de", ""):
+        client = Client(replace(DEFAULTS, language=language, language_fixed=True))
+        client.updated(audio={"input": {"transcription": {"model": "x", "language": "en"}}})
+        assert client.protocol.config.language == language
+
+
 def test_the_language_of_the_transcript() -> None:
     assert transcribing(language="en-US").protocol.config.language == "en"
     assert transcribing(languages=["de", "fr"]).protocol.config.language == "de"

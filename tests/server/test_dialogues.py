@@ -1,0 +1,50 @@
+"""A conversation that changes its language, with the real recogniser, turn detector and server."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from app.models.weights import WeightsCache
+from benchmarks.dialogues import AUTO, SCRIPTS, lines_of, server, talk, told_to_its_end
+from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
+from pipeline.errors import ReachyVoiceError
+from tests.support.whisper_weights import whisper_weights
+
+
+@pytest.fixture(scope="module")
+def stt(cache: WeightsCache) -> Whisper:
+    try:
+        return build(WhisperOptions(), whisper_weights(cache))
+    except ReachyVoiceError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"whisper-base cannot be had: {error}")
+
+
+def test_each_dialogue_has_the_same_turns() -> None:
+    assert {len(script.turns) for script in SCRIPTS.values()} == {3}
+    assert [language for language, *_ in lines_of(AUTO)] == [*SCRIPTS, *SCRIPTS]
+
+
+@pytest.mark.real
+async def test_a_german_and_then_a_spanish_question(cache: WeightsCache, stt: Whisper) -> None:
+    lines = [lines_of(AUTO)[4], lines_of(AUTO)[6]]
+    async with server(AUTO, "pico", [line[2] for line in lines], cache) as url:
+        turns = await talk(url, lines, stt)
+    assert [turn.language for turn in turns] == ["de", "es"]
+    for turn in turns:
+        assert turn.understood.rate <= 0.35, turn
+        assert turn.answered
+        # Spoken by the voice of another language, hardly a word would be heard.
+        assert turn.intelligible.rate <= 0.35, turn
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("stt")
+async def test_french_words_over_a_story(cache: WeightsCache) -> None:
+    script = SCRIPTS["fr"]
+    async with server("fr", "pico", [script.story, "OK."], cache) as url:
+        assert await told_to_its_end(url, "fr", script.agrees)
+        assert not await told_to_its_end(url, "fr", script.stops)
