@@ -1,6 +1,6 @@
 """From the last sample of speech to the first sample of the answer, in real time.
 
-    python -m benchmarks.latency embedded [--turns 200] [--starts 5]
+    python -m benchmarks.latency embedded [--turns 200] [--starts 5] [--cancels 20] [--real-servers]
     python -m benchmarks.latency scripted [--turns 100] [--pauses 60]
     both: [--corpus DIR] [--seed N] [--set K=V] [--config F] [--out FILE]
 
@@ -9,7 +9,9 @@ turn with its own speed, level, room, noise and position within the VAD's window
 (``benchmarks.latency.clips``). Intervals are bootstrapped by recording. Leave the machine idle
 while this runs; the load is in the result.
 
-``embedded``: the configured engines.
+``embedded``: the configured engines. After the turns, ``--cancels`` answers are cancelled at their
+first sound, and the memory is read. With ``--real-servers`` the profile is ``remote``: a
+llama-server (``script/real-servers``), and Moonshine and Piper behind ``examples/audio_server.py``.
 
 ``scripted``: VAD, turn detector, audio, socket and clock are real; recogniser, language model and
 voice take an RTX 4090's times (``benchmarks.harness.scripted_engines``). Two parts: ``clean``,
@@ -23,11 +25,13 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -39,7 +43,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from app.cli.measuring import STAGES, TURNS_PER_CONVERSATION, VOICE_TO_VOICE, spawned_server
+from app.cli.measuring import (
+    STAGES,
+    TURNS_PER_CONVERSATION,
+    VOICE_TO_VOICE,
+    Spawned,
+    spawned_server,
+)
+from app.models.weights import WeightsCache
+from app.server.process_usage import usage
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed, connect
@@ -54,6 +66,7 @@ from benchmarks.harness.scripted_engines import (
     write_opinions,
 )
 from benchmarks.harness.statistics import Bootstrap
+from benchmarks.latency.cancelling import cancelled_answers
 from benchmarks.latency.clips import (
     Recorded,
     Take,
@@ -67,6 +80,7 @@ from benchmarks.latency.clips import (
 from pipeline.conversation.chat import prompt
 from pipeline.errors import ReachyVoiceError
 from pipeline.items import MessageItem, TextPart
+from tests.support.real_servers import RealServer, audio_server, llama_server
 
 PERCENTS = (50, 95, 99)
 
@@ -138,15 +152,45 @@ async def embedded(given: argparse.Namespace, folder: Path, advance: Advance) ->
     performed = takes(_recordings(given), given.turns, given.seed)
     rows: list[Row] = []
     starts_s = []
+    ends: dict[str, Any] = {}
     config = ["--config", given.config] if given.config else []
-    for start in range(given.starts):
-        async with spawned_server([*config, *_flags(given.sets)]) as server:
-            starts_s.append(round(server.start_seconds, 2))
-            opening = [performed[start % len(performed)]]
-            rows += await play(server.url, opening, advance, first=True)
-            if start + 1 == given.starts:
-                rows += await play(server.url, performed, advance)
-    return {**summary(rows), "starts_s": starts_s, "turns": rows}
+    async with AsyncExitStack() as stack:
+        servers: Mapping[str, RealServer] = {}
+        if given.real_servers:
+            servers = await stack.enter_async_context(_real_servers())
+            config = ["--config", "remote", *_flags(_urls(servers))]
+        for start in range(given.starts):
+            async with spawned_server([*config, *_flags(given.sets)]) as server:
+                starts_s.append(round(server.start_seconds, 2))
+                opening = [performed[start % len(performed)]]
+                rows += await play(server.url, opening, advance, first=True)
+                if start + 1 == given.starts:
+                    rows += await play(server.url, performed, advance)
+                    ends = await _ends(server, servers, given.cancels)
+    return {**summary(rows), **ends, "starts_s": starts_s, "turns": rows}
+
+
+@asynccontextmanager
+async def _real_servers() -> AsyncIterator[Mapping[str, RealServer]]:
+    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    async with llama_server(cache, slots=2, slot_tokens=4096) as llm, audio_server() as audio:
+        yield {"llama-server": llm, "audio server": audio}
+
+
+def _urls(servers: Mapping[str, RealServer]) -> list[str]:
+    audio = servers["audio server"].url
+    return [f"llm.url={servers['llama-server'].url}", f"stt.url={audio}", f"tts.url={audio}"]
+
+
+async def _ends(server: Spawned, servers: Mapping[str, RealServer], cancels: int) -> dict[str, Any]:
+    """How soon answers stop, and the memory of all programs."""
+    llama = servers["llama-server"].program if servers else None
+    pids = {"reachy-voice": server.pid}
+    pids |= {name: real.program.process.pid for name, real in servers.items()}
+    return {
+        "cancel_ms": await cancelled_answers(server.url, cancels, llama),
+        "rss_mib": {name: round(usage(pid).rss_mib) for name, pid in pids.items()},
+    }
 
 
 def _flags(sets: Iterable[str]) -> list[str]:
@@ -303,6 +347,8 @@ def _show(console: Console, title: str, data: Mapping[str, Any]) -> None:
     console.print(f"cut off: {cut['count']} of {cut['n']}, no latency: {data['without_latency']}")
     console.print(f"first turn after a start: {first['p50']} ms (n={first['n']}), ", end="")
     console.print(f"{data['first_to_warm_ratio']} times the same turn later")
+    if "cancel_ms" in data:
+        console.print(f"cancelled, ms: {data['cancel_ms']}\nmemory, MiB: {data['rss_mib']}")
     if "discarded" in data:
         console.print(f"engine time in discarded answers: {data['discarded']}")
     console.print(f"load: {data['load']}\n")
@@ -322,6 +368,8 @@ def main() -> None:
     parser.add_argument("what", choices=("embedded", "scripted"))
     parser.add_argument("--turns", type=int)
     parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--cancels", type=int, default=20)
+    parser.add_argument("--real-servers", action="store_true")
     parser.add_argument("--pauses", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--corpus", type=Path)
