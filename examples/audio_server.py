@@ -5,9 +5,7 @@
 Serves the engines ``stt`` and ``tts`` of the settings (Moonshine and Piper) at
 ``POST /v1/audio/transcriptions`` and ``/v1/audio/speech`` (raw PCM at 24 kHz, as it is made);
 ``GET /v1/models`` and ``/health`` tell whether they run. It listens on this machine only and needs
-no key. Piper (GPL-3) runs in a program of its own. An owner with two computers runs it on one, and
-``script/serve`` with ``stt.engine: openai-transcriptions``, ``tts.engine: openai-speech`` on the
-other.
+no key. Piper (GPL-3) runs in a program of its own. See docs/servers.md.
 """
 
 import argparse
@@ -18,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from email.parser import BytesParser
 from email.policy import HTTP
+from typing import Any
 
 import soundfile
 import soxr
@@ -28,7 +27,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app.models.engine_set import build_engine
-from app.models.pull import pull
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Resampler, from_float, pcm_to_bytes
@@ -44,17 +42,13 @@ SPOKEN_RATE = 24_000
 def audio_server(config: str | None) -> Starlette:
     settings = load_settings(config).settings
     cache = WeightsCache(settings.paths.cache(os.environ))
-    if missing := cache.missing(
-        [name for name in (settings.stt.weights, settings.tts.weights) if name]
-    ):
-        pull(cache, missing)
     ears, voice = (build_engine(settings.engine(k), k, cache, Pool()) for k in (Kind.STT, Kind.TTS))
 
     async def transcriptions(request: Request) -> Response:
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
         form = BytesParser(policy=HTTP).parsebytes(head + await request.body())
-        fields = {
-            part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
+        fields: dict[str, Any] = {
+            str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
             for part in form.iter_parts()
         }
         sound, rate = soundfile.read(io.BytesIO(fields["file"]), dtype="float32", always_2d=True)

@@ -235,7 +235,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
             print("{name}: {detail}. {fix}".format_map(finding), file=sys.stderr)
     if "environment" in names:
         errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
-    compiles = "llama" in names and names["llama"].cache_mb
+    compiles = any(fetch.compile_s for step in todo for fetch in step.fetches)
     if compiles and computer.find_compiler(os.environ) is None:
         errors.append(compiler_missing())
     room = {

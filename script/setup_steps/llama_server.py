@@ -36,9 +36,9 @@ class LlamaServer:
 
     def build(self, log: Log) -> None:
         """Unless it is in the cache."""
-        wheel = self.wheel.built(log)
         with locked(self.home.with_name(f"{self.home.name}.lock"), "another build of llama-server"):
             if not self.program.exists():
+                wheel = self.wheel.built(log)
                 with completed(self.home) as unfinished, build_tools(self.place, log) as tools:
                     _unpack_libraries(wheel, unfinished)
                     self._compile(tools, unfinished, log)
