@@ -51,8 +51,7 @@ async def _until(socket: ClientConnection, kind: str) -> None:
 
 async def _stopped_at(llama: Program) -> float | None:
     """``None``: the model had finished before."""
-    while not llama.lines.empty():
-        llama.lines.get_nowait()
+    llama.forget()
     try:
         async with asyncio.timeout(LATE_S):
             await llama.until("cancel task")

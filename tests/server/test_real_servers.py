@@ -118,6 +118,7 @@ async def test_speech_over_the_answer_stops_the_model(
     ):
         app.hears(recording("goforward").pcm)
         await app.event(DELTA)
+        brain.program.forget()  # attempts that were given up
         app.hears(recording("something").pcm)
         await app.event(STARTED, 2)
         response = (await app.event(DONE))["response"]

@@ -27,6 +27,11 @@ class Program:
                 raise AssertionError(f"it ended before {text!r}:\n{''.join(said)}")
         return line
 
+    def forget(self) -> None:
+        """Leave out what it has said so far."""
+        while not self.lines.empty():
+            self.lines.get_nowait()
+
     async def kill(self) -> None:
         """At once, as by a power cut."""
         if self.process.returncode is None:

@@ -80,41 +80,90 @@ class _Trace:
 class Answer:
     """The head of an answer, and access to its body. Always ``close`` it."""
 
-    def __init__(self, response: httpx.Response, trace: _Trace) -> None:
+    def __init__(self, response: httpx.Response, trace: _Trace, carrier: _Carrier) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         """Names are case-insensitive."""
         self.kept_connection = not trace.new_connection
-        self._response = response
-        stream = response.extensions.get("network_stream")
-        self._socket: socket.socket | None = stream.get_extra_info("socket") if stream else None
-        self._acknowledge()
+        self._carrier = carrier
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises ``Broken``."""
-        import httpx
-
-        try:
-            # Raw, because the body is not compressed: less work per piece.
-            async with aclosing(self._response.aiter_raw()) as pieces:  # type: ignore[type-var]
-                async for piece in pieces:
-                    self._acknowledge()
-                    yield piece
-        except httpx.HTTPError as error:
-            raise _broken(error, repeatable=False) from error
-
-    def _acknowledge(self) -> None:
-        """Acknowledge data at once. A server with Nagle's algorithm holds back small pieces until
-        the last one is acknowledged, and kernels delay that (40 ms on Linux, from the second
-        request on). The option must be set again each time; only Linux has it."""
-        if self._socket and hasattr(socket, "TCP_QUICKACK"):
-            with suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        while (piece := await self._carrier.pieces.get()) is not None:
+            if isinstance(piece, Broken):
+                raise piece
+            yield piece
 
     async def close(self) -> None:
         """Release the answer. If it was not read to the end, the connection closes, which tells the
         server to stop."""
-        await self._response.aclose()
+        self._carrier.stop()
+
+
+class _Carrier:
+    """One request in a task of its own, which is cancelled once at most: a second time, as by a
+    work and then its task, would interrupt httpcore's closing and leave the connection open, and
+    the server at work."""
+
+    def __init__(self, client: httpx.AsyncClient, request: httpx.Request, trace: _Trace) -> None:
+        self.head: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.pieces: asyncio.Queue[bytes | Broken | None] = asyncio.Queue(1)
+        """``None`` is the end."""
+        self._closing = False
+        self.task = asyncio.create_task(self._carry(client, request, trace))
+
+    async def answer(self) -> Answer:
+        try:
+            return await self.head
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self.task.cancel()
+
+    async def _carry(
+        self, client: httpx.AsyncClient, request: httpx.Request, trace: _Trace
+    ) -> None:
+        end: Broken | None = None
+        try:
+            response = await client.send(request, stream=True)
+            try:
+                await self._read(response, trace)
+            finally:
+                self._closing = True
+                await response.aclose()
+                self._closing = False
+        except Exception as error:
+            end = _broken(error, repeatable=trace.repeatable and not self.head.done())
+        if end and not self.head.done():
+            self.head.set_exception(end)
+        else:
+            await self.pieces.put(end)
+
+    async def _read(self, response: httpx.Response, trace: _Trace) -> None:
+        if self.head.cancelled():
+            return
+        self.head.set_result(Answer(response, trace, self))
+        stream = response.extensions.get("network_stream")
+        connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
+        _acknowledge(connection)
+        # Raw, because the body is not compressed: less work per piece.
+        async with aclosing(response.aiter_raw()) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                _acknowledge(connection)
+                await self.pieces.put(piece)
+
+
+def _acknowledge(connection: socket.socket | None) -> None:
+    """Acknowledge data at once. A server with Nagle's algorithm holds back small pieces until the
+    last one is acknowledged, and kernels delay that (40 ms on Linux, from the second request on).
+    The option must be set again each time; only Linux has it."""
+    if connection and hasattr(socket, "TCP_QUICKACK"):
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class Pool:
@@ -124,6 +173,7 @@ class Pool:
         self._client: httpx.AsyncClient | None = None
         self._making = asyncio.Lock()
         self._open = False
+        self._carriers: set[_Carrier] = set()
         self.used_at = -math.inf
         """When one of its engines was last used, in loop time."""
         self.on_use: set[Callable[[], None]] = set()
@@ -140,6 +190,10 @@ class Pool:
         traceback: TracebackType | None,
     ) -> None:
         self._open = False
+        for carrier in self._carriers:
+            carrier.stop()
+        if self._carriers:
+            await asyncio.wait([carrier.task for carrier in self._carriers])
         if self._client:
             await self._client.aclose()
             self._client = None
@@ -165,10 +219,10 @@ class Pool:
             timeout=httpx.Timeout(None, connect=connect_s),
             extensions={"trace": trace},
         )
-        try:
-            return Answer(await client.send(built, stream=True), trace)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise _broken(error, repeatable=trace.repeatable) from error
+        carrier = _Carrier(client, built, trace)
+        self._carriers.add(carrier)
+        carrier.task.add_done_callback(lambda _: self._carriers.discard(carrier))
+        return await carrier.answer()
 
     async def _made(self) -> httpx.AsyncClient:
         async with self._making:

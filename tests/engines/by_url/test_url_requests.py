@@ -15,6 +15,7 @@ import pytest
 
 from app.server.tls import tls_generated
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.pool import Pool, Request
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling, SpeechRequest, ToolChoice
@@ -69,6 +70,44 @@ async def test_abandoning_a_stream_closes_the_request(kind: Kind, name: str) -> 
             assert await far.hung_up.get() == PATHS[name]
         assert not engine.endpoint.busy
         assert engine.problem is None
+
+
+@ALL
+@pytest.mark.parametrize("body", [[None], [b" " * 4800, None]])
+@pytest.mark.parametrize("steps_between", range(6))
+async def test_the_server_knows_when_both_work_and_task_are_cancelled(
+    kind: Kind, name: str, body: list[bytes | None], steps_between: int
+) -> None:
+    """The second cancellation comes while the first closes the connection."""
+    kinds = {"openai-chat": "text/event-stream", "openai-speech": "audio/pcm"}
+    mood = Mood(200, kinds.get(name, "application/json"), body)
+    far = FarServer(moods={PATHS[name]: [mood]})
+    async with serving(far), running(kind, name, far.url) as engine:
+        work = Work()
+        using = asyncio.create_task(finished(engine, work))
+        await far.until_asked(PATHS[name])
+        if body[0]:
+            while await far.began.get() != PATHS[name]:
+                pass
+        work.cancel()
+        for _ in range(steps_between):
+            await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait({using})
+        async with asyncio.timeout(10):
+            assert await far.hung_up.get() == PATHS[name]
+
+
+async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:
+    far = FarServer(moods={"/long": [Mood(body=[b"one", 0.01, b"two"])]})
+    async with serving(far), asyncio.timeout(10):
+        async with Pool() as pool:
+            answer = await pool.send(Request("GET", f"{far.root}/long"), 1.0)
+            for _ in range(2):  # sent, and nothing is read
+                await far.began.get()
+            await answer.close()
+        async with Pool() as pool:
+            await pool.send(Request("GET", f"{far.root}/long"), 1.0)
 
 
 @ALL
