@@ -31,8 +31,10 @@ UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
+"""Up to here an answer has hardly begun: any speech interrupts it, unless an echo is removed."""
+TALKED_OVER_S = 2.0
 """An answer interrupted before this much of it was heard counts as not given, because the user had
-not finished."""
+not finished. The model reads what was said before and after it as one message."""
 
 
 class UnknownItem(KeyError):
@@ -269,7 +271,7 @@ def _was_talked_over(item: Item, after: Item | None) -> bool:
         isinstance(item, MessageItem)
         and item.role == "assistant"
         and item.status == "incomplete"
-        and all(isinstance(p, AudioPart) and p.seconds <= BARELY_HEARD_S for p in item.parts)
+        and all(isinstance(p, AudioPart) and p.seconds <= TALKED_OVER_S for p in item.parts)
         and (after is None or (isinstance(after, MessageItem) and after.role == "user"))
     )
 

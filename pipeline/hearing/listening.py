@@ -90,6 +90,7 @@ class TurnTaker:
         self._recent = RecentScores()
         self._fading = Fading()
         self._onset: int | None = None
+        self._rising = False
         self.noticed = 0
         """First sample of the newest turn that scored as speech; the turn may start earlier."""
         self._start = 0
@@ -101,6 +102,7 @@ class TurnTaker:
         """Take the next frame and its probability of speech."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
+        self._rising = self._recent.rises(self._settings.speech_threshold)
         self._fading.note(score, frame)
         match self._state:
             case _State.QUIET:
@@ -119,8 +121,9 @@ class TurnTaker:
 
     @property
     def suspects(self) -> bool:
-        """Whether the newest frame may begin a turn that is not open yet."""
-        return self._state is _State.QUIET and self._onset is not None
+        """Whether the newest frame may begin a turn that is not open yet. A weak score counts only
+        while it rises, so that noise holds no answer for long."""
+        return self._state is _State.QUIET and (self._rising or self._onset is not None)
 
     def judge(self, wait_ms: int) -> list[Signal]:
         """Set how long the reported pause must last. Ignored if the pause is over."""
@@ -136,7 +139,7 @@ class TurnTaker:
     def reset(self) -> None:
         """Forget an open turn, as after a manual commit."""
         self._state = _State.QUIET
-        self._onset = None
+        self._onset, self._rising = None, False
 
     def _quiet(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score < self._settings.speech_threshold:

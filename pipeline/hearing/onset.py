@@ -48,6 +48,13 @@ class RecentScores:
             tau_s = tuning.ROOM_RISE_S if score > self._room_score else tuning.ROOM_FALL_S
             self._room_score += min(1.0, frame.seconds / tau_s) * (score - self._room_score)
 
+    def rises(self, threshold: float) -> bool:
+        """Whether the newest frame may be speech in this room, and more so than the one before."""
+        if len(self._frames) < 2:
+            return False
+        before, newest = self._frames[-2], self._frames[-1]
+        return before.score < newest.score >= _least_score(newest, threshold)
+
     def beginning(self, noticed: int, threshold: float) -> int:
         """First sample of the speech whose scores reach ``threshold`` at sample ``noticed``.
 
@@ -57,8 +64,7 @@ class RecentScores:
         before = [frame for frame in self._frames if first_index <= frame.index < noticed]
         if not before:
             return noticed
-        room_score = tuning.ROOM_FACTOR * before[0].room_score + tuning.ROOM_MARGIN
-        least_score = min(room_score, tuning.SURELY_SPEECH, threshold)
+        least_score = _least_score(before[0], threshold)
         certain = (frame.power for frame in self._frames if frame.index >= noticed)
         least_power = max(certain, default=0.0) / tuning.SOFTER
         begin = noticed
@@ -68,3 +74,9 @@ class RecentScores:
             if frame.score >= least_score and frame.power >= least_power:
                 begin = frame.index
         return begin
+
+
+def _least_score(frame: _Noted, threshold: float) -> float:
+    """The least score of speech in the room as it was at ``frame``."""
+    room_score = tuning.ROOM_FACTOR * frame.room_score + tuning.ROOM_MARGIN
+    return min(room_score, tuning.SURELY_SPEECH, threshold)

@@ -71,8 +71,7 @@ def plan_reply(
     config, settings = context.config.with_options(options), context.settings
     limit = config.max_output_tokens or settings.sampling.max_tokens
     spoken = config.modality == "audio" and options.in_conversation
-    lead_s, chunk_s = settings.lead_ms / 1000, settings.chunk_ms / 1000
-    first_s = max(FIRST_LEAD_S, 2 * chunk_s) + jitter_s
+    lead_s, first_s = settings.lead_ms / 1000, FIRST_LEAD_S + jitter_s
     paced = config.interruptible and options.in_conversation
     return ReplyPlan(
         reply_id=context.new_id("resp"),

@@ -39,7 +39,7 @@ from pipeline.speaking.clause_speech import ClauseSpeech, Sound
 from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import NEARLY_HEARD_S
+from pipeline.speaking.tuning import FIRST_CHUNK_MS, FIRST_S, NEARLY_HEARD_S
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
@@ -359,10 +359,22 @@ class Reply:
             self.delivery.call(call)
 
     async def _send_audio(self, sound: Sound) -> None:
-        await self._may_leave(sound.pcm)
-        if sound.leave():
-            self.mark("first_audio")
-            self.delivery.speak(sound.pcm, self._now())
+        first, *others = self._messages(sound.pcm)
+        await self._may_leave(first)
+        if not sound.leave():
+            return
+        self.mark("first_audio")
+        self.delivery.speak(first, self._now())
+        for pcm in others:
+            await self._may_leave(pcm)
+            self.delivery.speak(pcm, self._now())
+
+    def _messages(self, pcm: Pcm) -> list[Pcm]:
+        """``pcm`` in short messages as long as the lead is short."""
+        if not self.plan.lead or self.delivery.playback.sent_seconds >= FIRST_S:
+            return [pcm]
+        size = self.plan.config.output_format.rate * FIRST_CHUNK_MS // 1000
+        return [pcm[start : start + size] for start in range(0, len(pcm), size)]
 
     async def _may_leave(self, pcm: Pcm) -> None:
         """Wait until the player needs it, and until the reply is no longer held."""

@@ -117,9 +117,10 @@ APOLOGY_KEPT_AFTER_S = 2.0
 
 # --- how far ahead audio is sent (playback; benchmarks.turns.score: overlap that is heard) --------
 
-FIRST_S, FIRST_LEAD_S = 2.0, 0.08
-"""In the first 2 s of an answer, audio is sent at most 80 ms (plus the network's jitter) ahead.
-Users who go on after a pause hear 23 ms less of the answer per turn than with 250 ms."""
+FIRST_S, FIRST_LEAD_S, FIRST_CHUNK_MS = 2.0, 0.04, 20
+"""In the first 2 s of an answer, audio is sent at most 40 ms (plus the network's jitter) ahead, in
+messages of at most 20 ms. So 8 % of all users hear more than 150 ms of an answer while they go on
+speaking; with 80 ms in messages of 40 ms, 18 % do."""
 
 # --- reply ---------------------------------------------------------------------------------------
 

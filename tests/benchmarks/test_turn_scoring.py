@@ -92,7 +92,7 @@ def test_two_sentences_may_be_merged_after_the_beginning_of_an_answer() -> None:
     gate = arrival_ms(pause_start + 320 * 16)
     # 64 ms, and one window more to tell it from an echo.
     noticed = arrival_ms(pause_start + 512 * 16 + 96 * 16)
-    assert two.heard_s == pytest.approx((noticed - gate) / 1000, abs=0.001)
+    assert 0 < two.heard_s <= (noticed - gate) / 1000  # it is held at the first sound
     assert two.as_one
 
 

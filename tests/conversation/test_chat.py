@@ -82,6 +82,16 @@ def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
     assert messages[2].tool_calls[0]["function"]["arguments"] == {"zone": "UTC"}
 
 
+@pytest.mark.parametrize(("heard_s", "kept"), [(1.9, False), (2.1, True)])
+def test_an_answer_is_left_out_if_the_user_went_on_within_two_seconds(
+    heard_s: float, kept: bool
+) -> None:
+    begun = MessageItem("b", "assistant", (AudioPart("It", heard_s),), "incomplete")
+    messages = prompt("", (user("a", "What is"), begun, user("c", "the time?")))
+    assert ("assistant" in [message.role for message in messages]) == kept
+    assert (messages[0].content == "What is the time?") != kept
+
+
 def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:
     items = (user("a"), MessageItem("b", "assistant", (TextPart("yes"),)), user("c"))
     for n in range(1, 3):

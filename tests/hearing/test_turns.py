@@ -75,3 +75,16 @@ def test_a_turn_that_never_ends_is_cut_at_the_limit() -> None:
     taker = TurnTaker(Endpointing(max_utterance_s=1.0))
     signals = feed(taker, [0.9] * 40)
     assert signals[1:3] == [Paused(32 * WINDOW, 32 * WINDOW), Ended(32 * WINDOW)]
+
+
+def test_a_weak_score_is_suspected_only_while_it_rises() -> None:
+    taker = TurnTaker(Endpointing())
+    found = []
+    for n, score in enumerate([0.02, 0.15, 0.15, 0.3, 0.04, 0.9, 0.9]):
+        feed(taker, [score], first=n)
+        found.append(taker.suspects)
+    assert found == [False, True, False, True, False, True, False]
+    taker.reset()
+    feed(taker, [0.2], first=7)
+    taker.reset()
+    assert not taker.suspects

@@ -23,7 +23,7 @@ def test_history_keeps_no_words_that_were_not_heard() -> None:
     engines.brain.usual = ("It is noon, ", "and I am very hungry. ", "Do you want some lunch? ")
     first = perform(f"0 1024 {TIME}", engines)
     audio = max(first.end_ms(), 1299)
-    begins = (audio + 1_650) // 32 * 32 - 64
+    begins = (audio + 2_250) // 32 * 32 - 64
     story = perform(f"0 1024 {TIME}\n{begins} 512 No, thank you.", engines, settings=AT_ONCE)
     assert f"{begins + 64} answer cancelled" in story.table()
     words = (begins + 64 - audio) // 200

@@ -3,6 +3,8 @@ still waits for it. And what is begun early stays worth its price over a long co
 
 from __future__ import annotations
 
+import pytest
+
 from pipeline import events
 from pipeline.settings import Endpointing
 from tests.support.lifelike import Brain, Engines, Voice
@@ -24,7 +26,10 @@ def test_an_answer_is_given_again_once() -> None:
     assert 2 <= len(statuses(story)) <= 3
 
 
-def test_an_answer_that_was_sent_but_not_played_yet_is_given_again() -> None:
+def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.speaking.delivery.FIRST_LEAD_S", 0.08)  # 40 ms of jitter
     engines = Engines(voice=Voice(seconds_per_word=0.08))
     engines.brain.usual = ("Yes. ",)
     rows = perform(f"0 640 {TIME}", engines).table()
