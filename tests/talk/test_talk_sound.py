@@ -112,7 +112,7 @@ def sounding_s(pcm: Pcm) -> float:
 @on_a_steady_machine
 def test_a_spoken_question_and_its_answer(card: VirtualSound, question: Path) -> None:
     with talk("--microphone", NAME, "--set", "llm.threads=1") as running:
-        running.until(lambda line: "tts is ready" in line)
+        running.until(lambda line: "Ready: " in line)
         with card.recording() as recorder:
             card.feed(question).wait()
             heard = running.until(lambda line: line.startswith("you:"))
