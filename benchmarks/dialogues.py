@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +29,7 @@ from app.models.weights import WeightsCache
 from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RATE, SpokenTurn, connect
-from benchmarks.harness.program import arguments, finish, load
+from benchmarks.harness.program import arguments, finish, load, weights_cache
 from benchmarks.wer import WordErrors, total, word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
@@ -257,7 +256,7 @@ async def told_to_its_end(url: str, language: str, over: str) -> bool:
 
 
 async def measure(options: argparse.Namespace) -> Report:
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
+    cache = weights_cache()
     stt = await asyncio.to_thread(build, WhisperOptions(), whisper_weights(cache))
     report = Report()
     for language in options.language or (*SCRIPTS, AUTO):

@@ -66,7 +66,7 @@ def audio_server(config: str | None) -> Starlette:
         return StreamingResponse(spoken(said), media_type="audio/pcm")
 
     async def spoken(said: SpeechRequest) -> AsyncIterator[bytes]:
-        """Ends with its request: whoever hangs up stops the voice."""
+        """If the client hangs up, synthesis stops."""
         work, resampler = Work(), Resampler(voice.stage.rate, SPOKEN_RATE)
         try:
             async with aclosing(voice.stage.synthesize(said, work)) as pieces:

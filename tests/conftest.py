@@ -19,7 +19,7 @@ from app.settings.load import load_settings
 # Idle OpenMP threads of one engine must not spin on the cores that another one needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# The settings of whoever runs the tests must not matter.
+# The tester's own settings must not matter.
 _NO_SETTINGS = tempfile.TemporaryDirectory(prefix="reachy-voice-")
 os.environ["XDG_CONFIG_HOME"] = _NO_SETTINGS.name
 

@@ -1,7 +1,7 @@
 """Judges an answer without a model: is it on the topic, and can it be spoken as it is?
 
 An answer is on the topic if it contains one of the words that its question lists, and no wrong one.
-If nobody could know the answer, it must say so instead. The judge knows words, not sense: it is
+If the robot cannot know the answer, it must say so instead. The judge knows words, not sense: it is
 trusted because it refuses the question itself, an empty answer and the answers of other questions
 (``tests/benchmarks/test_answers.py``).
 """

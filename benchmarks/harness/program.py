@@ -36,8 +36,12 @@ def load() -> float:
 
 def weights(name: str) -> Path:
     """The folder of these weights in the cache. Raises ``WeightsError`` if they are missing."""
-    cache = WeightsCache(load_settings(DEFAULT).settings.paths.cache(os.environ))
-    return Path(cache.path(name))
+    return Path(weights_cache().path(name))
+
+
+def weights_cache() -> WeightsCache:
+    """Where the default settings keep weights."""
+    return WeightsCache(load_settings(DEFAULT).settings.paths.cache(os.environ))
 
 
 def keep(data: Any, out: Path | None) -> None:

@@ -25,7 +25,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
 import re
 import sys
 import tempfile
@@ -50,13 +49,12 @@ from app.cli.measuring import (
     Spawned,
     spawned_server,
 )
-from app.models.weights import WeightsCache
 from app.server.process_usage import usage
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed, connect
 from benchmarks.harness.ears import Ears, ears_of, opened_memo
-from benchmarks.harness.program import arguments, keep, load
+from benchmarks.harness.program import arguments, keep, load, weights_cache
 from benchmarks.harness.scripted_engines import (
     NAME,
     Said,
@@ -172,8 +170,10 @@ async def embedded(given: argparse.Namespace, folder: Path, advance: Advance) ->
 
 @asynccontextmanager
 async def _real_servers() -> AsyncIterator[Mapping[str, RealServer]]:
-    cache = WeightsCache(load_settings(None).settings.paths.cache(os.environ))
-    async with llama_server(cache, slots=2, slot_tokens=4096) as llm, audio_server() as audio:
+    async with (
+        llama_server(weights_cache(), slots=2, slot_tokens=4096) as llm,
+        audio_server() as audio,
+    ):
         yield {"llama-server": llm, "audio server": audio}
 
 

@@ -26,11 +26,12 @@ async def cancelled_answers(url: str, count: int, llama: Program | None) -> dict
         for _ in range(count):
             await _begin(socket)
             began_at = asyncio.get_running_loop().time()
-            stopping = asyncio.create_task(_stopped_at(llama)) if llama else None
-            await socket.send(json.dumps({"type": "response.cancel"}))
-            await _until(socket, "response.done")
-            client_ms.append((asyncio.get_running_loop().time() - began_at) * 1000)
-            if stopping and (at := await stopping):
+            async with asyncio.TaskGroup() as group:
+                stopping = group.create_task(_stopped_at(llama)) if llama else None
+                await socket.send(json.dumps({"type": "response.cancel"}))
+                await _until(socket, "response.done")
+                client_ms.append((asyncio.get_running_loop().time() - began_at) * 1000)
+            if stopping and (at := stopping.result()):
                 server_ms.append((at - began_at) * 1000)
     return {"client": _spread(client_ms), "server": _spread(server_ms)}
 

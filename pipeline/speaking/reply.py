@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Literal
 
 from pipeline.audio import Pcm
@@ -176,11 +176,9 @@ class Reply:
         if not len(pcm):
             return
         self.delivery.notify(sentence)
-        size = config.output_format.rate * plan.settings.chunk_ms // 1000
-        for start in range(0, len(pcm), size):
-            piece = pcm[start : start + size]
-            await self._may_leave(piece)
-            self.delivery.speak(piece, self._now())
+        for message in self._messages(pcm):
+            await self._may_leave(message)
+            self.delivery.speak(message, self._now())
         self.delivery.end_notice()
 
     def _release(self) -> None:
@@ -359,22 +357,23 @@ class Reply:
             self.delivery.call(call)
 
     async def _send_audio(self, sound: Sound) -> None:
-        first, *others = self._messages(sound.pcm)
-        await self._may_leave(first)
-        if not sound.leave():
-            return
-        self.mark("first_audio")
-        self.delivery.speak(first, self._now())
-        for pcm in others:
-            await self._may_leave(pcm)
-            self.delivery.speak(pcm, self._now())
+        for number, message in enumerate(self._messages(sound.pcm)):
+            await self._may_leave(message)
+            if number == 0 and not sound.leave():
+                return
+            self.mark("first_audio")
+            self.delivery.speak(message, self._now())
 
-    def _messages(self, pcm: Pcm) -> list[Pcm]:
-        """``pcm`` in short messages as long as the lead is short."""
-        if not self.plan.lead or self.delivery.playback.sent_seconds >= FIRST_S:
-            return [pcm]
-        size = self.plan.config.output_format.rate * FIRST_CHUNK_MS // 1000
-        return [pcm[start : start + size] for start in range(0, len(pcm), size)]
+    def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
+        """``pcm`` in messages, short as long as the lead is. Send each before taking the next."""
+        start = 0
+        while start < len(pcm):
+            chunk_ms = self.plan.settings.chunk_ms
+            if self.plan.lead and self.delivery.playback.sent_seconds < FIRST_S:
+                chunk_ms = min(chunk_ms, FIRST_CHUNK_MS)
+            end = start + self.plan.config.output_format.rate * chunk_ms // 1000
+            yield pcm[start:end]
+            start = end
 
     async def _may_leave(self, pcm: Pcm) -> None:
         """Wait until the player needs it, and until the reply is no longer held."""

@@ -119,8 +119,8 @@ APOLOGY_KEPT_AFTER_S = 2.0
 
 FIRST_S, FIRST_LEAD_S, FIRST_CHUNK_MS = 2.0, 0.04, 20
 """In the first 2 s of an answer, audio is sent at most 40 ms (plus the network's jitter) ahead, in
-messages of at most 20 ms. So 8 % of all users hear more than 150 ms of an answer while they go on
-speaking; with 80 ms in messages of 40 ms, 18 % do."""
+messages of at most 20 ms. In 8 % of the turns of the tuning part, users hear more than 150 ms of an
+answer while they speak; with 80 ms in messages of 40 ms, in 18 %."""
 
 # --- reply ---------------------------------------------------------------------------------------
 

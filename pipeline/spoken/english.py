@@ -11,15 +11,10 @@ from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
 from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
 from pipeline.spoken.calendar import DATES, TIMES, YEARS
 from pipeline.spoken.money import MONEY
+from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
 from pipeline.spoken.rules import apply, rule
 from pipeline.spoken.units import UNITS
 
-TYPOGRAPHY = (
-    rule("[‘’ʼ]", "'"),
-    rule("[“”„«»]", '"'),
-    rule("[‐‑]", "-"),
-    rule("−", "-"),
-)
 _SIGNS = (
     rule(r"\band/or\b", "and or", any_case=True),
     rule(r"\beither/or\b", "either or", any_case=True),
@@ -36,24 +31,6 @@ _SIGNS = (
     rule(r"°", " degrees "),
     rule(r"(?<=\w)/(?=\w)", " "),
 )  # fmt: skip
-PAUSES = (
-    rule(r"(?<=\d):(?=\d)", " "),
-    rule(r"\s*(?:\.{2,}|…)\s*(?=$|[\"')])", "."),
-    rule(r"\s*(?:\.{2,}|…)\s*", ", "),
-    rule(r"\s*—\s*|\s+(?:–|-{1,3})\s+|(?<=\w)(?:–|--+)(?=\w)|–", ", "),
-    rule(r"\s*\(\s*", ", "),
-    rule(r"\s*\)\s*$", ""),
-    rule(r"\s*\)", ","),
-    rule(r"[*_`~|\\{}\[\]<>#^@+=/$]|\"", " "),
-    rule(r"(?<!\w)-|-(?!\w)", " "),
-    rule(r"\s+", " "),
-    rule(r"\s+(?=[.,;:!?])", ""),
-    rule(r"[,;:]+(?=[.!?])", ""),
-    rule(r"([,;:])(?:\s?[,;:])+", r"\1"),
-    rule(r"([!?.])[!?.]+", lambda m: "?" if "?" in m[0] else m[1]),
-    rule(r"^[\s,;:.]+", ""),
-    rule(r"(?<=[.!?])\s?[,;:](?=\s)", ""),
-)
 
 
 _RULES = (

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from pipeline.spoken.english import PAUSES, TYPOGRAPHY
 from pipeline.spoken.numbers import MOST_DIGITS
+from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
 from pipeline.spoken.rules import Rule, apply, full_stop, rule
 from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS, Wording
 

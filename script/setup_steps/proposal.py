@@ -1,7 +1,7 @@
 """At the first start, on a terminal: propose the best profile that this machine can run.
 
 Only the installed program can judge that (``app.doctor.proposal``). The answer is kept in the
-owner's settings file, so nobody is asked twice.
+owner's settings file, so the question comes only once.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def gaps_ms(story: Story) -> list[int]:
 
 
 def test_history_keeps_no_words_that_were_not_heard() -> None:
-    """Each word takes 200 ms; the second piece has ten, and is interrupted after its fifth."""
+    """Each word takes 200 ms; the second piece has ten, and is interrupted near its end."""
     engines = Engines()
     engines.brain.usual = ("It is noon, ", "and I am very hungry. ", "Do you want some lunch? ")
     first = perform(f"0 1024 {TIME}", engines)

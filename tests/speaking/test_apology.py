@@ -31,6 +31,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.speaking.apology import KeptSentences, notice
+from pipeline.speaking.playback import PlaybackClock
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Priority, Work
@@ -91,6 +92,20 @@ async def test_after_a_failing_language_model_the_apology_is_said() -> None:
         await asyncio.sleep(5)
     assert [m.content for m in llm.prompts[-1]] == ["Be brief.", "Hi"]
     assert all(SORRY not in m.content for prompt in llm.warmed for m in prompt)
+
+
+@in_virtual_time
+async def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
+    async with scene(config=VOICE, settings=APOLOGISING, llm=ScriptedLlm(errors=[BROKEN])) as it:
+        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
+        await asyncio.sleep(5)
+    player, left_s = PlaybackClock(), []
+    for at, event in it.log:
+        if isinstance(event, ReplyAudio):
+            left_s.append(player.plays_until - at)
+            player.send(len(event.pcm) / event.rate, at)
+    assert len(left_s) > 10
+    assert min(left_s[1:]) > 0.01
 
 
 @in_virtual_time

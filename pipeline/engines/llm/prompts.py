@@ -42,7 +42,7 @@ def known_texts() -> Recent:
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
     ``most_tokens``: longest prompt that is worth tokenizing to its end. Without ``vision``, models
-    read a sentence in place of a picture. ``examples``: what somebody says and a good answer.
+    read a sentence in place of a picture. ``examples``: user messages and good answers.
     """
 
     def __init__(

@@ -8,7 +8,6 @@ separate passes, and off unless an interval is set.
 from __future__ import annotations
 
 import json
-import re
 import struct
 from contextlib import suppress
 from typing import Literal
@@ -24,13 +23,12 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import Kind, UrlEngineSpec
+from pipeline.engines.stt.sound_notes import spoken
 from pipeline.errors import ReachyVoiceError
 from pipeline.work import Work
 
 MIN_SAMPLES = LISTEN_RATE // 5
 """Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
-_NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
-"""What Whisper writes if there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
 
 
 class TranscriptionsOptions(UrlOptions):
@@ -125,12 +123,6 @@ class UrlUtterance:
         self._pieces = [whole]
         self._text = await self._stt.transcribe(whole, self._language, work)
         self._read_samples = len(whole)
-
-
-def spoken(text: str) -> str:
-    """``text`` without notes about sounds other than speech; empty if no word is left."""
-    words = " ".join(_NOTE.sub(" ", text).split())
-    return words if any(character.isalnum() for character in words) else ""
 
 
 def wav(pcm: Pcm, rate: int) -> bytes:

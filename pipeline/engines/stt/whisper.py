@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stt.openai_transcriptions import spoken
+from pipeline.engines.stt.sound_notes import spoken
 from pipeline.engines.stt.whole_passes import Heard, WholeUtterance
 from pipeline.engines.turn.log_mel import log_mel
 from pipeline.errors import EngineError

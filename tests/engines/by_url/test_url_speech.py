@@ -14,7 +14,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.contract import Partial
 from pipeline.engines.registry import Kind
-from pipeline.engines.stt.openai_transcriptions import spoken
+from pipeline.engines.stt.sound_notes import spoken
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work

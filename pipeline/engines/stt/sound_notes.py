@@ -1,0 +1,14 @@
+"""Notes about sounds that Whisper writes among the words, or in place of them."""
+
+from __future__ import annotations
+
+import re
+
+_NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
+"""What Whisper writes if there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
+
+
+def spoken(text: str) -> str:
+    """``text`` without notes about sounds other than speech; empty if no word is left."""
+    words = " ".join(_NOTE.sub(" ", text).split())
+    return words if any(character.isalnum() for character in words) else ""
