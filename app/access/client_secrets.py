@@ -1,83 +1,62 @@
 """Client secrets: short-lived keys that a server-side program gets for a browser.
 
-They live in memory only and open WebSockets only. ``app.server.client_secrets_http`` hands them
-out.
+A secret holds its own expiry and session, sealed. So the server stores none, and several servers
+with the same key accept each other's. They open WebSockets only.
+``app.server.client_secrets_http`` hands them out.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from app.access.api_errors import ApiError
-from app.access.policy import digest, matches
+from app.access.seal import Seal
 
-MAX_SECRETS = 256
-"""Most secrets at a time. Each attempt to connect is compared with all of them."""
+PREFIX = b"ek_"
 
-MAX_OF_ONE = 32
-"""Most secrets per address, so that no client takes all of them."""
-
-PREFIX = "ek_"
+MAX_CHARS = 7680
+"""Longest secret: WebSocket servers take 8 KiB in a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
     """One secret. ``expires_at`` is seconds since the epoch."""
 
-    digest: bytes
-    maker: str
-    """The address of the client that made it."""
     expires_at: int
     session: Mapping[str, Any]
     """Session fields of the GA dialect as its maker gave them; empty: none."""
 
 
 class ClientSecrets:
-    """All unexpired secrets. ``now`` is the wall clock in seconds."""
+    """Makes and recognises secrets. ``key``: shared with other servers; ``None``: a new one.
+    ``now`` is the wall clock in seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, key: str | None = None, now: Callable[[], float] = time.time) -> None:
+        self._seal = Seal(key, "client secret")
         self._now = now
-        self._open: list[ClientSecret] = []
 
-    def issue(
-        self, lasts_s: int, session: Mapping[str, Any], maker: str
-    ) -> tuple[str, ClientSecret]:
-        """A new secret and its value, which is not stored. Raises ``ApiError``. ``maker``: the
-        address of the client that requests it."""
-        self._drop_expired()
-        own = [secret for secret in self._open if secret.maker == maker]
-        if len(own) >= MAX_OF_ONE:
-            raise self._too_many(own, "of your address ")
-        if len(self._open) >= MAX_SECRETS:
-            raise self._too_many(self._open, "")
-        value = PREFIX + secrets.token_urlsafe(32)
-        made = ClientSecret(digest(value.encode()), maker, int(self._now()) + lasts_s, session)
-        self._open.append(made)
+    def issue(self, lasts_s: int, session: Mapping[str, Any]) -> tuple[str, ClientSecret]:
+        """A new secret and its value. Raises ``ApiError`` if the session is too large for one."""
+        made = ClientSecret(int(self._now()) + lasts_s, session)
+        value = PREFIX.decode() + self._seal.close([made.expires_at, session])
+        if len(value) > MAX_CHARS:
+            raise ApiError(
+                400,
+                "session_too_large",
+                f"A client secret with this session would have {len(value)} characters, and "
+                f"headers take {MAX_CHARS}. Shorten the session, or let the client send the rest "
+                "in a session.update.",
+                "session",
+            )
         return value, made
 
-    def _too_many(self, they: list[ClientSecret], whose: str) -> ApiError:
-        wait_s = min(secret.expires_at for secret in they) - int(self._now())
-        return ApiError(
-            429,
-            "rate_limit_exceeded",
-            f"{len(they)} client secrets {whose}are open. The next one expires in {wait_s} s; "
-            "set expires_after.seconds for shorter ones.",
-            headers={"Retry-After": str(wait_s)},
-        )
-
     def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
-        """The secret that one of ``keys`` matches."""
-        self._drop_expired()
-        found = matches(keys, (secret.digest for secret in self._open))
-        return next((s for s, same in zip(self._open, found, strict=True) if same), None)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def _drop_expired(self) -> None:
-        now = self._now()
-        self._open = [secret for secret in self._open if now < secret.expires_at]
+        """The valid secret among ``keys``."""
+        for key in keys:
+            opened = self._seal.open(key[len(PREFIX) :]) if key.startswith(PREFIX) else None
+            if opened is not None and self._now() < opened[0]:
+                return ClientSecret(*opened)
+        return None

@@ -20,9 +20,7 @@ from starlette.routing import Route
 
 from app.access.api_errors import ApiError, error_response, read_body
 from app.access.client_secrets import ClientSecrets
-from app.access.policy import Caller
 from app.server import health
-from app.server.gate import CALLER
 from app.server.realtime_socket import Assistant
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.beta import BetaDialect
@@ -78,15 +76,14 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
     """``max_body_bytes`` bounds a request."""
 
     async def create(request: Request) -> Response:
-        """200 with the secret and its session; 400, 413, 429 and 503 as errors."""
+        """200 with the secret and its session; 400, 413 and 503 as errors."""
         assistant: Assistant = request.app.state.assistant
         if reasons := health.unready(assistant):  # only then are the voices known
             return health.not_ready_response(reasons)
-        caller: Caller = request.scope[CALLER]
         answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
             body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
-            answered = answer(issued, body, request.url.path, assistant.defaults(), caller.block)
+            answered = answer(issued, body, request.url.path, assistant.defaults())
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
@@ -100,16 +97,16 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
 
 
 def _for_ga(
-    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults, maker: str
+    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults
 ) -> dict[str, Any]:
     given = _read(SecretRequest, body)
     session = effective_session(defaults, given.session)
-    value, secret = issued.issue(given.expires_after.seconds, given.session, maker)
+    value, secret = issued.issue(given.expires_after.seconds, given.session)
     return {"value": value, "expires_at": secret.expires_at, "session": session}
 
 
 def _for_beta(
-    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults, maker: str
+    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults
 ) -> dict[str, Any]:
     given = _read(BetaRequest, body)
     fields: dict[str, Any] = dict(given.model_extra or {})
@@ -123,7 +120,7 @@ def _for_beta(
         raise dialect.renamed(error) from None
     ((_, shown),) = dialect.from_ga("session.updated", {"session": updated})
     seconds = (given.client_secret or BetaSecret()).seconds
-    value, secret = issued.issue(seconds, session, maker)
+    value, secret = issued.issue(seconds, session)
     client_secret = {"value": value, "expires_at": secret.expires_at}
     return {**shown["session"], "client_secret": client_secret}
 

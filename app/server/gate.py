@@ -161,7 +161,9 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
         origins=frozenset(given.origins),
         hosts=frozenset(("localhost", *host_names(), own_host(), *given.hosts)),
     )
-    return Access(rules, file, tell, command=partial(typed_command, settings))
+    shared = given.shared_key
+    secrets = ClientSecrets(shared.get_secret_value() if shared else None)
+    return Access(rules, file, tell, secrets, command=partial(typed_command, settings))
 
 
 def typed_command(settings: Settings, words: str) -> str:

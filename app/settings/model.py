@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    SecretStr,
     SerializeAsAny,
     Tag,
     model_validator,
@@ -107,6 +108,9 @@ class AccessSettings(Section):
     """Origins of web pages that may connect, in addition to the server's own pages."""
     hosts: tuple[HostText, ...] = ()
     """Additional host names of this machine, for callers without a key."""
+    shared_key: SecretStr | None = Field(default=None, min_length=32, repr=False)
+    """The same for all servers behind one balancer: they accept each other's client secrets and
+    conversations; null: a random one at each start."""
 
 
 class LimitSettings(Section):
