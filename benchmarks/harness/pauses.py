@@ -110,7 +110,7 @@ def group_of(scene: Scene) -> str:
 def played(scene: Scene) -> Pcm:
     """The scene with ``AFTER_S`` of its own room behind the speech; int16 mono, 16 kHz."""
     missing = scene.end + round(AFTER_S * LISTEN_RATE) - len(scene.pcm)
-    tail = scene.pcm[-round(_TAIL_S * LISTEN_RATE) :]
+    tail = scene.pcm[max(scene.end, len(scene.pcm) - round(_TAIL_S * LISTEN_RATE)) :]
     if missing <= 0:
         return scene.pcm
     there_and_back = np.concatenate((tail[::-1], tail))

@@ -30,9 +30,11 @@ SceneKind = Literal[
     "statement",
     "two-sentences",
     "digits",
+    "turn",
 ]
+"""``turn``: of people in labelled recordings, whatever it is."""
 
-_INDEX = "scenes.jsonl"
+INDEX = "scenes.jsonl"
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,9 @@ def save(scenes: Iterable[Scene], directory: Path) -> int:
     for scene in scenes:
         soundfile.write(directory / f"{scene.id}.flac", scene.pcm, LISTEN_RATE, subtype="PCM_16")
         lines.append(json.dumps(_described(scene), ensure_ascii=False, sort_keys=True))
-    unfinished = directory / f"{_INDEX}.part"
+    unfinished = directory / f"{INDEX}.part"
     unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    os.replace(unfinished, directory / _INDEX)
+    os.replace(unfinished, directory / INDEX)
     return len(lines)
 
 
@@ -125,10 +127,10 @@ def load(directory: Path) -> Iterator[Scene]:
 
     Raises ``FileNotFoundError`` if it holds no corpus.
     """
-    index = directory / _INDEX
+    index = directory / INDEX
     if not index.is_file():
         raise FileNotFoundError(
-            f"There is no corpus in {directory}: {_INDEX} is absent. "
+            f"There is no corpus in {directory}: {INDEX} is absent. "
             "Run: python -m benchmarks.turns.build --out DIRECTORY"
         )
     for line in index.read_text(encoding="utf-8").splitlines():

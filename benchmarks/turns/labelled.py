@@ -2,10 +2,7 @@
 
     python -m benchmarks.turns.labelled FOLDER [--set endpointing.confidence=0.95] [--out FILE]
 
-``FOLDER`` has one folder for each source, with sound files and ``labels.json``: a list of pauses
-with ``recording`` (or ``dialogue`` and ``channel``), ``label`` (``end``, or a label beginning with
-``hold``), ``turn_start_s``, ``speech_end_s`` and ``gap_ms``. The recordings' licences do not allow
-them in this repository.
+``FOLDER`` has labels (``benchmarks.harness.labels``), or folders that have.
 
 For each pause the models get the same input as in a session: the turn detector the turn so far and
 64 ms of silence, the recogniser the turn so far, the language model its words. The report has, for
@@ -16,26 +13,23 @@ wait at ends; and the curve of the two, for every threshold.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
-import soxr
 from numpy.typing import NDArray
 
 from app.settings.languages import read_lexicons
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
 from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.labels import Label, labels, sound, sources
 from benchmarks.harness.program import arguments, keep
 from benchmarks.harness.statistics import Bootstrap, Estimate, Floats, interval
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.chat import prompt
 from pipeline.engines.word_scale import UNMEASURED
 from pipeline.errors import ReachyVoiceError
@@ -70,22 +64,14 @@ class Labelled:
 
 def read(folder: Path, ears: Ears, settings: Settings) -> Iterator[Labelled]:
     """Every labelled pause. Raises ``FileNotFoundError``, naming the missing file."""
-    sources = sorted(path.parent for path in folder.glob("*/labels.json"))
-    if not sources:
-        raise FileNotFoundError(f"{folder} has no folder with a labels.json (see --help)")
-    for source in sources:
-        labels = json.loads((source / "labels.json").read_text(encoding="utf-8"))
-        for label in sorted(labels, key=lambda each: (_name(each), each["speech_end_s"])):
+    for source in sources(folder):
+        for label in labels(source):
             yield _heard(source, label, ears, settings)
 
 
-def _name(label: dict[str, Any]) -> str:
-    return str(label.get("recording") or label["dialogue"])
-
-
-def _heard(source: Path, label: dict[str, Any], ears: Ears, settings: Settings) -> Labelled:
-    whole = _sound(_file(source, _name(label)), int(label.get("channel", 0)))
-    start, end = (round(label[key] * LISTEN_RATE) for key in ("turn_start_s", "speech_end_s"))
+def _heard(source: Path, label: Label, ears: Ears, settings: Settings) -> Labelled:
+    whole = sound(source, label.recording, label.channel)
+    start, end = (round(s * LISTEN_RATE) for s in (label.turn_start_s, label.speech_end_s))
     start = max(0, start - settings.endpointing.prefix_padding_ms * LISTEN_RATE // 1000)
     text = ears.transcribe(whole[start : end + round(0.1 * LISTEN_RATE)])
 
@@ -95,29 +81,15 @@ def _heard(source: Path, label: dict[str, Any], ears: Ears, settings: Settings) 
 
     return Labelled(
         source.name,
-        _name(label),
-        label["label"] == "end",
-        float(label["gap_ms"]),
-        float(label["turn_ms"]),
+        label.recording,
+        label.end,
+        label.gap_ms,
+        label.turn_ms,
         text,
         ears.turn_over(whole[start : end + round(SILENCE_S * LISTEN_RATE)]),
         complete(text) if text else None,
         complete(text.rstrip(" .")) if text.rstrip(" .") else None,
     )
-
-
-def _file(source: Path, name: str) -> Path:
-    found = sorted(path for path in source.glob(f"{name}.*") if path.suffix != ".json")
-    if not found:
-        raise FileNotFoundError(f"{source / name} is missing: labels.json names it")
-    return found[0]
-
-
-@cache
-def _sound(path: Path, channel: int) -> Pcm:
-    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    at_16k = soxr.resample(samples[:, min(channel, samples.shape[1] - 1)], rate, LISTEN_RATE)
-    return np.asarray(np.clip(at_16k, -1, 1) * 32767, np.int16)
 
 
 # --- figures -----------------------------------------------------------------------------------

@@ -10,30 +10,32 @@ from benchmarks.turns.metrics import LONGEST_S, PauseScore, SceneScore
 
 Figures = dict[str, object]
 
-SLOW_MS = 700.0
-"""A one-word answer that waits longer has met a slow fallback."""
-_PERCENTILES = (50, 90, 95, 99)
+SLOW_MS, VERY_SLOW_MS = 700.0, 1000.0
+"""A one-word answer that waits longer than the first has met a slow fallback."""
+_PERCENTILES = (10, 50, 90, 95, 99)
 NOTICED_MS = 150.0
 """An answer heard over the user's speech for longer than this is noticed."""
 OVERLAP_COSTS, UNRECOVERED_COSTS_MS = 2.0, 2000.0
 """Weights of a turn's total cost, in ms of waiting: for a ms of heard overlap, and for a cut whose
 two sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
 
-PARTS: dict[str, Callable[[SceneScore], bool]] = {
-    "all": lambda score: True,
-    "real": lambda score: score.real,
-    "synthetic": lambda score: not score.real,
-}
+
+def parts(scores: Sequence[SceneScore]) -> dict[str, list[SceneScore]]:
+    """All, and if there are both, the real and the synthetic ones."""
+    found = {
+        "all": list(scores),
+        "real": [score for score in scores if score.real],
+        "synthetic": [score for score in scores if not score.real],
+    }
+    return found if found["real"] and found["synthetic"] else {"all": found["all"]}
 
 
 def figures(scores: Sequence[SceneScore], seed: int = 0) -> Figures:
-    """All figures, for all scenes and separately for real and synthetic scenes."""
-    report: Figures = {}
-    for name, belongs in PARTS.items():
-        part = [score for score in scores if belongs(score)]
-        if part:
-            report[name] = _of_part(part, Bootstrap([score.group for score in part], seed))
-    return report
+    """All figures, for each of ``parts``."""
+    return {
+        name: _of_part(part, Bootstrap([score.group for score in part], seed))
+        for name, part in parts(scores).items()
+    }
 
 
 def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
@@ -45,16 +47,22 @@ def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "cut_offs": _cut_offs(scores, bootstrap),
         "overlap": _overlap(scores, bootstrap),
         "two_sentences": _two_sentences(scores, bootstrap),
-        "one_word": {**_end(one_word, bootstrap), "slow": _slow(one_word, bootstrap)},
+        "one_word": {
+            **_end(one_word, bootstrap),
+            "slow": _slow([(s.gate_ms, s.group) for s in one_word], SLOW_MS, bootstrap),
+        },
         "cost": _cost(scores, bootstrap),
     }
 
 
 def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     groups = [score.group for score in scores]
+    audio_ms = [(score.audio_ms, score.group) for score in scores]
     return {
         "gate_ms": _distribution([(s.gate_ms, s.group) for s in scores], bootstrap),
-        "audio_ms": _distribution([(s.audio_ms, s.group) for s in scores], bootstrap),
+        "audio_ms": _distribution(audio_ms, bootstrap),
+        "audio_after_700_ms": _slow(audio_ms, SLOW_MS, bootstrap),
+        "audio_after_1000_ms": _slow(audio_ms, VERY_SLOW_MS, bootstrap),
         "missed": _shown(bootstrap.mean([s.state == "missed" for s in scores], groups)),
         "premature": _shown(bootstrap.mean([s.state == "premature" for s in scores], groups)),
         "stray_answers": _shown(bootstrap.mean([s.strays for s in scores], groups)),
@@ -163,10 +171,11 @@ def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figure
     }
 
 
-def _slow(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
+def _slow(
+    pairs: Sequence[tuple[float | None, str]], limit_ms: float, bootstrap: Bootstrap
+) -> Figures:
     """A turn that was never answered, or answered too early, also counts as slow."""
-    slow = [s.gate_ms is None or s.gate_ms > SLOW_MS for s in scores]
-    return _shown(bootstrap.mean(slow, [s.group for s in scores]))
+    return _share([(ms is None or ms > limit_ms, group) for ms, group in pairs], bootstrap)
 
 
 def _cost(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
@@ -216,7 +225,12 @@ _LINES = (
         (f"end to gate, {s}", f"end.gate_ms.{s}", "ms")
         for s in ("mean", "p50", "p90", "p95", "p99")
     ),
-    *((f"end to first audio, {s}", f"end.audio_ms.{s}", "ms") for s in ("p50", "p95")),
+    *(
+        (f"end to first audio, {s}", f"end.audio_ms.{s}", "ms")
+        for s in ("p10", "p50", "p90", "p95")
+    ),
+    (f"  more than {SLOW_MS:.0f} ms, or not after the end", "end.audio_after_700_ms", "%"),
+    (f"  more than {VERY_SLOW_MS:.0f} ms, or not after the end", "end.audio_after_1000_ms", "%"),
     ("ends never answered", "end.missed", "%"),
     ("answered before the end", "end.premature", "%"),
     ("answers in the middle of speech, per scene", "end.stray_answers", ""),

@@ -1,8 +1,11 @@
-"""Score a corpus of turns by playing its audio to a real session in virtual time.
+"""Score turns by playing their audio to a real session in virtual time.
 
     python -m benchmarks.turns.score DIRECTORY [--set endpointing.confidence=0.95] [--out FILE]
     python -m benchmarks.turns.score DIRECTORY --sweep endpointing.confidence=0.7,0.8,0.9
     python -m benchmarks.turns.score DIRECTORY --features FILE    # what is known about each pause
+
+``DIRECTORY`` is a corpus (``benchmarks.turns.build``), or has labelled recordings of people, or
+folders of them, each scored alone (``benchmarks.harness.labels``).
 
 The models hear each sound once; their results are kept in the cache directory. So the first run
 takes about as long as the corpus, and later runs take seconds.
@@ -14,22 +17,25 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from benchmarks.harness.ears import ears_of, opened_memo
+from benchmarks.harness.labels import INDEX as LABELS
+from benchmarks.harness.labels import sources, turns
 from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
 from benchmarks.harness.played_scene import play, session_settings
 from benchmarks.harness.program import arguments, keep
 from benchmarks.harness.program import load as machine_load
+from benchmarks.harness.scene import INDEX as SCENES
 from benchmarks.harness.scene import Scene, load
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import EMBEDDED, NO_DELAYS, Delays
 from benchmarks.turns.baselines import ASKED_AT_MS, Curve, compare, curves
 from benchmarks.turns.metrics import SceneScore, score_scene
-from benchmarks.turns.report import PARTS, Figures, baseline_lines, figures, table
+from benchmarks.turns.report import Figures, baseline_lines, figures, parts, table
 from pipeline.errors import ReachyVoiceError
 
 _GROWING_MS = tuple(range(320, 961, 128))
@@ -50,6 +56,11 @@ class Task:
     def settings(self) -> Settings:
         return load_settings(self.config, self.overrides).settings
 
+    def scenes(self) -> Iterator[Scene]:
+        """Raises ``FileNotFoundError`` if there are none."""
+        read = turns if (self.directory / LABELS).is_file() else load
+        return read(self.directory)
+
 
 def score_corpus(task: Task) -> list[SceneScore]:
     """Play and score every scene, in the corpus's order."""
@@ -57,7 +68,7 @@ def score_corpus(task: Task) -> list[SceneScore]:
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
         how = (session_settings(settings), task.delays, settings.conversation.instructions)
-        return [score_scene(play(scene, ears, *how)) for scene in progress(load(task.directory))]
+        return [score_scene(play(scene, ears, *how)) for scene in progress(task.scenes())]
 
 
 def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:
@@ -99,18 +110,17 @@ class SmartTurnAlone:
         """``scores``: of any settings."""
         found = all_sites(task, (ASKED_AT_MS, *_GROWING_MS))
         self._parts: dict[str, tuple[Bootstrap, list[Curve]]] = {}
-        for name, belongs in PARTS.items():
-            part = [score for score in scores if belongs(score)]
-            if part:
-                bootstrap = Bootstrap([score.group for score in part])
-                scenes = {score.scene for score in part}
-                here = [site for site in found if site.scene in scenes]
-                self._parts[name] = bootstrap, curves(here, part, bootstrap)
+        for name, part in parts(scores).items():
+            bootstrap = Bootstrap([score.group for score in part])
+            scenes = {score.scene for score in part}
+            here = [site for site in found if site.scene in scenes]
+            self._parts[name] = bootstrap, curves(here, part, bootstrap)
 
     def beside(self, scores: Sequence[SceneScore]) -> Figures:
         """Its cut-offs at our mean latency."""
+        ours = parts(scores)
         return {
-            name: compare([s for s in scores if PARTS[name](s)], theirs, bootstrap)
+            name: compare(ours[name], theirs, bootstrap)
             for name, (bootstrap, theirs) in self._parts.items()
         }
 
@@ -122,7 +132,7 @@ def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
         ears = ears_of(settings, memo)
         return [
             site
-            for scene in progress(load(task.directory))
+            for scene in progress(task.scenes())
             for site in sites(scene, ears, settings, silences_ms)
         ]
 
@@ -132,7 +142,7 @@ def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.turns.score", settings=True)
-    parser.add_argument("directory", type=Path, help="made by benchmarks.turns.build")
+    parser.add_argument("directory", type=Path, help="a corpus, or labelled recordings")
     parser.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE")
     parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
     parser.add_argument("--baselines", action="store_true", help="Smart Turn alone")
@@ -140,32 +150,37 @@ def main() -> None:
     given = parser.parse_args()
     try:
         if given.features:
-            print(dump(all_sites(_task(given), SILENCES_MS), given.features), "pauses written")
+            found = [site for task in _tasks(given) for site in all_sites(task, SILENCES_MS)]
+            print(dump(found, given.features), "pauses written")
         else:
-            _score(given)
-    except ReachyVoiceError as error:
+            keep([result for task in _tasks(given) for result in _results(task, given)], given.out)
+    except (FileNotFoundError, ReachyVoiceError) as error:
         sys.exit(str(error))
 
 
-def _score(given: argparse.Namespace) -> None:
-    results, others = [], None
+def _results(task: Task, given: argparse.Namespace) -> Iterator[Figures]:
+    """One for each set of overrides."""
+    others = None
     for overrides in swept(given.sweep):
-        task = _task(given, overrides)
+        task = replace(task, overrides=(*given.sets, *overrides))
         scores = score_corpus(task)
         result = described(task, scores)
-        print(" ".join(task.overrides) or "defaults")
+        print(task.directory.name, *(task.overrides or ["defaults"]))
         print("\n".join(table(result["figures"])))
         if given.baselines:
             others = others or SmartTurnAlone(task, scores)
             result["baselines"] = others.beside(scores)
             print("\n".join(baseline_lines(result["baselines"])))
-        results.append(result)
-    keep(results, given.out)
+        yield result
 
 
-def _task(given: argparse.Namespace, overrides: tuple[str, ...] = ()) -> Task:
-    chosen = (*given.sets, *overrides)
-    return Task(given.directory, given.config, chosen, _DELAYS[given.delays])
+def _tasks(given: argparse.Namespace) -> list[Task]:
+    """Raises ``FileNotFoundError`` if the directory has nothing to score."""
+    directory: Path = given.directory
+    directories = [directory] if (directory / SCENES).is_file() else sources(directory)
+    return [
+        Task(each, given.config, tuple(given.sets), _DELAYS[given.delays]) for each in directories
+    ]
 
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
-import soundfile
 
 from app.settings.load import load_settings
 from benchmarks.harness.ears import Ears
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.turns.labelled import Labelled, auc, figures, read
+from tests.benchmarks.labelled_folder import label, labels, recording
 from tests.benchmarks.turn_scenes import LevelEars
 
 SETTINGS = load_settings(None).settings
@@ -40,25 +39,16 @@ def test_a_decision_that_tells_them_apart() -> None:
     assert found["curve"]["cut_offs_at_600_ms"] == 0.0
 
 
-def labels(folder: Path, **more: Any) -> None:
-    (folder / "set").mkdir()
-    one = {"recording": "a", "label": "hold", "turn_start_s": 0.2, "speech_end_s": 0.7}
-    text = json.dumps([{**one, "gap_ms": 300, "turn_ms": 500, **more}])
-    (folder / "set" / "labels.json").write_text(text)
-
-
 def test_recordings_are_read_as_labelled(tmp_path: Path) -> None:
-    labels(tmp_path)
-    sound = np.zeros(16_000, np.int16)
-    sound[3_200:11_200] = 2000
-    soundfile.write(tmp_path / "set" / "a.wav", sound, 16_000)
+    labels(tmp_path / "set", label("hold", 0.7, 200, 500, start_s=0.2))
+    recording(tmp_path / "set" / "a.wav", [(0.2, 0.7), (0.9, 1.2)], seconds=1.5)
     (found,) = read(tmp_path, cast(Ears, LevelEars(0.3)), SETTINGS)
     assert (found.source, found.recording, found.end, found.audio) == ("set", "a", False, 0.3)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder with a labels\.json"):
+    with pytest.raises(FileNotFoundError, match=r"neither labels\.json"):
         list(read(tmp_path, cast(Ears, LevelEars()), SETTINGS))
-    labels(tmp_path)
+    labels(tmp_path / "set", label("hold", 0.7, 200, 500, start_s=0.2))
     with pytest.raises(FileNotFoundError, match="a is missing"):
         list(read(tmp_path, cast(Ears, LevelEars()), SETTINGS))

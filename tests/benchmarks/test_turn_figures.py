@@ -152,7 +152,7 @@ def test_one_word_answers_that_are_never_answered_are_slow() -> None:
     report = figures([fast, never, late])
     assert value_at(report, "all.one_word.slow") == pytest.approx(2 / 3, abs=1e-4)
     assert value_at(report, "all.one_word.missed") == pytest.approx(1 / 3, abs=1e-4)
-    assert list(report) == ["all", "synthetic"]
+    assert list(report) == ["all"]
 
 
 def test_sweeps_are_combined() -> None:

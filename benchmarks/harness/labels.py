@@ -1,0 +1,159 @@
+"""Recordings of people whose pauses are labelled, and their turns as scenes.
+
+A folder of labels has sound files and ``labels.json``: a list of pauses with ``recording`` (or
+``dialogue`` and ``channel``), ``label`` (``end``, or a label beginning with ``hold``),
+``turn_start_s``, ``turn_ms`` (the turn so far), ``speech_end_s`` and ``gap_ms`` (the silence
+after it). A dialogue may have its words in ``DIALOGUE.words.json``: ``speaker`` (A is channel 0),
+``word``, ``start`` in seconds. The recordings' licences do not allow them in this repository.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import soundfile
+import soxr
+
+from benchmarks.harness.acoustics import to_pcm
+from benchmarks.harness.scene import Pause, Scene
+from pipeline.audio import LISTEN_RATE, Pcm
+
+INDEX = "labels.json"
+_LEAD_S = 0.5
+"""Played of the recording before a turn."""
+_NEXT_TURN_S = 0.1
+"""Before the speaker's next turn, where the label may be late."""
+_SPEAKERS = "AB"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One pause; the fields are those of the file."""
+
+    recording: str
+    channel: int
+    end: bool
+    turn_start_s: float
+    turn_ms: float
+    speech_end_s: float
+    gap_ms: float
+
+    @property
+    def speaker(self) -> str:
+        """A recording that is no dialogue counts as a speaker of its own."""
+        return f"{self.recording}/{self.channel}"
+
+
+def sources(folder: Path) -> list[Path]:
+    """``folder`` itself, or those in it, that have labels. Raises ``FileNotFoundError`` if none."""
+    found = sorted(path.parent for path in (*folder.glob(INDEX), *folder.glob(f"*/{INDEX}")))
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} has neither {INDEX} (labelled recordings of people) nor folders with one. "
+            "What it must hold: benchmarks/turns/README.md"
+        )
+    return found
+
+
+def labels(source: Path) -> Iterator[Label]:
+    """By recording, channel and time. A pause in which the recording ends is an end, whatever its
+    label. Raises ``FileNotFoundError``, naming a missing recording."""
+    found: list[dict[str, Any]] = json.loads((source / INDEX).read_text(encoding="utf-8"))
+    for each in sorted(found, key=lambda each: (_name(each), _channel(each), each["speech_end_s"])):
+        lasts_s = len(sound(source, _name(each), _channel(each))) / LISTEN_RATE
+        to_the_end = each["speech_end_s"] + each["gap_ms"] / 1000 > lasts_s - _NEXT_TURN_S
+        yield Label(
+            _name(each),
+            _channel(each),
+            each["label"] == "end" or to_the_end,
+            float(each["turn_start_s"]),
+            float(each["turn_ms"]),
+            float(each["speech_end_s"]),
+            float(each["gap_ms"]),
+        )
+
+
+def turns(source: Path) -> Iterator[Scene]:
+    """Each turn with a labelled end: its holds are ``natural`` pauses, and the silence after it is
+    the recording's."""
+    by_turn = itertools.groupby(labels(source), lambda each: (each.speaker, each.turn_start_s))
+    for number, (_, pauses) in enumerate(by_turn):
+        *holds, last = pauses
+        if last.end and not any(each.end for each in holds):
+            yield _scene(source, number, holds, last)
+
+
+def sound(source: Path, recording: str, channel: int = 0) -> Pcm:
+    """16 kHz int16. Raises ``FileNotFoundError``."""
+    found = sorted(path for path in source.glob(f"{recording}.*") if path.suffix != ".json")
+    if not found:
+        raise FileNotFoundError(f"{source / recording} is missing: {INDEX} names it")
+    return _read(found[0], channel)
+
+
+@cache
+def _read(path: Path, channel: int) -> Pcm:
+    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
+    at_16k = soxr.resample(samples[:, min(channel, samples.shape[1] - 1)], rate, LISTEN_RATE)
+    return to_pcm(at_16k)
+
+
+def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Scene:
+    whole = sound(source, last.recording, last.channel)
+    first = [*holds, last][0]
+    spoken_s = first.speech_end_s - first.turn_ms / 1000
+    begin = max(0, _samples(spoken_s - _LEAD_S))
+    silent_s = last.speech_end_s + last.gap_ms / 1000 - _NEXT_TURN_S
+    return Scene(
+        id=f"{source.name}-{number:03d}",
+        part="frozen",
+        source=f"real:{source.name}",
+        speaker=last.speaker,
+        kind="turn",
+        text="",
+        asked=_asked(source, last),
+        snr_db=None,
+        rt60_s=None,
+        pcm=whole[begin : _samples(silent_s)],
+        onset=max(1, _samples(spoken_s) - begin),
+        end=_samples(last.speech_end_s) - begin,
+        pauses=tuple(
+            Pause(
+                _samples(hold.speech_end_s) - begin,
+                _samples(hold.speech_end_s + hold.gap_ms / 1000) - begin,
+                "natural",
+            )
+            for hold in holds
+        ),
+    )
+
+
+def _asked(source: Path, label: Label) -> str:
+    """What the other speaker said just before the turn, without punctuation; empty if unknown."""
+    file = source / f"{label.recording}.words.json"
+    if not file.is_file():
+        return ""
+    said = json.loads(file.read_text(encoding="utf-8"))
+    before = sorted((w for w in said if w["start"] < label.turn_start_s), key=lambda w: w["start"])
+    others = itertools.takewhile(
+        lambda word: word["speaker"] != _SPEAKERS[label.channel], reversed(before)
+    )
+    return " ".join([word["word"] for word in others][::-1])
+
+
+def _name(label: dict[str, Any]) -> str:
+    return str(label.get("recording") or label["dialogue"])
+
+
+def _channel(label: dict[str, Any]) -> int:
+    return int(label.get("channel", 0))
+
+
+def _samples(seconds: float) -> int:
+    return round(seconds * LISTEN_RATE)
