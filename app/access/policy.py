@@ -71,6 +71,17 @@ def parse_network(text: str) -> Network:
     return network
 
 
+def block_of(address: Address) -> str:
+    """The address, or the /64 of an IPv6 address, since one machine may use all of it."""
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((address, 64), strict=False))
+    return str(address)
+
+
+def is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
 def shown_network(network: Network) -> str:
     """In the usual notation: without the ``/32`` of a single address."""
     single = network.prefixlen == network.max_prefixlen
@@ -109,7 +120,9 @@ class Caller:
     secure: bool = False
     """It came over TLS."""
     forwarded: bool = False
-    """A proxy sent it for another client."""
+    """A proxy sent it for another client, whose address is not known."""
+    proxied: bool = False
+    """A trusted proxy sent it for the client at ``address``."""
     reached: Address | None = None
     """The server's address at which it arrived."""
 
@@ -119,34 +132,43 @@ class Caller:
         return "an unknown address" if self.address is None else str(self.address)
 
     @property
-    def block(self) -> str:
-        """The unit of limits: the address, or the /64 of an IPv6 address, since one machine may use
-        all of it."""
-        if isinstance(self.address, ipaddress.IPv6Address):
-            return str(ipaddress.IPv6Network((self.address, 64), strict=False))
-        return self.place
-
-    @property
     def from_here(self) -> bool:
         """Whether the connection comes from this machine. No other host can fake that: the answers
         to such a connection never leave the machine."""
-        if self.address is None:
+        if self.address is None or self.proxied:
             return False
         return self.address.is_loopback or self.address == self.reached
 
 
-def caller_of(scope: Mapping[str, Any]) -> Caller:
-    """Read an ASGI scope of type ``http`` or ``websocket``."""
+def caller_of(scope: Mapping[str, Any], proxies: Sequence[Network] = ()) -> Caller:
+    """Read an ASGI scope of type ``http`` or ``websocket``. ``proxies`` are believed when they say
+    for whom they ask."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    peer = _end(scope.get("client"))
+    address = _first_untrusted(peer, _values(headers, b"x-forwarded-for"), proxies)
+    proxied = address is not peer
+    schemes = _values(headers, b"x-forwarded-proto") if proxied else ()
     return Caller(
-        address=_end(scope.get("client")),
+        address=address,
         keys=_keys(headers),
         origins=_values(headers, b"origin"),
         hosts=_values(headers, b"host"),
-        secure=scope.get("scheme") in ("https", "wss"),
-        forwarded=any(name.lower() in _PROXY_HEADERS for name, _ in headers),
+        secure=(schemes[-1] if schemes else scope.get("scheme")) in ("https", "wss"),
+        forwarded=not proxied and any(name.lower() in _PROXY_HEADERS for name, _ in headers),
+        proxied=proxied,
         reached=_end(scope.get("server")),
     )
+
+
+def _first_untrusted(
+    peer: Address | None, forwarded_for: Sequence[str], proxies: Sequence[Network]
+) -> Address | None:
+    """Who asked the outermost trusted proxy. Each proxy appends the address that it was asked from,
+    so what stands further left may be invented."""
+    address, hops = peer, [hop for line in forwarded_for for hop in line.split(",")]
+    while hops and address is not None and is_in(address, proxies):
+        address = parse_address(hops.pop().strip())
+    return address
 
 
 def _end(place: Sequence[Any] | None) -> Address | None:
@@ -229,7 +251,8 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``keys`` and ``admins`` are digests, ``origins`` canonical, ``hosts`` lower-case names of
-    this machine. A key of ``admins`` opens the console from anywhere."""
+    this machine. A key of ``admins`` opens the console from anywhere. ``proxies`` are believed when
+    they say for whom they ask."""
 
     loopback: bool = True
     addresses: tuple[Network, ...] = ()
@@ -237,6 +260,7 @@ class Rules:
     admins: tuple[bytes, ...] = ()
     origins: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset({"localhost"})
+    proxies: tuple[Network, ...] = ()
 
     def extended(
         self, addresses: Iterable[Network], keys: Iterable[bytes], admins: Iterable[bytes] = ()
@@ -275,7 +299,7 @@ class Rules:
             return None
         if self.loopback and caller.from_here:
             return Way.LOOPBACK
-        if any(caller.address in network for network in self.addresses):
+        if is_in(caller.address, self.addresses):
             return Way.ADDRESS
         return None
 

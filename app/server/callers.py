@@ -7,7 +7,7 @@ Kept in memory, bounded, and shown to this machine only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.api_errors import error_response
-from app.access.policy import Caller, caller_of
+from app.access.policy import Caller, Network, caller_of
 from app.server.gate import CALLER
 
 PATH = "/callers"
@@ -69,15 +69,16 @@ class Callers:
 class CallersTap:
     """Outermost ASGI middleware: sees every client, and what becomes of it."""
 
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, proxies: Sequence[Network] = ()) -> None:
         self._app = app
         self._callers = callers
+        self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
             await self._app(scope, receive, send)
             return
-        address = caller_of(scope).place
+        address = caller_of(scope, self._proxies).place
         accepted = False
 
         async def watched(message: Message) -> None:
@@ -109,7 +110,7 @@ class CallersTap:
         self._callers.put(address, replace(before, refused=before.refused + 1, status=status))
 
 
-def note_callers(app: Starlette, callers: Callers) -> None:
+def note_callers(app: Starlette, callers: Callers, proxies: Sequence[Network] = ()) -> None:
     """Call before ``app`` serves: counts callers, and shows them to this machine at ``GET
     /callers``."""
 
@@ -120,5 +121,5 @@ def note_callers(app: Starlette, callers: Callers) -> None:
             return error_response(403, "only_here", why)
         return JSONResponse({"callers": callers.shown()})
 
-    app.add_middleware(CallersTap, callers=callers)
+    app.add_middleware(CallersTap, callers=callers, proxies=proxies)
     app.router.routes.append(Route(PATH, show))

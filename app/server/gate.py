@@ -160,6 +160,7 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
         keys=key_bytes(given.keys),
         origins=frozenset(given.origins),
         hosts=frozenset(("localhost", *host_names(), own_host(), *given.hosts)),
+        proxies=tuple(map(parse_network, settings.server.trusted_proxies)),
     )
     shared = given.shared_key
     secrets = ClientSecrets(shared.get_secret_value() if shared else None)
@@ -213,7 +214,7 @@ class AccessGate:
         if is_open or scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        caller = caller_of(scope)
+        caller = caller_of(scope, self._access.rules.proxies)
         upgrade = scope["type"] == "websocket"
         secret = self._access.secrets.find(caller.keys) if upgrade else None
         verdict = await self._access.decide(caller, has_secret=secret is not None)

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.access.policy import Network, block_of, is_in, parse_address
 from app.server.websocket_link import WebSocketLink
 
 MAX_WAITING = 512
@@ -25,7 +25,7 @@ MAX_WAITING = 512
 MAX_WAITING_EACH = 64
 """Most per address, or per IPv6 /64, which is what one machine gets. Browsers open six."""
 
-_LOOPBACK = "loopback"
+_PROXIES = "proxies"
 
 Peer = tuple[Any, ...]
 """The other end's address and port, as the socket reports it."""
@@ -51,13 +51,14 @@ _NO_UPGRADE = _last_words(
 
 
 class WaitingRoom:
-    """The accepted connections of one server that have no session yet. Loopback has no limit of its
-    own: all clients of a proxy come from there.
+    """The accepted connections of one server that have no session yet. Loopback and ``proxies``
+    have no limit of their own: all clients of a proxy come from there.
 
     When all places are taken, the group with the most loses its oldest to a newcomer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, proxies: Sequence[Network] = ()) -> None:
+        self._proxies = proxies
         self._groups: dict[str, dict[Peer, Callable[[], None]]] = {}
         self._group_of: dict[Peer, str] = {}
 
@@ -66,9 +67,9 @@ class WaitingRoom:
 
     def enter(self, peer: Peer, cut: Callable[[], None]) -> bool:
         """Take a place; ``False`` if all are taken. ``cut`` ends the connection."""
-        group = _group(address_of(peer))
+        group = self._group(address_of(peer))
         held = len(self._groups.get(group, ()))
-        if group != _LOOPBACK and held >= MAX_WAITING_EACH:
+        if group != _PROXIES and held >= MAX_WAITING_EACH:
             return False
         if len(self) >= MAX_WAITING:
             most = max(self._groups.values(), key=len)
@@ -89,21 +90,18 @@ class WaitingRoom:
             if not self._groups[group]:
                 del self._groups[group]
 
+    def _group(self, text: str) -> str:
+        """Addresses of one group share a limit."""
+        address = parse_address(text)
+        if address is None:
+            return text
+        if address.is_loopback or is_in(address, self._proxies):
+            return _PROXIES
+        return block_of(address)
+
 
 def address_of(peer: Peer) -> str:
     return str(peer[0])
-
-
-def _group(address: str) -> str:
-    """Addresses of one group share a limit."""
-    try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    ip = getattr(ip, "ipv4_mapped", None) or ip
-    if ip.is_loopback:
-        return _LOOPBACK
-    return str(ip if ip.version == 4 else ipaddress.ip_network((ip, 64), strict=False))
 
 
 class GuardedListener(socket.socket):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.applications import Starlette
 
+from app.access.policy import Network
 from app.server.http_guard import GuardedHttp, GuardedListener, WaitingRoom
 from app.server.websocket_link import WebSocketLink
 from pipeline.errors import ReachyVoiceError
@@ -78,11 +79,12 @@ class GuardedServer(uvicorn.Server):
         listeners: Sequence[Listener],
         handshake_s: float,
         on_refused: Callable[[], None],
+        proxies: Sequence[Network],
     ) -> None:
         super().__init__(config)
         self._handshake_s = handshake_s
         self._on_refused = on_refused
-        self._room = WaitingRoom()
+        self._room = WaitingRoom(proxies)
         self._listeners = listeners
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.access.api_errors import error_response, on_http_exception
-from app.access.policy import Caller
+from app.access.policy import Caller, Network
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import Running
@@ -181,6 +181,7 @@ def build_app(
     app.router.default = _nowhere
     app.state.assistant = assistant
     app.state.limits = limits
+    app.state.proxies = access.rules.proxies
     app.state.sockets = sockets
     return app
 
@@ -243,7 +244,12 @@ async def serve(
     listeners = [Listener(listener, tls), *beside]
     metrics: Metrics = app.state.sockets.metrics
     config = uvicorn_config(app, max_message_bytes, ping_s)
-    server = GuardedServer(config, listeners, handshake_s, lambda: metrics.refused("other"))
+    proxies: Sequence[Network] = app.state.proxies
+
+    def on_refused() -> None:
+        metrics.refused("other")
+
+    server = GuardedServer(config, listeners, handshake_s, on_refused, proxies)
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.ExitStack() as stack:
         for each in listeners:

@@ -85,7 +85,7 @@ async def run_server(
         console=shown,
         turns_kept=settings.turns_kept if shown else 0,
     )
-    note_callers(app, callers)
+    note_callers(app, callers, access.rules.proxies)
 
     own_address, real_port = listener.getsockname()[:2]
 

@@ -85,6 +85,8 @@ class ServerSettings(Section):
     """Seconds for which a disconnected client can resume its conversation; 0 turns this off."""
     tls: Tls | None = None
     """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
+    trusted_proxies: tuple[NetworkText, ...] = ()
+    """Balancers and proxies whose X-Forwarded-For and X-Forwarded-Proto are believed."""
     announce: bool = True
     """Announce the server by mDNS if it can be reached from the network."""
     console: bool = True

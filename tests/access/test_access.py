@@ -15,6 +15,7 @@ from app.access.policy import (
     Refusal,
     Rules,
     Way,
+    block_of,
     caller_of,
     canonical_origin,
     digest,
@@ -121,6 +122,65 @@ def test_a_forwarded_address_is_not_believed(name: bytes) -> None:
     caller = caller_of(scope)
     assert caller.address == parse_address("127.0.0.1")
     assert refused(RULES.decide(caller)).status == 401
+
+
+PROXIES = (parse_network("127.0.0.1"), parse_network("10.0.0.0/24"))
+
+
+def through(*lines: bytes, peer: str = "127.0.0.1", scheme: bytes = b"http") -> Caller:
+    """A request from ``peer`` with these lines of X-Forwarded-For."""
+    headers = [(b"x-forwarded-for", line) for line in lines]
+    headers += [(b"x-forwarded-proto", scheme), (b"host", b"box")]
+    scope = {"client": (peer, 1), "server": ("127.0.0.1", 8765), "headers": headers}
+    return caller_of(scope, PROXIES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "address"),
+    [
+        ([b"192.168.1.7"], "192.168.1.7"),
+        ([b"::ffff:192.168.1.7"], "192.168.1.7"),
+        ([b"192.168.1.7, 10.0.0.5"], "192.168.1.7"),
+        ([b"192.168.1.7", b"10.0.0.5"], "192.168.1.7"),
+        ([b"127.0.0.1, 192.168.1.66"], "192.168.1.66"),  # the robot has invented the first one
+        ([b"192.168.1.7", b"192.168.1.66"], "192.168.1.66"),
+        ([b"10.0.0.9"], "10.0.0.9"),
+    ],
+)
+def test_a_trusted_proxy_says_who_asks(lines: list[bytes], address: str) -> None:
+    caller = through(*lines)
+    assert caller.address == parse_address(address)
+    assert caller.proxied
+    assert not caller.forwarded
+
+
+def test_the_robot_behind_a_trusted_proxy_is_let_in_by_its_address() -> None:
+    assert RULES.decide(through(b"192.168.1.7")) == Way.ADDRESS
+    refusal = refused(RULES.decide(through(b"192.168.1.66")))
+    assert "allow 192.168.1.66" in refusal.message
+
+
+@pytest.mark.parametrize("claim", [b"127.0.0.1", b"", b"unknown", b"192.168.1.7:80", b"127.0.0.1,"])
+def test_a_client_of_a_trusted_proxy_is_never_this_machine(claim: bytes) -> None:
+    caller = through(claim)
+    assert not caller.from_here
+    assert refused(RULES.decide(caller)).status == 401
+
+
+def test_nobody_else_may_say_who_asks() -> None:
+    for peer in ("10.0.1.1", "192.168.1.66"):
+        caller = through(b"192.168.1.7", peer=peer, scheme=b"https")
+        assert caller.address == parse_address(peer)
+        assert caller.forwarded
+        assert not caller.secure
+        assert refused(RULES.decide(caller)).status == 401
+
+
+def test_pages_from_a_proxy_with_tls_have_its_scheme() -> None:
+    page = replace(through(b"192.168.1.7", scheme=b"https"), origins=("https://box",))
+    assert RULES.decide(page) == Way.ADDRESS
+    plain = replace(page, secure=False)
+    assert refused(RULES.decide(plain)).code == access.ORIGIN
 
 
 # --- web pages ---------------------------------------------------------------------------------
@@ -305,7 +365,9 @@ def test_the_ends_of_a_connection() -> None:
     ],
 )
 def test_limits_count_a_network_of_ipv6_as_one(address: str, block: str) -> None:
-    assert Caller(parse_address(address)).block == block
+    known = parse_address(address)
+    assert known
+    assert block_of(known) == block
 
 
 # --- addresses, hosts, origins -----------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from app.access.policy import parse_network
 from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
@@ -210,6 +211,11 @@ def test_the_waiting_room_has_a_size() -> None:
     assert not room.enter(("127.0.0.2", 1_000), never)
     room.leave(("127.0.0.1", 1))
     assert room.enter(("127.0.0.1", 1_000), never)
+
+
+def test_a_trusted_proxy_has_no_share_of_its_own() -> None:
+    room = WaitingRoom([parse_network("192.168.1.2")])
+    assert all(room.enter(("192.168.1.2", n), never) for n in range(MAX_WAITING_EACH + 1))
 
 
 def never() -> None:

@@ -1,0 +1,72 @@
+"""Robots that come in through a balancer, which says who they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from app.access.policy import Rules, parse_network
+from app.server.gate import Access
+from app.settings.model import LimitSettings
+from tests.server.test_coming_back import Home, abort, ask, at_home
+from tests.support.scripted_server import Serve, Talk, talking
+
+SCHOOL = Rules(
+    loopback=False,
+    addresses=(parse_network("192.168.1.0/24"),),
+    proxies=(parse_network("127.0.0.1"),),
+)
+TOOLS = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
+
+
+@contextlib.asynccontextmanager
+async def robot(home: Home, number: int, key: str | None = "DUMMY") -> AsyncIterator[Talk]:
+    headers = {"X-Forwarded-For": f"192.168.1.{number}"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    async with talking(home.served, additional_headers=headers) as talk:
+        session = {"type": "realtime", "output_modalities": ["text"], "tools": TOOLS}
+        await talk.send("session.update", session=session)
+        await talk.until("session.updated")
+        yield talk
+
+
+async def test_twenty_robots_with_one_key_come_back_each_to_its_own(serving: Serve) -> None:
+    home = await at_home(serving, access=Access(SCHOOL))
+    for number in range(20):
+        async with robot(home, number) as talk:
+            await ask(talk, f"I am robot {number}.")
+            await abort(talk)
+        async with robot(home, number) as again:
+            assert await home.remembers(again, f"I am robot {number}.")
+            assert not await home.remembers(again, f"I am robot {number + 1}.")
+
+
+async def test_robots_without_a_key_are_let_in_by_their_address(serving: Serve) -> None:
+    home = await at_home(serving, access=Access(SCHOOL))
+    async with robot(home, 7, key=None):
+        pass
+    elsewhere = {"X-Forwarded-For": "192.168.2.7"}
+    with pytest.raises(InvalidStatus) as refused:
+        async with talking(home.served, additional_headers=elsewhere):
+            pass
+    assert refused.value.response.status_code == 401
+
+
+async def test_the_limit_per_address_counts_robots(serving: Serve) -> None:
+    limits = LimitSettings(sessions_per_address=1)
+    home = await at_home(serving, access=Access(SCHOOL), limits=limits, max_sessions=30)
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(30):
+            await stack.enter_async_context(robot(home, number))
+
+
+async def test_the_proxys_own_address_opens_nothing(serving: Serve) -> None:
+    home = await at_home(serving, access=Access(SCHOOL))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{home.served.port}") as client:
+        for claim in ({}, {"X-Forwarded-For": "127.0.0.1"}):
+            assert (await client.get("/ready", headers=claim)).status_code == 401
