@@ -20,6 +20,7 @@ from app.cli import (
     pair,
     replay,
     serve,
+    setup,
     talk,
     xvf,
 )
@@ -33,6 +34,7 @@ cli = typer.Typer(
     help="A voice for a robot that runs wholly on this machine, behind the OpenAI Realtime API.",
     epilog="Next step: reachy-voice serve, or reachy-voice doctor when something does not work.",
 )
+cli.command()(setup.setup)
 cli.command()(serve.serve)
 cli.command()(talk.talk)
 cli.command()(ask.ask)

@@ -187,7 +187,7 @@ def banner(
         web = "http" if tls is None else "https"
         lines.append(f"In a browser on this machine: {web}://localhost:{port}/console/")
     if not everywhere and _is_loopback(host):
-        lines.append("Only this machine can connect. For a robot: script/serve --lan")
+        lines.append("Only this machine can connect. For a robot: reachy-voice serve --lan")
         if not admitted.loopback:
             here = [text for text in admitted.addresses if parse_network(text).is_loopback]
             admitted = replace(admitted, addresses=tuple(here))  # no other client gets this far

@@ -15,6 +15,7 @@ from app.models.gpu import Gpus
 from app.models.pull import remote_file
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.registry import EngineSpec, engine_spec
 
 Stack = Literal["", "workstation", "workstation-fast"]
@@ -43,7 +44,7 @@ class MissingWeights:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """MB are 10^6 bytes. ``llama``: how to compile llama.cpp."""
+    """MB are 10^6 bytes. ``llama``: how to compile llama.cpp; empty: no engine uses it."""
 
     stack: Stack
     torch: Build
@@ -63,6 +64,8 @@ class Needs:
     """The kind of GPU that the engines will find."""
     without_gpu: tuple[str, ...] = ()
     """Settings that name a missing device, so that the engine will not start."""
+    pictures: bool = False
+    """Whether llama.cpp will read pictures."""
 
     @property
     def missing_bytes(self) -> int:
@@ -88,6 +91,7 @@ def needs_of(
         if isinstance(spec := engine_spec(kind, options.engine), EngineSpec)
     ]
     takes = demand(settings, catalogue, gpu)
+    local = [each for _, each in settings.engines() if isinstance(each, LlamaCppOptions)]
     stack = _stack(engines, installed or _is_installed)
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     kept = [e for e in engines if e.in_torch and e not in wanting]
@@ -95,7 +99,8 @@ def needs_of(
     return Needs(
         stack=stack,
         torch="" if not stack else _torch(torch, cuda, engines),
-        llama="cuda" if cuda and any(e.spec.name == "llama-cpp" for e in wanting) else "cpu",
+        llama=_llama(local, on_gpu=cuda and any(e.spec.name == "llama-cpp" for e in wanting)),
+        pictures=any(each.mmproj for each in local),
         gpu_engines=tuple(e.spec.name for e in wanting if gpu != "apple" or not e.on_gpu),
         kept_on_cpu=tuple(e.spec.name for e in kept),
         gpu_loads=takes.loads(gpus.found) if cuda else (),
@@ -115,6 +120,12 @@ def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:
     if torch == "cpu":
         return None
     return "nvidia" if torch == "cuda" or gpus.found or gpus.problem else None
+
+
+def _llama(local: Sequence[LlamaCppOptions], *, on_gpu: bool) -> Build:
+    if not local:
+        return ""
+    return "cuda" if on_gpu else "cpu"
 
 
 def _torch(choice: TorchChoice, cuda: bool, engines: Sequence[EngineMemory]) -> Build:

@@ -61,7 +61,7 @@ TORCHAUDIO_STUB = "0+stub"
 """Version prefix of the stub that setup installs beside a torch for CPUs."""
 
 
-SETUP = "script/serve --setup-only"
+SETUP = "reachy-voice setup"
 NO_CPU = "takes three times as long as it speaks on a CPU"
 
 

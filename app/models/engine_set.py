@@ -25,7 +25,7 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import Stages
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.workers.placements import worker_for
 from pipeline.workers.worker import Worker
@@ -126,7 +126,11 @@ class EngineSet:
         if not has_room(self.cache, kind, judge):
             log.warning("no memory for llm.word_judge: turns end without judging the words")
             return engine
-        built = build_engine(judge, kind, self.cache, self._pool)
+        try:
+            built = build_engine(judge, kind, self.cache, self._pool)
+        except MissingExtra as error:
+            log.warning("turns end without judging the words (llm.word_judge): %s", error.why)
+            return engine
         assert isinstance(built, Worker)
         return JudgedEngine(engine, built, self._instructions)
 

@@ -71,7 +71,7 @@ async def _look_through_tls(place: str, timeout_s: float) -> Own:
 def unusable(found: Own, address: str, port: int) -> NoServer | None:
     """The error to report; ``None``: a robot can use the server."""
     place = f"{in_url(address)}:{port}"
-    start = "script/serve" if is_loopback(address) else "script/serve --lan"
+    start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
     match found:
         case Own.OPEN:
             return None
@@ -85,19 +85,19 @@ def unusable(found: Own, address: str, port: int) -> NoServer | None:
             return NoServer(
                 "The robot cannot reach this server",
                 why=f"it does not listen on {place}",
-                fix="Use the robot's IPv4 address, or: script/serve --set server.host=::",
+                fix="Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
             )
         case Own.ONLY_HERE:
             return NoServer(
                 "The robot cannot reach this server",
                 why=f"it listens on this machine only, not on {place}",
-                fix="Stop it, and start it with: script/serve --lan",
+                fix="Stop it, and start it with: reachy-voice serve --lan",
             )
         case Own.TLS:
             return NoServer(
                 "The robot's app cannot use this server",
                 why="it is encrypted (server.tls), and the app does not speak TLS",
-                fix="Start it with: script/serve --lan --set server.tls=null",
+                fix="Start it with: reachy-voice serve --lan --set server.tls=null",
             )
         case Own.STRANGER:
             return NoServer(

@@ -8,11 +8,11 @@ file is named, the owner's own settings file is read, if there is one.
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from app.root import ROOT
 from app.settings.check import EXTENDS, check
 from app.settings.model import Loaded
 from app.settings.personas import with_persona
@@ -55,19 +55,15 @@ def load_settings(
 
 
 def config_dir() -> Path:
-    """The folder with default.yaml: in the checkout, or beside the installed packages."""
-    candidates = (
-        Path(__file__).resolve().parents[2] / "config",
-        Path(sysconfig.get_path("data")) / "share" / "reachy-voice" / "config",
-    )
-    for candidate in candidates:
-        if (candidate / "default.yaml").is_file():
-            return candidate
-    raise ConfigError(
-        "The folder config/ with default.yaml is missing",
-        why=f"looked at {' and '.join(map(str, candidates))}",
-        fix="Run from a complete checkout: git checkout -- config",
-    )
+    """The folder with default.yaml. Raises ``ConfigError`` if it is missing."""
+    folder = ROOT / "config"
+    if not (folder / "default.yaml").is_file():
+        raise ConfigError(
+            "There is no default.yaml, which every profile extends",
+            why=f"looked in {folder}",
+            fix="In a checkout: git checkout -- config; otherwise install reachy-voice again",
+        )
+    return folder
 
 
 def owners_file(environ: Mapping[str, str]) -> Path | None:

@@ -367,5 +367,5 @@ def _no_server(url: str, error: Exception) -> NoServer:
     return NoServer(
         f"There is no reachy-voice server at {url}",
         why=str(error),
-        fix="Start one there with script/serve, or give no address, to use engines on this machine",
+        fix="Start one there (reachy-voice serve), or give no address, to use engines here",
     )

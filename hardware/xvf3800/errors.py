@@ -45,7 +45,7 @@ def permission_fix(system: str) -> str:
 WORDS: dict[Problem, tuple[str, str]] = {
     "no usb library": (
         "No USB library was found, so the microphone array cannot be controlled",
-        "Run: script/serve --setup-only (it installs libusb-package), or install libusb-1.0",
+        "Run: reachy-voice setup (it installs libusb-package), or install libusb-1.0",
     ),
     "not found": (
         "No XVF3800 microphone array was found",

@@ -133,7 +133,7 @@ def require_modules(spec: AnyEngineSpec) -> None:
     missing = [name for name in spec.modules if importlib.util.find_spec(name) is None]
     if missing:
         ours = (spec.kind, spec.name) in _BUILT_IN
-        command = f"script/serve --setup-only --set {spec.kind}.engine={spec.name}"
+        command = f"reachy-voice setup --set {spec.kind}.engine={spec.name}"
         raise MissingExtra(
             f"The {spec.kind} engine {spec.name!r} needs packages that are not installed",
             why=f"cannot import {', '.join(missing)}",

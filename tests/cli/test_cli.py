@@ -67,7 +67,7 @@ def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: 
     soundfile.write(tone, np.zeros(1600, np.int16), 16_000)
     code, printed = run(capsys, "ask", str(tone), "--url", "ws://127.0.0.1:9/v1/realtime")
     assert code == 9
-    assert "script/serve" in printed
+    assert "reachy-voice serve" in printed
 
 
 def test_a_taken_port_is_known_before_any_engine_is_built(

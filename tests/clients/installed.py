@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from setup_steps.failures import NO_NETWORK, classify
+
+from app.setup.failures import NO_NETWORK, classify
 
 HERE = Path(__file__).parent
 PYTHON_LOCK = HERE / "python" / "requirements.lock"

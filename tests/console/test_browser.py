@@ -47,7 +47,7 @@ ROBOT = "192.0.2.9"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-MEND = "Run: script/serve --setup-only"
+MEND = "Run: reachy-voice setup"
 PAUSE = np.zeros(LISTEN_RATE, dtype=np.int16)
 
 SPOKEN = TurnRecord(
@@ -142,7 +142,7 @@ async def test_every_page_is_accessible(
             await expect(visit.page.locator("main h2, main button").first).to_be_visible()
             if page == "server":
                 await visit.page.get_by_role("button", name="Check this machine").click()
-                await expect(visit.page.get_by_text("script/serve --setup-only")).to_be_visible()
+                await expect(visit.page.get_by_text("reachy-voice setup")).to_be_visible()
                 compass = visit.page.get_by_label("speech from 30°")
                 await expect(compass).to_be_visible()
             found = await Axe().run(visit.page)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from setup_steps.place import Place
 
 from app.doctor import for_setup
 from app.doctor import stack as doctor_stack
@@ -27,6 +26,7 @@ from app.models.engine_memory import (
 )
 from app.models.gpu import Gpu, Gpus
 from app.settings.load import load_settings
+from app.setup.place import Place
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from tests.script.test_setup_stack import CUDA, called, do
 from tests.script.test_setup_stack import place as place
@@ -217,8 +217,8 @@ def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
 
 
 def test_setup_reads_the_answer() -> None:
-    from setup_steps.needs import Needs as Read
-    from setup_steps.needs import unfit
+    from app.setup.needs import Needs as Read
+    from app.setup.needs import unfit
 
     found = answer(["--set", ALL[0], "--set", ALL[1], "--torch", "auto"], Gpus(problem="broken"))
     read = Read.read(json.loads(json.dumps(found)))
@@ -235,8 +235,8 @@ def test_setup_reads_the_answer() -> None:
 def test_a_cuda_llama_is_kept_without_an_nvcc(
     place: Place, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
 ) -> None:
-    from setup_steps import steps
-    from setup_steps.needs import Needs as Read
+    from app.setup import steps
+    from app.setup.needs import Needs as Read
 
     monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(for_setup, "llama_has_cuda", lambda: True)

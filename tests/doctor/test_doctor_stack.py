@@ -308,7 +308,7 @@ def test_the_doctors_command_installs_what_was_asked_for(tmp_path: Path) -> None
     environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
     checks = doctor.examine(None, ["stt.engine=parakeet", "stt.model_file=/a b"], environ)
     setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
-    assert setup == "script/serve --setup-only --config 'my own.yaml' --set 'a=b c'"
+    assert setup == "reachy-voice setup --config 'my own.yaml' --set 'a=b c'"
     fixes = [check.fix for check in checks if "script/serve" in check.fix]
     assert all("--set stt.engine=parakeet --set 'stt.model_file=/a b'" in fix for fix in fixes)
 
@@ -319,5 +319,5 @@ def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:
     def build(options: object, weights: object) -> None: ...
 
     spec = EngineSpec("x", Kind.STT, EngineOptions, build, extra="nemo", modules=("no_such_thing",))
-    check = doctor.check_engine(spec, "script/serve --setup-only --config mine.yaml")
-    assert check.fix == "Run: script/serve --setup-only --config mine.yaml"
+    check = doctor.check_engine(spec, "reachy-voice setup --config mine.yaml")
+    assert check.fix == "Run: reachy-voice setup --config mine.yaml"

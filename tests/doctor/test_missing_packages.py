@@ -38,7 +38,7 @@ def fix_of(spec: AnyEngineSpec) -> str:
 )
 def test_setup_installs_what_an_engine_of_ours_needs(kind: Kind, name: str) -> None:
     fix = fix_of(find_spec(kind, name))
-    assert fix.startswith(f"Run: script/serve --setup-only --set {kind}.engine={name} ")
+    assert fix.startswith(f"Run: reachy-voice setup --set {kind}.engine={name} ")
 
 
 def test_setup_knows_nothing_of_the_engines_of_others() -> None:

@@ -222,21 +222,21 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
             "192.168.1.5",
             "The robot cannot reach this server",
             "it listens on this machine only, not on 192.168.1.5:8765",
-            "Stop it, and start it with: script/serve --lan",
+            "Stop it, and start it with: reachy-voice serve --lan",
         ),
         (
             Own.ONLY_HERE,
             "fd00::5",
             "The robot cannot reach this server",
             "it does not listen on [fd00::5]:8765",
-            "Use the robot's IPv4 address, or: script/serve --set server.host=::",
+            "Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
         ),
         (
             Own.TLS,
             "192.168.1.5",
             "The robot's app cannot use this server",
             "it is encrypted (server.tls), and the app does not speak TLS",
-            "Start it with: script/serve --lan --set server.tls=null",
+            "Start it with: reachy-voice serve --lan --set server.tls=null",
         ),
         # A robot on this machine needs no server that others reach.
         (
@@ -244,14 +244,14 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
             "127.0.0.1",
             "No reachy-voice server runs on this machine",
             "nothing listens at 127.0.0.1:8765",
-            "Start it with: script/serve (or name its port with --port)",
+            "Start it with: reachy-voice serve (or name its port with --port)",
         ),
         (
             Own.STRANGER,
             "192.168.1.5",
             "A program other than reachy-voice answers at 192.168.1.5:8765",
             "",
-            "Name the server's port with --port, or start it: script/serve --lan",
+            "Name the server's port with --port, or start it: reachy-voice serve --lan",
         ),
     ],
 )

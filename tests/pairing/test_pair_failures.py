@@ -251,7 +251,7 @@ async def test_no_server_runs(here: Scene) -> None:
     assert what == "No reachy-voice server runs on this machine"
     assert why.startswith("nothing listens at 127.0.0.1:")
     # This robot comes from this machine.
-    assert fix == "Start it with: script/serve (or name its port with --port)"
+    assert fix == "Start it with: reachy-voice serve (or name its port with --port)"
 
 
 async def test_another_program_has_the_port(here: Scene) -> None:

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import setup as setup_program
-from setup_steps import checks, computer, debian, failures, llama, steps
-from setup_steps.commands import Log
-from setup_steps.place import Place, digest
+from test_steps import checks, debian
 
+from app.setup import computer, failures, flow, llama, steps
+from app.setup.commands import Log
+from app.setup.place import Place, digest
 from tests.support.places import ROOT
 
 X86 = """processor : 0
@@ -67,7 +67,7 @@ class TestStamps:
         todo = [*steps.base_steps(place, with_tests=True), steps.llama(place)]
         for step in todo:
             place.stamps.write(step.name, step.inputs())
-        setup_program.set_up(place, todo)
+        flow.set_up(place, todo)
         assert not place.build.exists()
 
     def test_a_step_that_fails_gets_no_stamp(self, place: Place) -> None:
@@ -76,7 +76,7 @@ class TestStamps:
 
         step = steps.Step("broken", "Broken", lambda: "inputs", fail)
         with pytest.raises(failures.SetupError):
-            setup_program.set_up(place, [step])
+            flow.set_up(place, [step])
         assert not step.is_done(place)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import setup as setup_program
-from setup_steps import failures, plan
-from setup_steps.options import require_config
-from setup_steps.place import Place
-from setup_steps.plan import Fetch
 
+from app.setup import failures, flow, plan
+from app.setup.options import require_config
+from app.setup.place import Place
+from app.setup.plan import Fetch
 from tests.support.places import ROOT
 
 
@@ -130,17 +130,15 @@ class TestRealRuns:
 def test_declining_the_download_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from setup_steps.steps import Step
+    from app.setup.steps import Step
 
     place = Place(tmp_path, tmp_path / "cache", sys.executable)
     large = Fetch("much", "an index", 2000, 2000)
     step = Step("much", "Much", lambda: "", lambda log: pytest.fail("done"), fetches=(large,))
     monkeypatch.setattr(plan, "agreed", lambda fetches: False)
-    monkeypatch.setattr(
-        setup_program, "_serve", lambda place, _: setup_program.set_up(place, [step])
-    )
-    monkeypatch.setattr(setup_program.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(setup_program.Place, "of", lambda root, environ: place)
+    monkeypatch.setattr(flow, "serve", lambda place, _: flow.set_up(place, [step]))
+    monkeypatch.setattr(flow.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(setup_program.Place, "of", lambda environ: place)
     assert setup_program.main(["serve"]) == failures.DECLINED == 17
     printed = capsys.readouterr().err
     assert "you answered no" in printed

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import setup as setup_program
-from setup_steps import computer, llama, steps
-from setup_steps.needs import Cuda
-from setup_steps.place import Place
+from test_steps.llama_server import llama_server
 
+from app.setup import computer, llama, steps
+from app.setup.needs import Cuda
+from app.setup.place import Place
 from tests.script.test_setup_stack import CUDA, answer_pip, called, do
 from tests.script.test_setup_stack import place as place
 
@@ -58,19 +59,21 @@ class TestLlamaForCuda:
         answer_pip(place, f'case "$*" in *" wheel "*) {build};; esac')
         wheel = llama.LlamaWheel(place, "cp311")
         for _ in range(2):  # the second finds it in the cache
-            do(place, steps.llama(place))
+            do(place, steps.llama(place, pictures=True))
         assert wheel.cached() == wheel.home / built
         assert " wheel " in str(called(place))
         (wheel.home / built).write_text("cut sho")
         assert wheel.cached() is None
         do(place, steps.llama(place))
+        assert not wheel.cached(), "one without pictures will do"
+        do(place, steps.llama(place, pictures=True))
         assert (wheel.home / built).read_text() == "good\n"
-        assert str(called(place)).count(" wheel ") == 2
+        assert str(called(place)).count(" wheel ") == 3
 
 
 class TestLlamaServer:
     def test_it_is_built_once_for_a_wheel(self, place: Place) -> None:
-        step = steps.llama_server(place)
+        step = llama_server(place)
         assert step.due
         assert step.fetches[0].compile_s > 0
         program = Path(step.inputs()) / "llama-server"
@@ -80,10 +83,10 @@ class TestLlamaServer:
         built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
         build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
         answer_pip(place, f'case "$*" in *" wheel "*) {build};; *" download "*) exit 1;; esac')
-        do(place, steps.llama_server(place))
-        assert steps.llama_server(place).is_done(place)
+        do(place, llama_server(place))
+        assert llama_server(place).is_done(place)
         (place.root / "script" / "llama_server" / "CMakeLists.txt").write_text("")
-        assert steps.llama_server(place).due
+        assert llama_server(place).due
 
     def test_owners_do_not_build_it(
         self, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

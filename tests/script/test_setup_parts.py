@@ -1,4 +1,4 @@
-"""script/setup_steps: causes of failures, commands, and what a computer offers."""
+"""script/app.setup: causes of failures, commands, and what a computer offers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from setup_steps import commands, computer, failures, llama
-from setup_steps.commands import Log
+
+from app.setup import commands, computer, failures, llama
+from app.setup.commands import Log
 
 # As pip 23 and 26 print them.
 REFUSED = """Looking in indexes: http://127.0.0.1:9/simple
@@ -102,7 +103,7 @@ class TestCauses:
         def interrupt(self: Log) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Log, "_show", interrupt)
+        monkeypatch.setattr(Log, "show", interrupt)
         log.lock_fd = write_end
         with pytest.raises(KeyboardInterrupt):
             log.run(["sh", "-c", "sleep 600 & wait"], "sleep")

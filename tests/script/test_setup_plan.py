@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from setup_steps import options, plan, stack
 
 from app.doctor import stack as doctor_stack
+from app.setup import options, plan, stack
 from tests.support.places import ROOT
 
 BASE, TESTED = "requirements.lock", "requirements-dev.lock"

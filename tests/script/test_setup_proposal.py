@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from setup_steps import proposal
-from setup_steps.failures import INTERRUPTED
-from setup_steps.place import Place
-from setup_steps.plan import Fetch
-from setup_steps.steps import base_steps, llama
 
+from app.setup import proposal
+from app.setup.failures import INTERRUPTED
+from app.setup.place import Place
+from app.setup.plan import Fetch
+from app.setup.steps import base_steps, llama
 from tests.support.places import ROOT
 
 OFFER = {
@@ -34,7 +34,7 @@ class Checkout:
 
     def __init__(self, directory: Path, offer: dict[str, str]) -> None:
         self.root = directory / "checkout"
-        for folder in ("script", "config"):
+        for folder in ("script", "config", "app"):
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / folder, self.root / folder, ignore=ignored)
         for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):

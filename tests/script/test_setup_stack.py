@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import setup as setup_program
-from setup_steps import failures, needs, stack, steps
-from setup_steps.commands import Log
-from setup_steps.needs import Cuda, Needs
-from setup_steps.place import Place
 
+from app.setup import failures, flow, needs, stack, steps
+from app.setup.commands import Log
+from app.setup.needs import Cuda, Needs
+from app.setup.place import Place
 from tests.support.places import ROOT
 
 WORKSTATION, FAST = stack.STACKS
@@ -207,7 +207,7 @@ class TestStack:
     ) -> None:
         todo = [*stack.stack_steps(place, WORKSTATION, "cpu"), steps.llama(place)]
         place.stamps.write("llama", todo[-1].inputs())
-        setup_program.set_up(place, todo)
+        flow.set_up(place, todo)
         assert all(step.is_done(place) for step in todo)
         assert [call.split()[0] for call in called(place)] == [
             *("uninstall", "install", "install"),  # CUDA's libraries; torch, its torchaudio
@@ -216,9 +216,9 @@ class TestStack:
 
     def test_what_the_settings_need_is_done_in_order(self, place: Place) -> None:
         found = Needs("workstation", "cuda", CUDA, 2500, (PARAKEET,), "/cache/weights")
-        names = [step.name for step in setup_program.steps_of(place, found, ())]
-        assert names == ["torch-cuda", WORKSTATION, "llama", "weights"]
-        assert [s.name for s in setup_program.steps_of(place, Needs(), ())] == ["llama", "weights"]
+        names = [step.name for step in flow.steps_of(place, found, ())]
+        assert names == ["torch-cuda", WORKSTATION, "weights", "llama"]
+        assert [s.name for s in flow.steps_of(place, Needs(), ())] == ["weights", "llama"]
 
     def test_missing_weights_are_pulled_with_the_same_settings(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
@@ -320,9 +320,9 @@ class TestFitness:
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
         found = Needs("workstation", "cuda", CUDA, 0, (PARAKEET,), "/", self.BAD)
-        todo = setup_program.steps_of(place, found, ())
+        todo = flow.steps_of(place, found, ())
         with pytest.raises(failures.SetupError) as caught:
-            setup_program.set_up(place, todo, found)
+            flow.set_up(place, todo, found)
         assert caught.value.exit_code == failures.NOT_FIT
         assert "torch for CUDA" in capsys.readouterr().err, "the plan was shown"
         assert not (place.root / "calls").exists()
@@ -331,12 +331,12 @@ class TestFitness:
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
         found = Needs(findings=(finding("GPU memory", "warn", "little", "Close others"),))
-        setup_program.check_computer(place, [], found)
+        flow.check_computer(place, [], found)
         assert "GPU memory: little. Close others" in capsys.readouterr().err
 
     def test_room_for_what_nemo_unpacks(self, place: Place) -> None:
         with pytest.raises(failures.SetupError) as caught:
-            setup_program.check_computer(place, [], Needs(temporary_mb=10**9))
+            flow.check_computer(place, [], Needs(temporary_mb=10**9))
         assert caught.value.exit_code == failures.NO_SPACE
 
 
@@ -349,6 +349,8 @@ class TestAsking:
             "temporary_mb": 2500,
             "missing": [],
             "weights_dir": "/cache/weights",
+            "llama": "cuda",
+            "pictures": True,
             "findings": [{"name": "GPU", "state": "ok", "detail": "fine", "fix": ""}],
         }
     )

@@ -56,7 +56,7 @@ export const models = {
           <div class="row"><input type="text" name="assignments" aria-label="Engine" placeholder="tts=espeak-ng llm.threads=2">
             <button ?disabled=${busy}>Use it</button></div></form>` : nothing}
         ${profiles.length ? html`<section class="panel"><h2>Profiles</h2>
-          <p class="note">Best first; chosen when the server starts: <code>script/serve --config NAME</code></p>
+          <p class="note">Best first; chosen when the server starts: <code>reachy-voice serve --config NAME</code></p>
           <table><tbody>${profiles.map(({ name, why, fetches }) => html`<tr><th scope="row">${name}</th><td>${why || "fits this machine"}${fetches ? html`<p class="note">First start fetches ${fetches}</p>` : nothing}</td></tr>`)}</tbody></table></section>` : nothing}
         ${rows.length ? html`<section class="panel"><h2>Weights</h2><div class="wide" tabindex="0" role="region" aria-label="Table of weights"><table>
           <thead><tr><th scope="col">Name</th><th scope="col">Kind</th><th scope="col">Here</th><th scope="col">Size</th><th scope="col">Memory</th><th scope="col">Licence</th></tr></thead>

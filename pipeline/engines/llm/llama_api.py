@@ -48,7 +48,7 @@ def multimodal() -> Any:
         raise EngineError(
             "The language model cannot see pictures here",
             why=f"llama.cpp was built without its library mtmd ({problem})",
-            fix="Run script/serve --setup-only, which builds it, or set llm.mmproj to null",
+            fix="Run reachy-voice setup, which builds it, or set llm.mmproj to null",
         ) from problem
 
 

@@ -202,7 +202,7 @@ def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[B
         raise MissingExtra(
             "tts.backend fast needs faster-qwen3-tts",
             why="cannot import faster_qwen3_tts",
-            fix="Run: script/serve --setup-only --set tts.engine=qwen3-tts --set tts.backend=fast "
+            fix="Run: reachy-voice setup --set tts.engine=qwen3-tts --set tts.backend=fast "
             "(with your --config, if you have one), or set tts.backend: official",
         )
     if options.backend == "fast" and not gpu:

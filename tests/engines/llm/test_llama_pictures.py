@@ -374,8 +374,6 @@ def test_a_library_that_was_built_without(monkeypatch: pytest.MonkeyPatch) -> No
     llama_api.multimodal.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(importlib, "import_module", missing)
-        with pytest.raises(
-            EngineError, match=r"without its library mtmd.*script/serve --setup-only"
-        ):
+        with pytest.raises(EngineError, match=r"without its library mtmd.*reachy-voice setup"):
             llama_api.multimodal()
     llama_api.multimodal()

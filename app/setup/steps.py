@@ -9,16 +9,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from setup_steps.commands import Log
-from setup_steps.failures import SetupError
-from setup_steps.llama import LlamaWheel, typical_build_s
-from setup_steps.llama_server import LlamaServer
-from setup_steps.llama_server import typical_build_s as typical_server_build_s
-from setup_steps.needs import Cuda, Needs
-from setup_steps.place import Place, digest
-from setup_steps.plan import INDEX, Fetch, locked_size
+from app.setup import own_wheel
+from app.setup.commands import Log
+from app.setup.failures import SetupError
+from app.setup.llama import LlamaWheel, typical_build_s
+from app.setup.needs import Cuda, Needs
+from app.setup.place import Place, digest
+from app.setup.plan import INDEX, Fetch, locked_size
 
-TEST_WEIGHTS = ("smart-turn-features-reference",)
+BEFORE_PIP = ("environment", "bootstrap")
+"""Steps that must be done before pip can be used."""
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
@@ -39,6 +39,8 @@ class Step:
     """Its downloads, for the plan."""
     due: bool = False
     """Run it whatever its stamp says."""
+    prepare: Callable[[Log], None] | None = None
+    """Its slow part, which needs only pip: it runs beside the steps before this one."""
 
     def is_done(self, place: Place) -> bool:
         return not self.due and place.stamps.read(self.name) == self.inputs()
@@ -74,7 +76,7 @@ def _has_pip(place: Place) -> bool:
 
 
 def pip_and_setuptools(place: Place) -> Step:
-    """Pin pip, because we parse its output; setuptools installs the project."""
+    """Pin pip, because we parse its output; setuptools and hatchling build packages."""
     lock = place.root / "script" / "bootstrap.lock"
 
     def install(log: Log) -> None:
@@ -109,8 +111,11 @@ def install_locked(place: Place, name: str, log: Log) -> None:
     log.run(command, f"the packages of {name} could not be installed")
 
 
-def llama(place: Place, cuda: Cuda | None = None) -> Step:
+def llama(place: Place, cuda: Cuda | None = None, *, pictures: bool = False) -> Step:
+    """llama.cpp, as far as the settings use it; a whole one that is in the cache will do."""
     wheel = LlamaWheel(place, PYTHON_TAG, cuda)
+    if not pictures and wheel.cached() is None:
+        wheel = LlamaWheel(place, PYTHON_TAG, cuda, pictures=False)
     if wheel.cached() is not None:
         title = "llama.cpp from the cache"
         return Step(
@@ -118,7 +123,7 @@ def llama(place: Place, cuda: Cuda | None = None) -> Step:
         )
     title = f"llama.cpp, compiled for this {'CPU' if cuda is None else 'GPU'}"
     download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
-    compile_s = typical_build_s(cuda)
+    compile_s = typical_build_s(cuda, pictures=pictures)
     kept_mb = 130 if cuda is None else 800  # the wheel in the cache, and installed
     fetch = Fetch(title, INDEX, download_mb, kept_mb, compile_s)
     return Step(
@@ -127,42 +132,30 @@ def llama(place: Place, cuda: Cuda | None = None) -> Step:
         lambda: wheel.key,
         wheel.install,
         typical_s=compile_s,
-        checkout_mb=780 if cuda is None else 2500,
-        cache_mb=50 if cuda is None else 400,
+        checkout_mb=80 if cuda is None else 400,
+        cache_mb=750 if cuda is None else 2500,
         fetches=(fetch,),
-    )
-
-
-def llama_server(place: Place) -> Step:
-    """For tests only. Its stamp names the program's directory in the cache."""
-    server = LlamaServer(place, LlamaWheel(place, PYTHON_TAG))
-    title = "llama-server, for tests"
-    if server.program.exists():
-        return Step("llama-server", title, lambda: str(server.home), server.build)
-    download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
-    compile_s = typical_server_build_s()
-    return Step(
-        "llama-server",
-        title,
-        lambda: str(server.home),
-        server.build,
-        typical_s=compile_s,
-        checkout_mb=450,
-        cache_mb=30,
-        fetches=(Fetch(title, INDEX, download_mb, 30, compile_s),),
-        due=True,
+        prepare=wheel.prepare,
     )
 
 
 def project(place: Place) -> Step:
+    """The program itself: this checkout, or what a wheel brought."""
     pyproject = place.root / "pyproject.toml"
 
     def install(log: Log) -> None:
-        options = ["--no-deps", "--no-index", "--no-build-isolation", "-e", str(place.root)]
+        options = ["--no-deps", "--no-index", "--no-build-isolation"]
+        if place.data is None:
+            options += ["-e", str(place.root)]
+        else:
+            options += ["--force-reinstall", str(own_wheel.pack(place.scratch))]
         command = place.pip("install", *options)
-        log.run(command, "reachy-voice itself could not be installed", cwd=place.root)
+        log.run(command, "reachy-voice itself could not be installed", cwd=place.home)
 
-    return Step("project", "reachy-voice", lambda: digest(pyproject), install, 5, 1)
+    def inputs() -> str:
+        return digest(pyproject) if place.data is None else own_wheel.identity()
+
+    return Step("project", "reachy-voice", inputs, install, 5, 1)
 
 
 def weights(

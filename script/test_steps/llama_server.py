@@ -7,8 +7,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from setup_steps.commands import Log
-from setup_steps.llama import (
+from app.setup.commands import Log
+from app.setup.llama import (
     CANNOT_BUILD,
     LlamaWheel,
     build_environment,
@@ -16,7 +16,9 @@ from setup_steps.llama import (
     cores,
     lock_file,
 )
-from setup_steps.place import Place, completed, digest, locked
+from app.setup.place import Place, completed, digest, locked
+from app.setup.plan import INDEX, Fetch, locked_size
+from app.setup.steps import PYTHON_TAG, Step
 
 COMPILER_S = 97
 """Processor seconds: 93 user + 4 system measured, 2025 server core, with other work beside it."""
@@ -39,7 +41,11 @@ class LlamaServer:
         with locked(self.home.with_name(f"{self.home.name}.lock"), "another build of llama-server"):
             if not self.program.exists():
                 wheel = self.wheel.built(log)
-                with completed(self.home) as unfinished, build_tools(self.place, log) as tools:
+                tools_folder = self.place.scratch / "llama-tools"
+                with (
+                    completed(self.home) as unfinished,
+                    build_tools(self.place, log, tools_folder) as tools,
+                ):
                     _unpack_libraries(wheel, unfinished)
                     self._compile(tools, unfinished, log)
         log.run([str(self.program), "--version"], f"llama-server does not run; delete {self.home}")
@@ -70,3 +76,24 @@ def _unpack_libraries(wheel: Path, directory: Path) -> None:
 
 def typical_build_s() -> float:
     return 20 + COMPILER_S / cores()
+
+
+def llama_server(place: Place) -> Step:
+    """For tests only. Its stamp names the program's directory in the cache."""
+    server = LlamaServer(place, LlamaWheel(place, PYTHON_TAG))
+    title = "llama-server, for tests"
+    if server.program.exists():
+        return Step("llama-server", title, lambda: str(server.home), server.build)
+    download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
+    compile_s = typical_build_s()
+    return Step(
+        "llama-server",
+        title,
+        lambda: str(server.home),
+        server.build,
+        typical_s=compile_s,
+        checkout_mb=450,
+        cache_mb=30,
+        fetches=(Fetch(title, INDEX, download_mb, 30, compile_s),),
+        due=True,
+    )

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from setup_steps.failures import NO_PYTHON, NO_SPACE, SetupError
+from app.setup.failures import NO_PYTHON, NO_SPACE, SetupError
 
 Which = Callable[[str], str | None]
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from setup_steps.commands import Log
-from setup_steps.computer import compile_jobs, processor
-from setup_steps.needs import Cuda
-from setup_steps.place import Place, completed, digest, locked
+from app.setup.commands import Log
+from app.setup.computer import compile_jobs, processor
+from app.setup.needs import Cuda
+from app.setup.place import Place, completed, digest, locked
 
-# The library alone, with mtmd for pictures (LLAVA_BUILD): no server, no tools. GGML_NATIVE compiles
-# for this very processor, which is why the wheel's key holds the processor's instructions.
+# The library alone: no server, no tools. GGML_NATIVE compiles for this very processor, which is why
+# the wheel's key holds the processor's instructions. LLAVA_BUILD is mtmd, which reads pictures.
 CMAKE_FLAGS = (
     "-DLLAVA_BUILD=ON -DMTMD_VIDEO=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF "
     "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DGGML_NATIVE=ON "
@@ -24,12 +25,16 @@ CMAKE_FLAGS = (
     # since the compiler drops most of the tiles' configuration (ggml-org/llama.cpp#26954).
     "-DCMAKE_C_FLAGS_INIT=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__"
 )
+# Where no picture will be seen: without mtmd, and without llama-common, which only mtmd uses. The
+# package turns the latter on in CMake's cache; a variable of the same name, set first, hides that.
+BLIND_FLAGS = CMAKE_FLAGS.replace("-DLLAVA_BUILD=ON", "-DLLAVA_BUILD=OFF")
+BLIND_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 # Added for a GPU. "native" is the GPU in this machine; ggml turns it into Blackwell's own variant.
 # NCCL is for several GPUs. The package itself adds the path of CUDA's libraries to its own.
 CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=native"
-COMPILER_S = 580
-"""Processor seconds of the whole build, 2025 server core: 541 user + 37 system measured, with other
-work on the other core; without mtmd: 334 + 28."""
+COMPILER_S, BLIND_COMPILER_S = 580, 170
+"""Processor seconds of the build with pictures and without, 2025 server core, with other work
+beside it: 541 user + 37 system, and 157 + 10."""
 CUDA_COMPILER_S = 2400
 """Additional processor seconds for the GPU's code. An estimate, not measured yet."""
 CUDA_GB_PER_COMPILER = 2
@@ -62,12 +67,16 @@ def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
 class LlamaWheel:
     """``CACHE/wheels/KEY/``: a wheel and its sha256; the directory appears when it is complete."""
 
-    def __init__(self, place: Place, python_tag: str, cuda: Cuda | None = None) -> None:
-        """``cuda``: also compile for this GPU; without an nvcc, keep the installed build."""
+    def __init__(
+        self, place: Place, python_tag: str, cuda: Cuda | None = None, *, pictures: bool = True
+    ) -> None:
+        """``cuda``: also compile for this GPU; without an nvcc, keep the installed build.
+        ``pictures``: with mtmd."""
         self.place = place
         self.cuda = cuda
+        self.pictures = pictures
         lock = lock_file(place.root).read_text()
-        built_with = cmake_flags(cuda)
+        built_with = cmake_flags(cuda, pictures=pictures) + ("" if pictures else BLIND_INCLUDE)
         if cuda is not None:
             built_with += f" {cuda.version} {cuda.capability}"
         self.key = wheel_key(lock, python_tag, built_with, processor())
@@ -85,6 +94,11 @@ class LlamaWheel:
         wheel, written = next(self.home.glob("llama_cpp_python-*.whl"), None), self.home / "sha256"
         whole = wheel and written.is_file() and written.read_text() == _sha256(wheel)
         return wheel if whole else None
+
+    def prepare(self, log: Log) -> None:
+        """Build unless cached."""
+        if not self._kept:
+            self.built(log)
 
     def install(self, log: Log) -> None:
         """Build unless cached, install, and check that it loads."""
@@ -106,8 +120,10 @@ class LlamaWheel:
             return self.cached() or self._build(log)
 
     def _build(self, log: Log) -> Path:
-        with completed(self.home) as unfinished, build_tools(self.place, log) as tools:
-            self._compile(tools, unfinished, log)
+        with completed(self.home) as unfinished:
+            # Not in the checkout's scratch, which other steps clear.
+            with build_tools(self.place, log, unfinished / "build") as tools:
+                self._compile(tools, unfinished, log)
             wheel = next(unfinished.glob("*.whl"))
             (unfinished / "sha256").write_text(_sha256(wheel))
         return self.home / wheel.name
@@ -116,40 +132,49 @@ class LlamaWheel:
         sources = ["--require-hashes", "-r", str(lock_file(self.place.root))]
         options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", str(output), "-v"]
         build = self.place.pip("--python", str(tools), "wheel", *options, *sources)
-        environ = build_environment(tools, os.environ, self.cuda)
+        environ = build_environment(tools, os.environ, self.cuda, pictures=self.pictures)
         log.run(build, CANNOT_BUILD, environ)
 
 
 @contextmanager
-def build_tools(place: Place, log: Log) -> Iterator[Path]:
-    """A temporary environment with CMake, ninja and the build backend."""
-    tools = place.scratch / "llama-tools"
+def build_tools(place: Place, log: Log, directory: Path) -> Iterator[Path]:
+    """A temporary environment with CMake, ninja and the build backend, and room for their files."""
+    tools = directory / "tools"
     try:
+        tools.mkdir(parents=True)
         make = [place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
-        log.run(make, CANNOT_BUILD)
+        own = {"TMPDIR": str(directory)}
+        log.run(make, CANNOT_BUILD, own)
         locked_tools = ["--require-hashes", "-r", str(build_lock_file(place.root))]
-        log.run(place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD)
+        log.run(place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD, own)
         yield tools
     finally:
-        shutil.rmtree(tools, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def cmake_flags(cuda: Cuda | None) -> str:
-    return CMAKE_FLAGS if cuda is None else f"{CMAKE_FLAGS} {CUDA_FLAGS}"
+def cmake_flags(cuda: Cuda | None, *, pictures: bool = True) -> str:
+    flags = CMAKE_FLAGS if pictures else BLIND_FLAGS
+    return flags if cuda is None else f"{flags} {CUDA_FLAGS}"
 
 
 def build_environment(
-    tools: Path, environ: Mapping[str, str], cuda: Cuda | None = None
+    tools: Path, environ: Mapping[str, str], cuda: Cuda | None = None, *, pictures: bool = True
 ) -> dict[str, str]:
     """Variables that the build adds; keeps the caller's number of parallel compilers."""
     jobs = environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(_jobs(cuda))
+    flags = cmake_flags(cuda, pictures=pictures)
+    if not pictures:
+        include = tools / "blind.cmake"
+        include.write_text(BLIND_INCLUDE)
+        flags += f" -DCMAKE_PROJECT_llama_cpp_INCLUDE={shlex.quote(str(include))}"
     added = {
         "PATH": f"{tools / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}",
-        "CMAKE_ARGS": cmake_flags(cuda),
+        "TMPDIR": str(tools.parent),
+        "CMAKE_ARGS": flags,
         "CMAKE_GENERATOR": "Ninja",
         "CMAKE_BUILD_PARALLEL_LEVEL": jobs,
     }
@@ -168,5 +193,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def typical_build_s(cuda: Cuda | None = None) -> float:
-    return 20 + (COMPILER_S if cuda is None else COMPILER_S + CUDA_COMPILER_S) / cores()
+def typical_build_s(cuda: Cuda | None = None, *, pictures: bool = True) -> float:
+    compiler_s = COMPILER_S if pictures else BLIND_COMPILER_S
+    return 20 + (compiler_s if cuda is None else compiler_s + CUDA_COMPILER_S) / cores()

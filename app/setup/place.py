@@ -13,30 +13,44 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.root import IS_INSTALLED, ROOT
+
 
 @dataclass(frozen=True)
 class Place:
     root: Path
+    """The checkout, or the folder in the installed package with the same files."""
     cache: Path
     """Also holds the weights: ``$XDG_CACHE_HOME/reachy-voice``."""
     base_python: str
     """The interpreter that creates the environment, never the environment's own."""
+    data: Path | None = None
+    """Where an installed program makes its environment; a checkout contains its own."""
 
     @classmethod
-    def of(cls, root: Path, environ: Mapping[str, str]) -> Place:
-        base = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    def of(cls, environ: Mapping[str, str]) -> Place:
+        """This program's."""
         python: str = getattr(sys, "_base_executable", sys.executable)
-        # Resolved, so that it is the same if the environment's own Python runs this.
-        return cls(root, Path(base).expanduser() / "reachy-voice", os.path.realpath(python))
+        return cls(
+            ROOT,
+            _folder(environ, "XDG_CACHE_HOME", "~/.cache"),
+            # Resolved, so that it is the same if the environment's own Python runs this.
+            os.path.realpath(python),
+            _folder(environ, "XDG_DATA_HOME", "~/.local/share") if IS_INSTALLED else None,
+        )
+
+    @property
+    def home(self) -> Path:
+        return self.data or self.root
 
     @property
     def venv(self) -> Path:
-        return self.root / ".venv"
+        return self.home / ".venv"
 
     @property
     def build(self) -> Path:
         """Logs and temporary files; git ignores it."""
-        return self.root / "build"
+        return self.home / "build"
 
     @property
     def scratch(self) -> Path:
@@ -63,6 +77,10 @@ class Place:
     @property
     def wheels(self) -> Path:
         return self.cache / "wheels"
+
+
+def _folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    return Path(environ.get(variable) or default).expanduser() / "reachy-voice"
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from setup_steps.failures import NOT_FIT, SetupError
-from setup_steps.place import Place
+from app.setup.failures import NOT_FIT, SetupError
+from app.setup.place import Place
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Needs:
     weights_dir: str = ""
     findings: Sequence[dict[str, str]] = ()
     """The doctor's findings: name, state (ok, warn, fail), detail, fix."""
+    llama: str = "cpu"
+    pictures: bool = False
 
     @classmethod
     def read(cls, answer: dict[str, Any]) -> Needs:

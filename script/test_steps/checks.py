@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from setup_steps.place import Place
+from app.setup.place import Place
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def declined() -> SetupError:
         DECLINED,
         "you answered no",
         "you were asked before the download, and nothing was fetched",
-        "Run this again later, or choose another profile: .venv/bin/reachy-voice config profiles",
+        "Run this again later, or choose another profile: reachy-voice config profiles",
     )
 
 
@@ -83,7 +83,7 @@ _CAUSES: tuple[tuple[str, int, str, str], ...] = (
         BUILD_FAILED,
         "memory ran out",
         "Close other programs, or compile one file at a time: "
-        "CMAKE_BUILD_PARALLEL_LEVEL=1 script/serve",
+        "export CMAKE_BUILD_PARALLEL_LEVEL=1, then run this again",
     ),
     (
         r"CMake Error|ninja: build stopped|\berror: command .* failed|internal compiler error",

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from setup_steps.failures import classify
+from app.setup.failures import classify
 
 POLL_S = 0.5
 STOP_S = 5.0
@@ -28,12 +29,23 @@ def clock(seconds: float) -> str:
 class Log:
     """The log of one step. Commands write to the file directly, so none is lost with us."""
 
-    def __init__(self, path: Path, env: Mapping[str, str], lock_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        env: Mapping[str, str],
+        lock_fd: int | None = None,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        """``quiet``: show no time, because another step does."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
         self.path = path
         self.env = env
         self.lock_fd = lock_fd
+        self.quiet = quiet
+        self.stopped = threading.Event()
+        """Set: the running command is ended, and no other is started."""
         self._started = self._shown = time.monotonic()
 
     def run(
@@ -61,8 +73,8 @@ class Log:
                 pass_fds=() if self.lock_fd is None else (self.lock_fd,),
             )
         try:
-            while _runs(child):
-                self._show()
+            while _runs(child) and not self.stopped.is_set():
+                self.show()
         finally:
             stop(child)
         if child.returncode:
@@ -76,7 +88,10 @@ class Log:
         took = clock(time.monotonic() - self._started)
         print(f"{before}      done in {took}", file=sys.stderr, flush=True)
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """The elapsed time, now and then."""
+        if self.quiet:
+            return
         now = time.monotonic()
         elapsed = clock(now - self._started)
         if sys.stderr.isatty():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from setup_steps.failures import SETTINGS, SetupError
+from app.setup.failures import SETTINGS, SetupError
 
 
 def of_serve(arguments: Sequence[str]) -> argparse.Namespace:

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from setup_steps.commands import Log
-from setup_steps.failures import NO_NETWORK, SetupError
-from setup_steps.place import Place, digest
-from setup_steps.plan import INDEX, Fetch, locked_size
-from setup_steps.steps import Step, install_locked
+from app.setup.commands import Log
+from app.setup.failures import NO_NETWORK, SetupError
+from app.setup.place import Place, digest
+from app.setup.plan import INDEX, Fetch, locked_size
+from app.setup.steps import Step, install_locked
 
 CUDA_LOCK = "requirements-cuda.lock"
 STACKS = ("requirements-workstation.lock", "requirements-workstation-fast.lock")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from setup_steps.commands import clock
+from app.setup.commands import clock
 
 LINE_MBIT_S = 50
 ASK_FROM_MB = 1000

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from setup_steps.place import Place
-from setup_steps.plan import Fetch, megabytes, total_mb, whole_s
+from app.setup.place import Place
+from app.setup.plan import Fetch, megabytes, total_mb, whole_s
 
 KEPT = """\
 # Chosen at the first start. Change it, or add settings of your own: see docs/configuration.md.
@@ -53,7 +53,7 @@ class Proposal:
         with file.open("x") as new:
             new.write(KEPT.format(profile=self.profile if taken else "default"))
         print(
-            f"Kept in {file}. To change it, edit that line, or start once with: script/serve "
+            f"Kept in {file}. To change it, edit that line, or start once with: reachy-voice serve "
             f"--config {'default' if taken else self.profile}",
             file=sys.stderr,
         )

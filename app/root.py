@@ -1,0 +1,10 @@
+"""Where the files are that come with the program: ``config/`` and, for setup, the lock files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_IN_WHEEL = Path(__file__).resolve().parent / "files"
+IS_INSTALLED = _IN_WHEEL.is_dir()
+"""From a wheel, which brings the files along; otherwise this is a checkout."""
+ROOT = _IN_WHEEL if IS_INSTALLED else _IN_WHEEL.parents[1]

@@ -1,0 +1,50 @@
+"""The slow part of a later step, run beside the steps before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from app.setup.commands import POLL_S, Log
+from app.setup.steps import Step
+
+
+class Beside:
+    """One thread. Made by ``beside``."""
+
+    def __init__(self, pool: ThreadPoolExecutor, log_for: Callable[[Step], Log]) -> None:
+        self._pool = pool
+        self._log_for = log_for
+        self._started: dict[str, tuple[Log, Future[None]]] = {}
+
+    def start(self, step: Step) -> None:
+        """Prepare the step, once for the same inputs."""
+        key = step.inputs()
+        if step.prepare is not None and key not in self._started:
+            log = self._log_for(step)
+            self._started[key] = log, self._pool.submit(step.prepare, log)
+
+    def finish(self, step: Step, shown: Log) -> None:
+        """Wait for what has been started for this step, if anything. Raises what that raised."""
+        _, running = self._started.get(step.inputs(), (None, None))
+        while running is not None and not running.done():
+            wait([running], POLL_S)
+            shown.show()
+        if running is not None:
+            running.result()
+
+    def stop(self) -> None:
+        for log, _ in self._started.values():
+            log.stopped.set()
+
+
+@contextmanager
+def beside(log_for: Callable[[Step], Log]) -> Iterator[Beside]:
+    """Nothing runs any more when the context is left."""
+    with ThreadPoolExecutor(1) as pool:
+        running = Beside(pool, log_for)
+        try:
+            yield running
+        finally:
+            running.stop()

@@ -1,0 +1,289 @@
+"""From a bare machine to a server that can start: first the base, which is enough for the program
+to read the settings; then what those need (``app.doctor.for_setup``)."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from app.setup import computer, options, plan
+from app.setup.beside import Beside, beside
+from app.setup.commands import Log, clock
+from app.setup.failures import (
+    INTERRUPTED,
+    NO_COMPILER,
+    SetupError,
+    classify,
+    compiler_missing,
+    declined,
+)
+from app.setup.needs import Needs, ask, unfit
+from app.setup.place import Place, locked
+from app.setup.proposal import answered, may_ask, proposal
+from app.setup.stack import stack_steps
+from app.setup.steps import BEFORE_PIP, Step, base_steps, clear_scratch, llama, weights
+
+
+def ended(work: Callable[[], int]) -> int:
+    """The exit code of ``work``, whose errors are reported."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        return work()
+    except KeyboardInterrupt:
+        print("\nInterrupted. The next start resumes here.", file=sys.stderr)
+        return INTERRUPTED
+    except SetupError as error:
+        print(f"\n{error.report()}", file=sys.stderr)
+        return error.exit_code
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def serve(place: Place, arguments: list[str]) -> int:
+    """``script/serve``: set up, then become the server."""
+    given = options.of_serve(arguments)
+    if given.help:
+        return _help(place, given.help_text)
+    prepare(place, given)
+    if not (given.plan or given.setup_only):
+        program = str(place.program)
+        os.execv(program, [program, "serve", *given.settings, *given.others])
+    return 0
+
+
+def prepare(place: Place, given: Namespace) -> None:
+    """Set up for the settings, or with ``--plan`` only show it. Raises ``SetupError``."""
+    base = base_steps(place, with_tests=False)
+    if not all(step.is_done(place) for step in base):
+        options.require_config(place.root, given.config)
+        if given.plan:
+            return _plan_of_base(place, base)
+    with preparing(place) as running:
+        set_up(place, base, ahead=_surely(place, given.settings), running=running)
+        agreed = not given.plan and may_ask(given.settings) and _propose(place, given.torch)
+        needs = ask(place, [*given.settings, "--torch", given.torch])
+        steps = steps_of(place, needs, given.settings)
+        if given.plan:
+            return show_plan(place, steps, needs)
+        return set_up(place, steps, needs, agreed=agreed, running=running)
+
+
+def prepare_or_remote(place: Place, given: Namespace) -> None:
+    """The same, but without a compiler set up what needs none. Raises ``SetupError``."""
+    try:
+        prepare(place, given)
+    except SetupError as error:
+        if error.exit_code != NO_COMPILER or given.settings:
+            raise
+        print(f"{error.report()}\nWhat needs no compiler is set up now.", file=sys.stderr)
+        settings = ["--config", "remote"]
+        set_up(place, base_steps(place, with_tests=False))
+        needs = replace(ask(place, settings), llama="")
+        set_up(place, steps_of(place, needs, settings), needs)
+        error.fix += (
+            ", then run this again. Meanwhile servers of your own will do, by URL "
+            "(docs/servers.md): reachy-voice serve --config remote"
+        )
+        raise
+
+
+def preparing(place: Place) -> AbstractContextManager[Beside]:
+    return beside(lambda step: _log(place, f"{step.name}-beside", quiet=True))
+
+
+def _surely(place: Place, settings: Sequence[str]) -> list[Step]:
+    """What the settings need, as far as that is sure before they are read."""
+    return [] if settings or shutil.which("nvidia-smi") else [llama(place)]
+
+
+def _propose(place: Place, torch: str) -> bool:
+    """Propose a better profile than the default, if one fits. True: the owner took it, and agreed
+    to its downloads."""
+    offer = proposal(place)
+    if offer is None:
+        return False
+    settings = ["--config", offer.profile]
+    needs = ask(place, [*settings, "--torch", torch])
+    steps = steps_of(place, needs, settings)
+    todo = [fetch for step in steps if not step.is_done(place) for fetch in step.fetches]
+    return unfit(needs) is None and answered(offer, todo)
+
+
+def _help(place: Place, text: str) -> int:
+    """Show the help without setting anything up."""
+    print(text, flush=True)
+    if place.program.exists():
+        os.execv(str(place.program), [str(place.program), "serve", "--help"])
+    print("All other options are the server's; they are listed here once it is set up.")
+    return 0
+
+
+def _plan_of_base(place: Place, base: Sequence[Step]) -> None:
+    """The plan if the program that reads the settings is not installed yet."""
+    _show(place, [*to_do(place, base), llama(place)])
+    print(
+        "What else the settings need is known only after that. Start without --plan to see it; at\n"
+        "a terminal you are asked before more than 1 GB is fetched."
+    )
+
+
+def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
+    """The steps after the base."""
+    heavy = stack_steps(place, needs.lock, needs.torch) if needs.stack else []
+    model = [llama(place, needs.cuda, pictures=needs.pictures)] if needs.llama else []
+    return [*heavy, weights(place, "weights", (), needs, settings), *model]
+
+
+def show_plan(place: Place, steps: Sequence[Step], needs: Needs) -> None:
+    """Only show what would be done, and whether this machine can run it."""
+    todo = [step for step in steps if not step.is_done(place)]
+    if not any(step.fetches for step in todo):
+        print("Nothing needs to be fetched.", file=sys.stderr)
+    _show(place, todo, needs)
+    for finding in needs.findings:
+        print("{state:<4}  {name}: {detail}".format_map(finding), file=sys.stderr)
+    if (error := unfit(needs)) is not None:
+        raise error
+
+
+def set_up(
+    place: Place,
+    steps: Sequence[Step],
+    needs: Needs | None = None,
+    ahead: Sequence[Step] = (),
+    *,
+    agreed: bool = False,
+    running: Beside | None = None,
+) -> None:
+    """Run the steps that are not done. ``ahead``: later steps, for which the machine is checked
+    now; what they prepare runs beside these, in ``running``. ``agreed``: the user already agreed to
+    the downloads. Raises ``SetupError``."""
+    if all(step.is_done(place) for step in steps):
+        return
+    try:
+        with locked(place.build / "setup.lock", "another setup of this checkout") as lock:
+            _do(place, steps, lock, needs or Needs(), ahead, agreed, running)
+    except OSError as error:
+        raise _os_error(error) from error
+
+
+def _do(
+    place: Place,
+    steps: Sequence[Step],
+    lock: int,
+    needs: Needs,
+    ahead: Sequence[Step],
+    agreed: bool,
+    running: Beside | None,
+) -> None:
+    started = time.monotonic()
+    todo = to_do(place, steps)
+    later = [step for step in ahead if todo and not step.is_done(place)]
+    _show(place, todo, needs)
+    check_computer(place, [*todo, *later], needs)
+    if not (agreed or plan.agreed([fetch for step in todo for fetch in step.fetches])):
+        raise declined()
+    clear_scratch(place)
+    for number, step in enumerate(todo, 1):
+        if running is not None and step.name not in BEFORE_PIP:
+            for each in (*todo, *later):
+                running.start(each)
+        _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock, running)
+    clear_scratch(place)
+    if todo:
+        print(f"Set up in {clock(time.monotonic() - started)}", file=sys.stderr, flush=True)
+
+
+def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> None:
+    """Print what these steps fetch, if anything."""
+    where = [f"{place.venv}"]
+    if any(step.cache_mb for step in steps):
+        where.append(f"{cache_of(place, needs or Needs())}")
+    for line in plan.lines([fetch for step in steps for fetch in step.fetches], where):
+        print(line, file=sys.stderr, flush=True)
+
+
+def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
+    """Steps to run: all of them if the environment is new, because it is empty."""
+    if steps[0].name == "environment" and not steps[0].is_done(place):
+        return list(steps)
+    return [step for step in steps if not step.is_done(place)]
+
+
+def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = None) -> None:
+    """Find anything that would stop a later step. Raises ``SetupError``."""
+    needs = needs or Needs()
+    names = {step.name: step for step in todo}
+    errors = [unfit(needs)]
+    for finding in needs.findings:
+        if finding["state"] == "warn":
+            print("{name}: {detail}. {fix}".format_map(finding), file=sys.stderr)
+    if "environment" in names:
+        errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
+    compiles = any(fetch.compile_s for step in todo for fetch in step.fetches)
+    if compiles and computer.find_compiler(os.environ) is None:
+        errors.append(compiler_missing())
+    room = {
+        place.home: sum(step.checkout_mb for step in todo),
+        cache_of(place, needs): sum(step.cache_mb for step in todo),
+        Path(tempfile.gettempdir()): needs.temporary_mb,
+    }
+    found = [error for error in (*errors, *computer.space_errors(room)) if error]
+    for error in found[:-1]:
+        print(error.report(), file=sys.stderr)
+    if found:
+        found[-1].exit_code = found[0].exit_code
+        raise found[-1]
+
+
+def cache_of(place: Place, needs: Needs) -> Path:
+    """The cache of weights; the settings may move it away from that of the wheels."""
+    return Path(needs.weights_dir or place.cache)
+
+
+def _has_module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _do_step(
+    place: Place, step: Step, title: str, lock: int, running: Beside | None = None
+) -> None:
+    print(f"{title} (about {clock(step.typical_s)})", file=sys.stderr, flush=True)
+    log = _log(place, step.name, lock)
+    if running is not None and step.prepare is not None:
+        running.finish(step, log)
+    step.run(log)
+    log.done()
+    place.stamps.write(step.name, step.inputs())
+
+
+def _log(place: Place, name: str, lock: int | None = None, *, quiet: bool = False) -> Log:
+    return Log(place.build / f"setup-{name}.log", step_environment(place), lock, quiet=quiet)
+
+
+def step_environment(place: Place) -> dict[str, str]:
+    """Override the user's pip settings that would break setup; keep their index."""
+    pip = {"PIP_NO_INPUT": "1", "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return {**os.environ, **pip, "TMPDIR": str(place.scratch)}
+
+
+def _os_error(error: OSError) -> SetupError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return classify("a file could not be written", os.strerror(errno.ENOSPC))
+    return SetupError(1, "a file cannot be used", str(error), "Check who owns it, then run again")

@@ -1,0 +1,55 @@
+"""An installed program's own wheel: put together again from its files, to be installed where setup
+puts all packages. What installed the program may not keep its environment: ``uvx`` and ``pipx run``
+do not."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackagePath, distribution
+from pathlib import Path
+
+from app.root import IS_INSTALLED
+from app.setup.place import Place, digest
+
+NAME = "reachy-voice"
+_WRITTEN_AT_INSTALLATION = ("INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json")
+
+
+def _files() -> Iterator[PackagePath]:
+    for file in distribution(NAME).files or ():
+        ours = ".." not in file.parts and file.suffix != ".pyc"
+        if ours and file.name not in _WRITTEN_AT_INSTALLATION:
+            yield file
+
+
+def identity() -> str:
+    """The digest of the program's files."""
+    return digest(*sorted(f"{file} {file.hash and file.hash.value}" for file in _files()))
+
+
+def pack(directory: Path) -> Path:
+    """Write the wheel."""
+    program = distribution(NAME)
+    folder = f"reachy_voice-{program.version}"
+    wheel = directory / f"{folder}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        rows = [f"{folder}.dist-info/RECORD,,"]
+        for file in _files():
+            archive.write(str(program.locate_file(file)), str(file))
+            written = f"{file.hash.mode}={file.hash.value}" if file.hash else ""
+            rows.append(f"{file},{written},{file.size or ''}")
+        archive.writestr(f"{folder}.dist-info/RECORD", "\n".join(rows) + "\n")
+    return wheel
+
+
+def program_of_setup(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The same program, where setup has installed it. ``None``: this is it, or a checkout, or setup
+    has not been run since this version was installed."""
+    if not IS_INSTALLED:
+        return None
+    place = Place.of(environ)
+    if Path(os.path.realpath(__file__)).is_relative_to(os.path.realpath(place.venv)):
+        return None
+    return place.program if place.stamps.read("project") == identity() else None

@@ -1,0 +1,1 @@
+"""What only ``script/test`` sets up and runs. Standard library only."""
