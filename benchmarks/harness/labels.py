@@ -139,11 +139,13 @@ def _asked(source: Path, label: Label) -> str:
     file = source / f"{label.recording}.words.json"
     if not file.is_file():
         return ""
-    said = json.loads(file.read_text(encoding="utf-8"))
-    before = sorted((w for w in said if w["start"] < label.turn_start_s), key=lambda w: w["start"])
-    others = itertools.takewhile(
-        lambda word: word["speaker"] != _SPEAKERS[label.channel], reversed(before)
-    )
+    said: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    before = [word for word in said if word["start"] < label.turn_start_s]
+    latest = sorted(before, key=lambda word: -word["start"])
+    own = _SPEAKERS[label.channel]
+    # Word times are rough: the first words of the turn itself may be among them.
+    earlier = itertools.dropwhile(lambda word: word["speaker"] == own, latest)
+    others = itertools.takewhile(lambda word: word["speaker"] != own, earlier)
     return " ".join([word["word"] for word in others][::-1])
 
 

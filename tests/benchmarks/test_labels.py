@@ -52,7 +52,7 @@ def test_each_speaker_of_a_dialogue_has_a_channel(tmp_path: Path) -> None:
     recording(tmp_path / "d.wav", *speech, seconds=5, rate=8_000)
     said = [
         *({"speaker": "A", "word": w, "start": s} for w, s in (("how", 0.5), ("many", 0.9))),
-        *({"speaker": "B", "word": w, "start": s} for w, s in (("two", 2.0), ("please", 2.7))),
+        *({"speaker": "B", "word": w, "start": s} for w, s in (("two", 1.6), ("please", 2.7))),
     ]
     (tmp_path / "d.words.json").write_text(json.dumps(said))
     first, again, other = turns(tmp_path)
