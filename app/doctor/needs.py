@@ -25,6 +25,9 @@ TorchChoice = Literal["auto", "cpu", "cuda"]
 
 OFFICIAL, FAST = "qwen-tts", "faster-qwen3-tts"
 """The packages of Qwen3-TTS, one in each stack."""
+OWN_LOCKS = frozenset({"languages"})
+"""Extras with a lock file of their own, ``requirements-EXTRA.lock``, on top of the base or a
+stack."""
 GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
 """Engines too slow for any CPU (0.6B in bf16, two server cores: 245 ms for each 80 ms frame)."""
 
@@ -66,6 +69,8 @@ class Needs:
     """Settings that name a missing device, so that the engine will not start."""
     pictures: bool = False
     """Whether llama.cpp will read pictures."""
+    extras: tuple[str, ...] = ()
+    """Of ``OWN_LOCKS``."""
 
     @property
     def missing_bytes(self) -> int:
@@ -110,6 +115,7 @@ def needs_of(
         weights_dir=str(cache.directory / "weights"),
         gpu=gpu,
         without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
+        extras=tuple(sorted(OWN_LOCKS & {engine.spec.extra for engine in engines})),
     )
 
 

@@ -98,7 +98,8 @@ def _verdict(machine: Machine, name: str) -> Verdict:
 
 def _fetches(needs: Needs) -> str:
     """What to download. Some of the packages may be installed already; only pip knows."""
-    packages = [f"the packages of requirements-{needs.stack}.lock"] if needs.stack else []
+    locks = [lock for lock in (needs.stack, *needs.extras) if lock]
+    packages = [f"the packages of requirements-{lock}.lock" for lock in locks]
     weights = [f"{missing.name} ({missing.size / 1e6:,.0f} MB)" for missing in needs.missing]
     return ", ".join(packages + weights)
 

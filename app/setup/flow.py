@@ -33,7 +33,7 @@ from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
 from app.setup.proposal import answered, may_ask, proposal
 from app.setup.stack import stack_steps
-from app.setup.steps import BEFORE_PIP, Step, base_steps, clear_scratch, llama, weights
+from app.setup.steps import BEFORE_PIP, Step, base_steps, clear_scratch, extras, llama, weights
 
 
 def ended(work: Callable[[], int]) -> int:
@@ -146,6 +146,7 @@ def _plan_of_base(place: Place, base: Sequence[Step]) -> None:
 def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
     """The steps after the base."""
     heavy = stack_steps(place, needs.lock, needs.torch) if needs.stack else []
+    heavy += extras(place, needs.extras)
     model = [llama(place, needs.cuda, pictures=needs.pictures)] if needs.llama else []
     return [*heavy, weights(place, "weights", (), needs, settings), *model]
 

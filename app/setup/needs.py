@@ -33,6 +33,8 @@ class Needs:
     missing: Sequence[dict[str, Any]] = ()
     """Weights: name, size, source, licence."""
     weights_dir: str = ""
+    extras: Sequence[str] = ()
+    """Each has a lock file of its own."""
     findings: Sequence[dict[str, str]] = ()
     """The doctor's findings: name, state (ok, warn, fail), detail, fix."""
     llama: str = "cpu"

@@ -103,6 +103,13 @@ def packages(place: Place, name: str) -> Step:
     )
 
 
+def extras(place: Place, names: Sequence[str]) -> list[Step]:
+    """Packages of single engines. An environment for tests has them all."""
+    if packages(place, "requirements-dev.lock").is_done(place):
+        return []
+    return [packages(place, f"requirements-{name}.lock") for name in names]
+
+
 def install_locked(place: Place, name: str, log: Log) -> None:
     # The lock names every package, so pip resolves nothing; source packages are built with the
     # pinned setuptools, not with a freshly fetched one.

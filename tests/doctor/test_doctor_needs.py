@@ -14,7 +14,7 @@ from app.doctor import stack as doctor_stack
 from app.doctor.finding import Check
 from app.doctor.for_setup import answer
 from app.doctor.needs import Needs, needs_of
-from app.doctor.stack import check_machine
+from app.doctor.stack import check_machine, locked_versions
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import (
     BYTES_FOR_VALUE,
@@ -30,6 +30,7 @@ from app.setup.place import Place
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from tests.script.test_setup_stack import CUDA, called, do
 from tests.script.test_setup_stack import place as place
+from tests.support.places import ROOT
 
 HERE = Gpus((Gpu("A GPU", 24_000, "580.65.06", (8, 9)),))
 SMALL = ("silero-vad", "smart-turn-v3.2")
@@ -216,12 +217,25 @@ def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
         assert spec.extra in ("nemo", "qwen")
 
 
+def test_whisper_has_packages_of_its_own(environ: dict[str, str]) -> None:
+    def extras(config: str, *overrides: str) -> tuple[str, ...]:
+        settings = load_settings(config, overrides, environ).settings
+        return needs_of(settings, HERE, "auto", environ, "linux").extras
+
+    assert extras("languages") == extras("reachy", "stt.engine=whisper") == ("languages",)
+    assert extras("default") == ()
+    lock = ROOT / "requirements-languages.lock"
+    modules = engine_spec(Kind.STT, "whisper").modules
+    assert set(modules) <= set(locked_versions(lock.read_text()))
+
+
 def test_setup_reads_the_answer() -> None:
     from app.setup.needs import Needs as Read
     from app.setup.needs import unfit
 
     found = answer(["--set", ALL[0], "--set", ALL[1], "--torch", "auto"], Gpus(problem="broken"))
     read = Read.read(json.loads(json.dumps(found)))
+    assert Read.read(answer(["--config", "languages"], HERE)).extras == ("languages",)
     assert read.lock == "requirements-workstation.lock"
     assert read.torch == "cuda"
     assert any(weights["name"] == "parakeet-tdt-0.6b-v3" for weights in read.missing)

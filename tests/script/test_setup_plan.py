@@ -14,6 +14,7 @@ from app.setup import options, plan, stack
 from tests.support.places import ROOT
 
 BASE, TESTED = "requirements.lock", "requirements-dev.lock"
+WHISPER = "requirements-languages.lock"
 WORKSTATION, FAST = stack.STACKS
 
 
@@ -29,8 +30,8 @@ class TestLocks:
     @pytest.mark.parametrize(
         "together",
         [
-            ("script/bootstrap.lock", BASE, TESTED, WORKSTATION, stack.CUDA_LOCK),
-            ("script/bootstrap.lock", BASE, TESTED, FAST, stack.CUDA_LOCK),
+            ("script/bootstrap.lock", BASE, TESTED, WHISPER, WORKSTATION, stack.CUDA_LOCK),
+            ("script/bootstrap.lock", BASE, TESTED, WHISPER, FAST, stack.CUDA_LOCK),
         ],
     )
     def test_parts_pin_the_same_versions(self, together: Sequence[str]) -> None:
@@ -42,6 +43,11 @@ class TestLocks:
     @pytest.mark.parametrize("name", [WORKSTATION, FAST])
     def test_a_stack_holds_the_base(self, name: str) -> None:
         assert set(pins(BASE)) <= set(pins(name))
+
+    def test_only_whisper_brings_ctranslate2(self) -> None:
+        assert "ctranslate2" in pins(WHISPER)
+        assert set(pins(WHISPER)) <= set(pins(TESTED)), "the tests run it"
+        assert not set(pins(WHISPER)) & set(pins(BASE))
 
     def test_the_stacks_hold_what_they_are_for(self) -> None:
         assert pins(WORKSTATION)["transformers"] == {"4.57.3"}

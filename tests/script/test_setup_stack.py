@@ -220,6 +220,18 @@ class TestStack:
         assert names == ["torch-cuda", WORKSTATION, "weights", "llama"]
         assert [s.name for s in flow.steps_of(place, Needs(), ())] == ["weights", "llama"]
 
+    def test_whisper_is_installed_where_it_is_chosen(self, place: Place) -> None:
+        whisper = Needs(extras=("languages",))
+        step, *others = flow.steps_of(place, whisper, ())
+        assert [step.name for step in others] == ["weights", "llama"]
+        assert [fetch.what for fetch in step.fetches] == ["packages of requirements-languages.lock"]
+        do(place, step)
+        assert called(place)[-1].endswith("/requirements-languages.lock")
+        tested = steps.packages(place, "requirements-dev.lock")
+        place.stamps.write(tested.name, tested.inputs())
+        names = [step.name for step in flow.steps_of(place, whisper, ())]
+        assert names == ["weights", "llama"], "an environment for tests has it"
+
     def test_missing_weights_are_pulled_with_the_same_settings(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -351,6 +363,7 @@ class TestAsking:
             "weights_dir": "/cache/weights",
             "llama": "cuda",
             "pictures": True,
+            "extras": [],
             "findings": [{"name": "GPU", "state": "ok", "detail": "fine", "fix": ""}],
         }
     )

@@ -171,7 +171,7 @@ SPEC = EngineSpec(
     options=WhisperOptions,
     build=build,
     summary="Whisper through CTranslate2: 99 languages, 0.3 s per utterance on one core (base)",
-    extra="embedded",
+    extra="languages",
     modules=("ctranslate2",),
     run_in="thread",
 )
