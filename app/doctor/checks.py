@@ -16,7 +16,7 @@ from pathlib import Path
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
-from app.doctor.needs import Needs, needs_of
+from app.doctor.needs import OWN_LOCKS, Needs, needs_of
 from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine, usable_cores
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
@@ -98,7 +98,8 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
         require_modules(spec)
     except MissingExtra as error:
         # pip alone would install torch for the wrong kind of machine.
-        fix = f"Run: {setup}" if spec.extra in STACK_EXTRAS else error.fix
+        ours = spec.extra in STACK_EXTRAS | OWN_LOCKS
+        fix = f"Run: {setup}" if ours else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
 

@@ -331,7 +331,7 @@ class TestFitness:
     def test_it_stops_before_anything_is_fetched(
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        found = Needs("workstation", "cuda", CUDA, 0, (PARAKEET,), "/", self.BAD)
+        found = Needs("workstation", "cuda", CUDA, 0, (PARAKEET,), "/", findings=self.BAD)
         todo = flow.steps_of(place, found, ())
         with pytest.raises(failures.SetupError) as caught:
             flow.set_up(place, todo, found)
