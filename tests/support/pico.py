@@ -23,7 +23,7 @@ def spoken_by_pico(text: str, language: str, *, pitch: float = 1.0) -> Pcm:
 
     data = NanoTTS().speak(text, voice=VOICES[language], pitch=pitch)
     pcm = np.frombuffer(data, np.int16)
-    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 300)
+    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 600)
     return pcm[loud[0] : loud[-1] + 1] if len(loud) else pcm
 
 
