@@ -43,6 +43,8 @@ class Label:
     turn_ms: float
     speech_end_s: float
     gap_ms: float
+    backchannel: bool
+    """The other speaker says something in this hold."""
 
     @property
     def speaker(self) -> str:
@@ -76,6 +78,7 @@ def labels(source: Path) -> Iterator[Label]:
             float(each["turn_ms"]),
             float(each["speech_end_s"]),
             float(each["gap_ms"]),
+            each["label"] == "hold-with-backchannel" and not to_the_end,
         )
 
 
@@ -89,16 +92,26 @@ def turns(source: Path) -> Iterator[Scene]:
             yield _scene(source, number, holds, last)
 
 
+def overlapping(source: Path) -> Iterator[tuple[str, Pcm]]:
+    """The other speaker's channel during each hold that has a backchannel, with a name."""
+    for label in labels(source):
+        if label.backchannel:
+            other = sound(source, label.recording, 1 - label.channel)
+            start, end = _samples(label.speech_end_s), _samples(_resumes_s(label))
+            yield f"{label.recording}-{label.speech_end_s:.2f}", other[start:end]
+
+
 def sound(source: Path, recording: str, channel: int = 0) -> Pcm:
     """16 kHz int16. Raises ``FileNotFoundError``."""
     found = sorted(path for path in source.glob(f"{recording}.*") if path.suffix != ".json")
     if not found:
         raise FileNotFoundError(f"{source / recording} is missing: {INDEX} names it")
-    return _read(found[0], channel)
+    return read_sound(found[0], channel)
 
 
 @cache
-def _read(path: Path, channel: int) -> Pcm:
+def read_sound(path: Path, channel: int = 0) -> Pcm:
+    """16 kHz int16."""
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     at_16k = soxr.resample(samples[:, min(channel, samples.shape[1] - 1)], rate, LISTEN_RATE)
     return to_pcm(at_16k)
@@ -109,7 +122,7 @@ def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Scene:
     first = [*holds, last][0]
     spoken_s = first.speech_end_s - first.turn_ms / 1000
     begin = max(0, _samples(spoken_s - _LEAD_S))
-    silent_s = last.speech_end_s + last.gap_ms / 1000 - _NEXT_TURN_S
+    silent_s = _resumes_s(last) - _NEXT_TURN_S
     return Scene(
         id=f"{source.name}-{number:03d}",
         part="frozen",
@@ -126,12 +139,17 @@ def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Scene:
         pauses=tuple(
             Pause(
                 _samples(hold.speech_end_s) - begin,
-                _samples(hold.speech_end_s + hold.gap_ms / 1000) - begin,
+                _samples(_resumes_s(hold)) - begin,
                 "natural",
             )
             for hold in holds
         ),
     )
+
+
+def _resumes_s(label: Label) -> float:
+    """When this speaker goes on, or the recording ends."""
+    return label.speech_end_s + label.gap_ms / 1000
 
 
 def _asked(source: Path, label: Label) -> str:

@@ -1,7 +1,7 @@
 """Does speech over an answer stop it, and only if it should? How fast, and what is heard?
 
-    python -m benchmarks.interruptions CORPUS [--part tuning|frozen] [--seed N] [--set K=V]
-                                       [--out FILE]
+    python -m benchmarks.interruptions CORPUS [--part tuning|frozen] [--people FOLDER] [--seed N]
+                                       [--set K=V] [--out FILE]
 
 Each scene (``benchmarks.interruptions.scenes``) is played to a real session in virtual time, in
 20 ms pieces, over a long answer. Silero and Moonshine are real; their calls, the answer and the
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -74,6 +75,8 @@ GAP_S = 0.06
 """Audio is sent every 40 ms; a longer interval counts as a gap."""
 
 MOMENTS = ("held_ms", "verdict_ms", "silent_ms")
+NOT_MEANT = ("backchannel", "noise", "backchannel of people", "not meant")
+"""Sounds after which an answer should go on; the last: the first two together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +224,11 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             found[name] = {"stopped": _share(bootstrap, some, "stopped")}
             for moment in MOMENTS:
                 found[name][moment] = _times(bootstrap, some, moment)
+        if some and name in NOT_MEANT:
+            found[name]["lost"] = _share(bootstrap, some, "lost")
+            found[name]["resumed_ms"] = _times(bootstrap, some, "resumed_ms")
     understood = [each for each in of["meant"] if each.first_word is not None]
     found["meant"]["first_word"] = _share(bootstrap, understood, "first_word")
-    found["not meant"]["lost"] = _share(bootstrap, of["not meant"], "lost")
-    found["not meant"]["resumed_ms"] = _times(bootstrap, of["not meant"], "resumed_ms")
     return found
 
 
@@ -266,6 +270,7 @@ def main() -> None:
     parser = arguments(__doc__, "benchmarks.interruptions", settings=True)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
+    parser.add_argument("--people", type=Path, help="made by benchmarks.turns.listeners")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     settings = load_settings(given.config or "default", given.sets).settings
@@ -273,10 +278,13 @@ def main() -> None:
     voices = Voices(weights("piper-joe"), "Hello.")
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
-        outcomes = [
-            play(scene, ears, settings)
-            for scene in scenes(given.part, given.corpus, voices, given.seed)
-        ]
+        try:
+            outcomes = [
+                play(scene, ears, settings)
+                for scene in scenes(given.part, given.corpus, voices, given.seed, given.people)
+            ]
+        except FileNotFoundError as error:
+            sys.exit(str(error))
     found = figures(outcomes)
     _show(console, found)
     for each in outcomes:

@@ -2,8 +2,9 @@
 
 Each scene is a microphone's signal during an answer, without the answer's echo: room tone, one
 sound from ``onset`` to ``end``, room tone. Interruptions are turns of the corpus
-(``benchmarks.turns``) and spoken commands; synthetic voices say listeners' words, because no
-separate recordings of them exist; "mm-hm" and noises are computed. Synthetic sounds are labelled.
+(``benchmarks.turns``) and spoken commands; synthetic voices say listeners' words; "mm-hm" and
+noises are computed. Synthetic sounds are labelled. Listening sounds of people, cut out by
+``benchmarks.turns.listeners``, are a kind of their own.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import numpy as np
 from benchmarks.harness import acoustics
 from benchmarks.harness.acoustics import Signal
 from benchmarks.harness.heard_speech import Speech, Voices
+from benchmarks.harness.labels import read_sound
 from benchmarks.harness.scene import Part, load
 from pipeline.audio import LISTEN_RATE, Pcm
 
-Kind = Literal["question", "command", "backchannel", "noise", "side speech"]
+Kind = Literal[
+    "question", "command", "backchannel", "noise", "side speech", "backchannel of people"
+]
 
 COMMANDS: dict[Part, tuple[str, ...]] = {
     "tuning": ("Stop.", "Wait.", "No.", "Stop talking.", "Wait a moment.", "Hey Reachy.", "Quiet."),
@@ -65,10 +69,18 @@ class InterruptionScene:
 
 
 def scenes(
-    part: Part, corpus: Path, voices: Voices, seed: int, questions: int = 60, noises: int = 40
+    part: Part,
+    corpus: Path,
+    voices: Voices,
+    seed: int,
+    people: Path | None = None,
+    questions: int = 60,
+    noises: int = 40,
 ) -> Iterator[InterruptionScene]:
-    """Every kind, in this order. Raises ``FileNotFoundError`` if there is no corpus."""
+    """Every kind, in this order; ``people``: a folder of listening sounds. Raises
+    ``FileNotFoundError`` if there is no corpus, or no sound in that folder."""
     rng = np.random.default_rng(seed)
+    listening = recordings(people / part) if people else []
     turns = [
         scene
         for scene in load(corpus / part)
@@ -102,6 +114,20 @@ def scenes(
         )
         source = f"{turn.speaker}: {turn.text}"
         yield _scene("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
+    for file in listening:
+        for _ in range(2):
+            heard = acoustics.to_signal(read_sound(file))
+            yield _scene("backchannel of people", f"real {file.stem}", "", heard, rng)
+
+
+def recordings(folder: Path) -> list[Path]:
+    """Its sound files. Raises ``FileNotFoundError`` if there are none."""
+    found = sorted(folder.glob("*.flac"))
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} has no FLAC files. Run: python -m benchmarks.turns.listeners --out FOLDER"
+        )
+    return found
 
 
 def _voice(said: Speech) -> Signal:
