@@ -20,6 +20,7 @@ from app.cli import (
     pair,
     replay,
     serve,
+    service,
     setup,
     talk,
     xvf,
@@ -48,6 +49,7 @@ cli.add_typer(models.app, name="models")
 cli.add_typer(config.app, name="config")
 cli.add_typer(devices.app, name="devices")
 cli.add_typer(xvf.app, name="xvf")
+cli.add_typer(service.app, name="service")
 
 
 def _version(wanted: bool) -> None:

@@ -21,6 +21,7 @@ from app.server.listening import Listener, bind
 from app.server.live_settings import LiveSettings
 from app.server.robot_directions import ArraySeen, robot_directions
 from app.server.server import build_app, serve
+from app.server.systemd_notice import notify_systemd
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
@@ -143,6 +144,7 @@ def _beside(
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Tasks that run while the server serves."""
     settings = assistant.settings
+    yield notify_systemd(assistant.ready, os.environ)
     if array is not None:
         yield robot_directions(assistant, array)
     elif settings.array.accepted:

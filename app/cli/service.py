@@ -1,0 +1,72 @@
+"""``reachy-voice service``: let the system start the server, watch it and restart it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from app.cli.options import ConfigOption, SetOption
+from app.cli.serve import LanOption, PortOption
+from app.root import IS_INSTALLED
+from app.service.launchd import LaunchAgent
+from app.service.systemd import SystemdService
+from app.settings.load import load_settings, profile_names, resolve
+from app.setup.place import Place
+from pipeline.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Let the system start the server, and restart it.")
+
+
+@app.command()
+def install(
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    lan: LanOption = False,
+    port: PortOption = None,
+) -> None:
+    """Start the server now and with the machine, with the same options as `serve`; also after an
+    upgrade."""
+    command = [str(_program()), "serve"]
+    if config is not None:
+        command += ["--config", config if config in profile_names() else str(resolve(config))]
+    command += [word for value in overrides or () for word in ("--set", value)]
+    command += ["--lan"] if lan else []
+    command += ["--port", str(port)] if port is not None else []
+    paths = load_settings(config, overrides or ()).settings.paths
+    own = [paths.cache(os.environ), paths.access(os.environ).parent]
+    for folder in own:
+        folder.mkdir(parents=True, exist_ok=True)
+    _say(_service().install(command, [*own, Path("~/.nv").expanduser()]))
+
+
+@app.command()
+def status() -> None:
+    """Say whether the service runs."""
+    _say(_service().status())
+
+
+@app.command()
+def remove() -> None:
+    """Stop the server, and do not start it again. Keys, settings and weights stay."""
+    _say(_service().remove())
+
+
+def _service() -> SystemdService | LaunchAgent:
+    return (LaunchAgent if sys.platform == "darwin" else SystemdService)(os.environ)
+
+
+def _program() -> Path:
+    """This program, where it stays. Raises ``ConfigError`` if that is not set up yet."""
+    place = Place.of(os.environ)
+    if IS_INSTALLED and Path(sys.prefix).resolve() != place.venv.resolve():
+        raise ConfigError("The engines are not set up", fix="Run: reachy-voice setup")
+    return place.program
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,50 @@
+"""Tells systemd that the server is ready, and then that its event loop still runs.
+
+The protocol of ``sd_notify(3)``: datagrams to the socket that ``NOTIFY_SOCKET`` names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+_DAY_S = 86_400.0
+
+
+async def notify_systemd(ready: asyncio.Event, environ: Mapping[str, str]) -> None:
+    """Until cancelled; at once if systemd did not start this process."""
+    name = environ.get("NOTIFY_SOCKET")
+    if not name:
+        return
+    address = f"\0{name[1:]}" if name.startswith("@") else name
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notices:
+        notices.setblocking(False)
+
+        def tell(state: str) -> None:
+            with suppress(OSError):  # systemd is busy or restarts itself
+                notices.sendto(state.encode(), address)
+
+        tell("STATUS=the engines are starting")
+        await ready.wait()
+        tell("READY=1\nSTATUS=serving")
+        try:
+            await _show_life(tell, _watchdog_s(environ))
+        finally:
+            tell("STOPPING=1\nSTATUS=ending")
+
+
+async def _show_life(tell: Callable[[str], None], within_s: float | None) -> None:
+    """Twice as often as needed; for ever if nobody waits for it."""
+    while True:
+        tell("WATCHDOG=1")
+        await asyncio.sleep(within_s / 2 if within_s is not None else _DAY_S)
+
+
+def _watchdog_s(environ: Mapping[str, str]) -> float | None:
+    """How long systemd waits for a sign of life; ``None``: it does not wait for one."""
+    of_another = environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid())
+    time_us = environ.get("WATCHDOG_USEC")
+    return None if of_another or not time_us else int(time_us) / 1e6

@@ -1,0 +1,31 @@
+"""The system's own programs, run for their exit code and output."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+
+from app.service.errors import ServiceError
+
+
+def ask(environ: Mapping[str, str], *command: str) -> tuple[int, str]:
+    """The exit code and the output; 127 if there is no such program."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, f"{command[0]} is not installed"
+    return done.returncode, done.stdout.strip()
+
+
+def do(environ: Mapping[str, str], *command: str, fix: str) -> None:
+    """Raises ``ServiceError`` if the command fails."""
+    code, said = ask(environ, *command)
+    if code:
+        raise ServiceError(f"{' '.join(command)} failed", why=said or f"exit code {code}", fix=fix)

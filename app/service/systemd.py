@@ -1,0 +1,165 @@
+"""A user's systemd service."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.service.errors import ServiceError
+from app.service.programs import ask, do
+
+NAME = "reachy-voice.service"
+POINTLESS = (2, 3, 4, 5)
+"""Exit codes after which another start would fail alike: usage, settings, weights, packages."""
+MANAGER_FIX = "Log in as this user, not through su or sudo; then run this again"
+
+UNIT = """\
+# Written by `reachy-voice service install`, which replaces it.
+# For changes of your own: systemctl --user edit reachy-voice
+[Unit]
+Description=reachy-voice, a voice for a robot
+StartLimitIntervalSec=300
+StartLimitBurst=10
+
+[Service]
+Type=notify
+ExecStart={command}
+# Keys of servers and other variables, one NAME=VALUE a line.
+EnvironmentFile=-{environment}
+WatchdogSec=30
+Restart=on-failure
+RestartSec=3
+RestartPreventExitStatus={pointless}
+# A model behind a URL may take as long as it wants.
+TimeoutStartSec=infinity
+TimeoutStopSec=300
+UMask=0077
+RuntimeDirectory=reachy-voice
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+LimitCORE=0
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+KeyringMode=private
+{sandbox}
+[Install]
+WantedBy=default.target
+"""
+SANDBOX = """\
+PrivateUsers=yes
+PrivateTmp=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ReadWritePaths={writable}
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+CapabilityBoundingSet=
+"""
+"""Needs user namespaces, which some systems deny to users."""
+
+
+def unit(
+    command: Sequence[str], writable: Sequence[Path], environment: Path, *, sandbox: bool = True
+) -> str:
+    """The unit file. ``writable``: folders the server writes to; ``environment``: a file."""
+    folders = " ".join(_quoted(f"-{folder}") for folder in writable)
+    return UNIT.format(
+        command=" ".join(_quoted(word, of_command=True) for word in command),
+        environment=str(environment).replace("%", "%%"),
+        pointless=" ".join(map(str, POINTLESS)),
+        sandbox=SANDBOX.format(writable=folders) if sandbox else "",
+    )
+
+
+def _quoted(word: str, *, of_command: bool = False) -> str:
+    word = word.replace("%", "%%")
+    if of_command:
+        word = word.replace("$", "$$")
+    if re.fullmatch(r"[\w@%+=:,./$-]+", word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+class SystemdService:
+    """``reachy-voice.service`` of the user who runs this."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        base = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+        self.file = base / "systemd" / "user" / NAME
+        self.environment = base / "reachy-voice" / "environment"
+
+    def install(self, command: Sequence[str], writable: Sequence[Path]) -> list[str]:
+        """Write the unit, and start it now and with the machine. Lines for the owner. Raises
+        ``ServiceError``."""
+        # Before anything is written: without a manager there is nothing to install into.
+        self._systemctl("show-environment")
+        sandbox = self._has_namespaces()
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(unit(command, writable, self.environment, sandbox=sandbox))
+        self._systemctl("daemon-reload")
+        self._systemctl("enable", NAME)
+        self._systemctl("restart", "--no-block", NAME)
+        notes = [f"Installed {self.file}", "What it says: journalctl --user -u reachy-voice -f"]
+        if not sandbox:
+            notes.append("This system denies user namespaces: the file system is not protected.")
+        return [*notes, *self._linger()]
+
+    def status(self) -> list[str]:
+        """Lines for the owner. Raises ``ServiceError`` unless it runs."""
+        if not self.file.exists():
+            raise ServiceError("There is no service", fix="Run: reachy-voice service install")
+        wanted = "--property=ActiveState,StatusText,NRestarts,ExecMainStatus"
+        _, said = ask(self.environ, "systemctl", "--user", "show", wanted, NAME)
+        found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        state = found.get("ActiveState", "unknown")
+        if state not in ("active", "activating", "reloading"):
+            raise ServiceError(
+                f"The service is {state}",
+                why=f"the server's last exit code was {found.get('ExecMainStatus', 'unknown')}",
+                fix="See journalctl --user -u reachy-voice -e",
+            )
+        text = f": {found['StatusText']}" if found.get("StatusText") else ""
+        restarts = found.get("NRestarts", "0")
+        return [f"{state}{text}; restarted {restarts} times", *self._linger()]
+
+    def remove(self) -> list[str]:
+        """Stop it and delete the unit. Keys, settings and weights stay."""
+        if not self.file.exists():
+            return ["There is no service."]
+        self._systemctl("disable", "--now", NAME)
+        self.file.unlink()
+        self._systemctl("daemon-reload")
+        return [f"Removed {self.file}"]
+
+    def _systemctl(self, *arguments: str) -> None:
+        do(self.environ, "systemctl", "--user", *arguments, fix=MANAGER_FIX)
+
+    def _has_namespaces(self) -> bool:
+        probe = ("--user", "--wait", "--quiet", "--collect", "-pPrivateUsers=yes")
+        code, _ = ask(self.environ, "systemd-run", *probe, "-pProtectSystem=strict", "true")
+        return code == 0
+
+    def _linger(self) -> list[str]:
+        user = self.environ.get("USER") or getpass.getuser()
+        _, said = ask(self.environ, "loginctl", "show-user", user, "--property=Linger")
+        if said == "Linger=yes":
+            return []
+        return [
+            "It starts when you log in and ends when you log out. To start with the machine:",
+            f"    sudo loginctl enable-linger {user}",
+        ]
