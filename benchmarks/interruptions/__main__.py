@@ -270,7 +270,7 @@ def main() -> None:
     parser = arguments(__doc__, "benchmarks.interruptions", settings=True)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
-    parser.add_argument("--people", type=Path, help="made by benchmarks.turns.listeners")
+    parser.add_argument("--people", type=Path, help="made by benchmarks.turns.backchannels")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     settings = load_settings(given.config or "default", given.sets).settings

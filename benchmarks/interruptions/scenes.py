@@ -3,8 +3,8 @@
 Each scene is a microphone's signal during an answer, without the answer's echo: room tone, one
 sound from ``onset`` to ``end``, room tone. Interruptions are turns of the corpus
 (``benchmarks.turns``) and spoken commands; synthetic voices say listeners' words; "mm-hm" and
-noises are computed. Synthetic sounds are labelled. Listening sounds of people, cut out by
-``benchmarks.turns.listeners``, are a kind of their own.
+noises are computed. Synthetic sounds are labelled. Backchannels of people, cut out by
+``benchmarks.turns.backchannels``, are a kind of their own.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def scenes(
     questions: int = 60,
     noises: int = 40,
 ) -> Iterator[InterruptionScene]:
-    """Every kind, in this order; ``people``: a folder of listening sounds. Raises
+    """Every kind, in this order; ``people``: a folder of backchannels. Raises
     ``FileNotFoundError`` if there is no corpus, or no sound in that folder."""
     rng = np.random.default_rng(seed)
-    listening = recordings(people / part) if people else []
+    people_heard = recordings(people / part) if people else []
     turns = [
         scene
         for scene in load(corpus / part)
@@ -114,7 +114,7 @@ def scenes(
         )
         source = f"{turn.speaker}: {turn.text}"
         yield _scene("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
-    for file in listening:
+    for file in people_heard:
         for _ in range(2):
             heard = acoustics.to_signal(read_sound(file))
             yield _scene("backchannel of people", f"real {file.stem}", "", heard, rng)
@@ -125,7 +125,7 @@ def recordings(folder: Path) -> list[Path]:
     found = sorted(folder.glob("*.flac"))
     if not found:
         raise FileNotFoundError(
-            f"{folder} has no FLAC files. Run: python -m benchmarks.turns.listeners --out FOLDER"
+            f"{folder} has no FLAC files. Run: python -m benchmarks.turns.backchannels --out FOLDER"
         )
     return found
 

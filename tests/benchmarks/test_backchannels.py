@@ -1,4 +1,4 @@
-"""Listening sounds of people: which are cut out, and how an answer takes them."""
+"""Backchannels of people: which are cut out, and how an answer takes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.harness.labels import overlapping
 from benchmarks.interruptions.__main__ import Outcome, figures
 from benchmarks.interruptions.scenes import Kind, recordings
 from benchmarks.turns.listen import Listener
-from benchmarks.turns.listeners import listening
+from benchmarks.turns.backchannels import backchannel
 from tests.benchmarks.corpus_speech import buzz, silence
 from tests.benchmarks.labelled_folder import label, labels, recording
 
@@ -49,16 +49,16 @@ class Hears:
         ("Yeah.", 0.1, False),
     ],
 )
-def test_only_short_listening_words_are_kept(text: str, seconds: float, kept: bool) -> None:
+def test_only_short_backchannels_are_kept(text: str, seconds: float, kept: bool) -> None:
     sound = np.concatenate([silence(0.5), buzz(seconds), silence(0.5)])
-    found = listening(sound, cast(Listener, Hears(text)))
+    found = backchannel(sound, cast(Listener, Hears(text)))
     assert (found is not None) is kept
     if found is not None:
         assert len(found) / 16_000 == pytest.approx(seconds, abs=0.1)
 
 
 def test_a_folder_without_sounds_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"has no FLAC files\. Run: .*listeners"):
+    with pytest.raises(FileNotFoundError, match=r"has no FLAC files\. Run: .*backchannels"):
         recordings(tmp_path / "tuning")
 
 

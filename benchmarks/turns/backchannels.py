@@ -1,6 +1,6 @@
-"""Cut people's listening sounds ("mm-hm", "yeah") out of recordings, for benchmarks.interruptions.
+"""Cut people's backchannels ("mm-hm", "yeah") out of recordings, for benchmarks.interruptions.
 
-    python -m benchmarks.turns.listeners --out FOLDER [--packages FOLDER] [--people FOLDER]
+    python -m benchmarks.turns.backchannels --out FOLDER [--packages FOLDER] [--people FOLDER]
 
 Lines of the games' actors that are such a sound and nothing else, as Moonshine reads them: sounds
 that it cannot read are missing. ``--people``: labelled dialogues, in which one speaks over a hold
@@ -53,8 +53,8 @@ def heard_over_holds(folder: Path) -> Iterator[Named]:
             yield "frozen", f"{source.name}-{name}", to_signal(pcm)
 
 
-def listening(signal: Signal, listener: Listener) -> Signal | None:
-    """The sound without silence around it; ``None`` if it is not a listener's."""
+def backchannel(signal: Signal, listener: Listener) -> Signal | None:
+    """The sound without silence around it; ``None`` if it is no backchannel."""
     try:
         cut = trimmed(signal)
     except ValueError:
@@ -66,7 +66,7 @@ def listening(signal: Signal, listener: Listener) -> Signal | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.turns.listeners",
+        prog="python -m benchmarks.turns.backchannels",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(str(error))
     written = {"tuning": 0, "frozen": 0}
     for part, name, signal in found:
-        if (cut := listening(signal, listener)) is not None:
+        if (cut := backchannel(signal, listener)) is not None:
             (given.out / part).mkdir(parents=True, exist_ok=True)
             soundfile.write(given.out / part / f"{name}.flac", to_pcm(cut), LISTEN_RATE)
             written[part] += 1
