@@ -11,8 +11,8 @@ import pytest
 from benchmarks.harness.labels import overlapping
 from benchmarks.interruptions.__main__ import Outcome, figures
 from benchmarks.interruptions.scenes import Kind, recordings
-from benchmarks.turns.listen import Listener
 from benchmarks.turns.backchannels import backchannel
+from benchmarks.turns.listen import Listener
 from tests.benchmarks.corpus_speech import buzz, silence
 from tests.benchmarks.labelled_folder import label, labels, recording
 
