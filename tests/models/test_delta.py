@@ -1,0 +1,459 @@
+"""Deltas of model files: made, applied, and refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.models import delta as product
+from app.models.delta import BadDelta, apply, make_delta, read_delta
+from app.models.download import Progress
+from app.models.tensor_file import NotTensors, pieces_of
+from pipeline.errors import WeightsError
+from tests.support import tiny_gguf
+from tests.support.places import ROOT
+from tests.support.tensors import Tensors, model, retrained, write_raw, write_safetensors
+from tests.support.tiny_gguf import Raw
+
+
+def there_and_back(old: Path, new: Path) -> product.Delta:
+    """Make a delta, apply it, compare; nothing else is left in the folder."""
+    delta = make_delta(old, new, old.with_name("delta"), "MIT")
+    result = old.with_name("result")
+    apply(delta, old, result)
+    assert result.read_bytes() == new.read_bytes()
+    assert not list(old.parent.glob(".*"))
+    result.unlink()
+    return delta
+
+
+# --- safetensors -------------------------------------------------------------------------------
+
+
+def test_only_what_changed_is_stored(tmp_path: Path) -> None:
+    old = write_safetensors(tmp_path / "old", model())
+    new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
+    delta = there_and_back(old, new)
+    changed, items = delta.changed
+    assert 0.005 < changed / items < 0.015
+    assert delta.path.stat().st_size < 0.04 * new.stat().st_size + 3000
+    assert delta.info.base_sha256 == hashlib.sha256(old.read_bytes()).hexdigest()
+    assert (delta.info.licence, delta.info.tool[:13]) == ("MIT", "reachy-voice ")
+
+
+def test_the_smaller_of_gaps_and_mask_is_taken(tmp_path: Path) -> None:
+    old = write_safetensors(tmp_path / "old", {"w": model()["embed"]})
+    for share, kind in ((0.001, "gaps"), (0.05, "gaps"), (0.3, "mask")):
+        new = write_safetensors(tmp_path / "new", {"w": retrained(model(), share)["embed"]})
+        assert f"w@{kind}" in there_and_back(old, new).parts
+    other = model(seed=9)
+    new = write_safetensors(tmp_path / "new", {"w": other["embed"]})
+    assert "w@whole" in there_and_back(old, new).parts
+    assert there_and_back(new, new).parts.keys() == set()
+
+
+def test_tensors_come_go_move_and_change_their_shape(tmp_path: Path) -> None:
+    tensors = model()
+    old = write_safetensors(tmp_path / "old", tensors)
+    dtype, weight = tensors["layer.0.weight"]
+    changed: Tensors = {
+        "new": ("F64", np.arange(5.0)),
+        "empty": ("F32", np.empty((0, 3), np.float32)),
+        **{name: tensors[name] for name in ("layer.1.steps", "embed")},
+        "layer.0.weight": (dtype, weight.T.copy()),
+        "layer.0.bias": ("BF16", tensors["layer.0.bias"][1]),
+    }
+    new = write_safetensors(tmp_path / "new", changed, {"format": "pt"})
+    delta = there_and_back(old, new)
+    whole = {name for name in delta.parts if name.endswith("@whole")}
+    assert whole == {f"{name}@whole" for name in ("new", "empty", "layer.0.weight")} | {
+        "layer.0.bias@whole",
+        "@header@whole",
+    }
+    there_and_back(new, old)
+
+
+@given(
+    share=st.sampled_from([0.0, 1e-4, 0.003, 0.1, 0.9]),
+    rows=st.integers(1, 40),
+    chunk=st.sampled_from([64, 1000, 1 << 20]),
+    seed=st.integers(0, 99),
+)
+def test_any_change_is_reproduced(
+    tmp_path_factory: pytest.TempPathFactory, share: float, rows: int, chunk: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    tensors = model(seed, rows)
+    old = write_safetensors(folder / "old", tensors)
+    new = write_safetensors(folder / "new", retrained(tensors, share, seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(product, "CHUNK_BYTES", chunk)
+        patch.setattr(product, "GAPS", 7)
+        there_and_back(old, new)
+
+
+def test_it_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
+    old = write_safetensors(tmp_path / "old", model())
+    old.chmod(0o640)
+    new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
+    steps: list[Progress] = []
+    apply(make_delta(old, new, tmp_path / "delta"), old, report=steps.append)
+    assert old.read_bytes() == new.read_bytes()
+    assert old.stat().st_mode & 0o777 == 0o640
+    assert steps[-1].done == steps[-1].total == new.stat().st_size
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    tensors: Tensors = {"w": ("BF16", draw.integers(0, 1 << 16, (40_000, 1000), np.uint16))}
+    old = write_safetensors(tmp_path / "old", tensors)
+    new = write_safetensors(tmp_path / "new", retrained(tensors, 0.02))
+    del tensors
+    tracemalloc.start()
+    try:
+        apply(make_delta(old, new, tmp_path / "delta"), old)
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000 < old.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+# --- GGUF --------------------------------------------------------------------------------------
+
+Q4_K, Q8_0, F32, UNKNOWN = 12, 8, 0, 199
+
+
+def gguf(path: Path, seed: int = 0, **more: Any) -> Path:
+    draw = np.random.default_rng(seed)
+    data = {"general.architecture": "llama", "tokens": ["a", "bc"] * 500, "x.y": 1.5, **more}
+    return tiny_gguf.write(
+        path,
+        data,
+        {
+            "embed": Raw((256, 40), Q4_K, draw.bytes(40 * 144)),
+            "norm": draw.standard_normal(33).astype(np.float32),
+            "blk.0": Raw((32, 50), Q8_0, draw.bytes(50 * 34)),
+            "odd": Raw((7,), UNKNOWN, draw.bytes(64)),
+        },
+    )
+
+
+def test_a_gguf_changes_by_block(tmp_path: Path) -> None:
+    old, new = gguf(tmp_path / "old"), tmp_path / "new"
+    data = bytearray(old.read_bytes())
+    embed = next(piece for piece in pieces_of(old) if piece.name == "embed")
+    assert (embed.size, embed.item) == (40 * 144, 144)
+    for at in (0, 150, 160, 144 * 39 + 143):
+        data[embed.start + at] ^= 1
+    new.write_bytes(data)
+    delta = there_and_back(old, new)
+    assert delta.changed == (3, 40)
+    assert delta.parts["embed@values"].size == 3 * 144
+    assert delta.parts.keys() == {"embed@gaps", "embed@values"}
+
+
+def test_a_gguf_s_metadata_change_and_move_everything(tmp_path: Path) -> None:
+    old = gguf(tmp_path / "old")
+    new = gguf(tmp_path / "new", name="a longer text", more=["and", "a list"])
+    delta = there_and_back(old, new)
+    assert {"@key:name@whole", "@key:more@whole"} <= delta.parts.keys()
+    assert "@key:tokens@whole" not in delta.parts
+    assert delta.path.stat().st_size < 2500
+    there_and_back(new, old)
+
+
+def test_a_gguf_s_alignment_and_order_are_kept(tmp_path: Path) -> None:
+    old = gguf(tmp_path / "old")
+    pieces = {piece.name: piece for piece in pieces_of(old)}
+    data = old.read_bytes()
+
+    def piece(name: str) -> bytes:
+        return data[pieces[name].start :][: pieces[name].size]
+
+    # The same tensors aligned to 64 in another order, with the padding of another writer.
+    text = piece("@gguf") + piece("@key:x.y") + piece("@key:tokens")
+    text += piece("@key:general.architecture") + piece("@tensors")
+    padded = text.ljust(-(-len(text) // 64) * 64, b"\xaa")
+    padded += piece("embed") + b"\xbb" * 32 + piece("norm") + piece("blk.0") + piece("odd")
+    new = tmp_path / "new"
+    new.write_bytes(padded)
+    there_and_back(old, new)
+
+
+def test_real_language_model_files(tmp_path: Path) -> None:
+    words = ["<s>", "</s>", "a", "b"]
+    vocabulary = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": words}
+    old = tiny_gguf.language_model(tmp_path / "old", vocabulary, seed=1)
+    new = tiny_gguf.language_model(tmp_path / "new", vocabulary, seed=2)
+    assert "output_norm.weight@whole" not in there_and_back(old, new).parts
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:3],
+        lambda data: data[:40],
+        lambda data: data[:-700],
+        lambda data: b"GGUF" + b"\xff" * 60,
+        lambda data: data[:8] + b"\xff" * 8 + data[16:],
+        lambda data: data[:4] + b"\0\0\0\3" + data[8:],
+        lambda data: b"",
+    ],
+)
+def test_a_damaged_gguf_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = gguf(tmp_path / "old")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(NotTensors, match="cannot be read"):
+        make_delta(path, path, tmp_path / "delta")
+    assert not (tmp_path / "delta").exists()
+
+
+# --- failures leave the old model --------------------------------------------------------------
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> tuple[Path, Path]:
+    """The old model and a delta."""
+    old = write_safetensors(tmp_path / "old", model())
+    new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
+    return old, make_delta(old, new, tmp_path / "delta").path
+
+
+def refused(old: Path, delta: Path, match: str | None = None) -> WeightsError:
+    before = old.read_bytes()
+    with pytest.raises(WeightsError, match=match) as error:
+        apply(read_delta(delta), old)
+    assert old.read_bytes() == before
+    assert not list(old.parent.glob(".*"))
+    assert error.value.why
+    assert error.value.fix
+    return error.value
+
+
+def test_another_base_is_refused(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    whole = old.read_bytes()
+    old.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "made from a file" in refused(old, delta, "does not belong").why
+    old.write_bytes(whole + b"\0")
+    refused(old, delta, "does not belong")
+    old.write_bytes(whole)
+    apply(read_delta(delta), old)
+    new = old.read_bytes()
+    apply(read_delta(delta), old)
+    assert old.read_bytes() == new, "twice is as good as once"
+
+
+def test_a_cut_delta_is_refused_wherever_it_is_cut(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    whole = delta.read_bytes()
+    for length in {*range(0, len(whole), 97), len(whole) - 1}:
+        delta.write_bytes(whole[:length])
+        refused(old, delta, "cannot be applied")
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    whole = delta.read_bytes()
+    begin = 8 + int.from_bytes(whole[:8], "little")
+    for at in range(begin, len(whole), 41):
+        delta.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        refused(old, delta, "cannot be applied")
+
+
+def test_a_full_disk(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    before = old.read_bytes()
+    limit = len(before) // 2
+    program = (
+        "import resource, sys; from pathlib import Path; from app.models.delta import *;"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}));"
+        "apply(read_delta(Path(sys.argv[1])), Path(sys.argv[2]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, delta, old], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "could not be written: File too large. Nothing was changed" in done.stderr
+    assert old.read_bytes() == before
+    assert not list(old.parent.glob(".*"))
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != limit
+
+
+def test_a_folder_that_cannot_be_written(
+    scene: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, delta = scene
+
+    def full(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    assert "MB free" in refused(old, delta, "No space left").fix
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "fsync", full)
+    refused(old, delta, "No space left")
+
+
+def test_kills_leave_the_old_model_or_the_new_one(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    shutil.copy(old, old.with_name("base"))
+    run = [sys.executable, "-m", "tests.models.killed_apply", delta, old]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = map(int, done.stdout.split())
+    assert before >= 50
+    assert after == 3, "after the renaming, and before and after the folder is flushed"
+    assert not list(old.parent.glob(".*"))
+
+
+def test_a_cancelled_one_leaves_nothing(scene: tuple[Path, Path]) -> None:
+    old, delta = scene
+    before = old.read_bytes()
+
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(read_delta(delta), old, report=stop)
+    assert old.read_bytes() == before
+    assert not list(old.parent.glob(".*"))
+
+
+# --- malicious files ---------------------------------------------------------------------------
+
+BASE = bytes(range(100))
+
+
+def crafted(
+    folder: Path, layout: Any, tensors: dict[str, bytes] | None = None, **info: Any
+) -> tuple[Path, Path]:
+    """A base of 100 bytes, and a delta that promises whatever ``info`` says."""
+    base = folder / "base"
+    base.write_bytes(BASE)
+    metadata = {
+        "format": product.FORMAT,
+        "base_sha256": hashlib.sha256(BASE).hexdigest(),
+        "base_bytes": "100",
+        "result_sha256": "0" * 64,
+        "result_bytes": "100",
+        "layout": layout if isinstance(layout, str) else json.dumps(layout),
+        **info,
+    }
+    header: dict[str, Any] = {"__metadata__": metadata}
+    at = 0
+    for name, data in (tensors or {}).items():
+        place = [at, at + len(data)]
+        header[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": place}
+        at += len(data)
+    return base, write_raw(folder / "delta", header, b"".join((tensors or {}).values()))
+
+
+def patch(gaps: bytes, values: bytes) -> dict[str, bytes]:
+    return {"w@gaps": gaps, "w@values": values}
+
+
+PATCH = [["patch", "w", 0, 100, 1]]
+MALICIOUS: dict[str, tuple[Any, dict[str, bytes], dict[str, Any]]] = {
+    "a place beyond the end": (PATCH, patch(b"\x64", b"x"), {}),
+    "gaps far beyond the end": (PATCH, patch(b"\xff" * 50 + b"\0", b"x"), {}),
+    "too few values": (PATCH, patch(b"\0\0", b"x"), {}),
+    "too many values": (PATCH, patch(b"\0", b"xy"), {}),
+    "gaps after the last item": (PATCH, patch(b"\x63\0", b"xy"), {}),
+    "a mask of another size": (PATCH, {"w@mask": b"\xff" * 12, "w@values": b"x"}, {}),
+    "a mask with too many bits": (PATCH, {"w@mask": b"\xff" * 13, "w@values": b"x"}, {}),
+    "values that are no items": ([["patch", "w", 0, 50, 2]], patch(b"\0", b"xyz"), {}),
+    "no places": (PATCH, {"w@values": b"x"}, {}),
+    "no values": (PATCH, {"w@gaps": b"\0"}, {}),
+    "no tensor": ([["put", "w"]], {}, {}),
+    "a copy beyond the end": ([["copy", 50, 100]], {}, {}),
+    "a negative start": ([["copy", -1, 100]], {}, {}),
+    "a copy of nearly everything": ([["copy", 0, 1 << 62]], {}, {"result_bytes": str(1 << 62)}),
+    "the base many times over": ([["copy", 0, 100]] * 3, {}, {"result_bytes": "300"}),
+    "huge items": ([["patch", "w", 0, 1, 1 << 40]], patch(b"", b""), {"base_bytes": str(1 << 40)}),
+    "items without bytes": ([["patch", "w", 0, 100, 0]], patch(b"", b""), {}),
+    "a huge result": ([["copy", 0, 100]], {}, {"result_bytes": str(1 << 60)}),
+    "another result": ([["copy", 0, 100]], {}, {}),
+    "an unknown step": ([["run", "rm"]], {}, {}),
+    "a number as text": ([["copy", "x", 1]], {}, {}),
+    "no list": ({"copy": 1}, {}, {}),
+    "no JSON": ("{", {}, {}),
+    "a deep layout": ("[" * 100_000, {}, {}),
+    "another format": ([["copy", 0, 100]], {}, {"format": "other"}),
+    "a path as digest": ([["copy", 0, 100]], {}, {"result_sha256": "../../etc/passwd"}),
+    "more metadata": ([["copy", 0, 100]], {}, {"target": "/etc/passwd"}),
+    "a count below zero": ([["copy", 0, 100]], {}, {"base_bytes": "-100"}),
+}
+
+
+@pytest.mark.parametrize("name", MALICIOUS)
+def test_a_malicious_delta_is_refused(tmp_path: Path, name: str) -> None:
+    layout, tensors, info = MALICIOUS[name]
+    refused(*crafted(tmp_path, layout, tensors, **info))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header["a@whole"].update(data_offsets=[0, 30]),
+        lambda header: header["b@whole"].update(data_offsets=[10, 40]),
+        lambda header: header["b@whole"].update(data_offsets=[40, 20]),
+        lambda header: header["b@whole"].update(data_offsets=[20, 1 << 62]),
+        lambda header: header["b@whole"].update(data_offsets=[-20, 40]),
+        lambda header: header["b@whole"].update(data_offsets="ab"),
+        lambda header: header["b@whole"].update(shape=[-1]),
+        lambda header: header["b@whole"].pop("shape"),
+        lambda header: header.update({"c@whole": 5}),
+        lambda header: header.pop("a@whole"),
+        lambda header: header.pop("__metadata__"),
+    ],
+)
+def test_headers_that_overlap_or_leave_holes(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    parts = {"a@whole": b"a" * 20, "b@whole": b"b" * 20}
+    layout = [["put", "a"], ["put", "b"]]
+    base, path = crafted(tmp_path, layout, parts, result_bytes="40")
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    change(header)
+    refused(base, write_raw(path, header, data[end:]), "cannot be applied")
+
+
+def test_names_are_never_paths(tmp_path: Path) -> None:
+    name = "../../outside"
+    result = hashlib.sha256(b"evil").hexdigest()
+    info = {"result_sha256": result, "result_bytes": "4"}
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    base, path = crafted(
+        tmp_path / "in" / "deep", [["put", name]], {f"{name}@whole": b"evil"}, **info
+    )
+    apply(read_delta(path), base)
+    assert base.read_bytes() == b"evil"
+    assert {each.name for each in tmp_path.rglob("*") if each.is_file()} == {"base", "delta"}
+
+
+def test_a_header_that_is_too_large_or_says_a_name_twice(tmp_path: Path) -> None:
+    base, path = crafted(tmp_path, [["copy", 0, 100]])
+    path.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
+    refused(base, path, "cut off")
+    path = write_raw(path, '{"a": {}, "a": {}}', b"")
+    assert "twice" in refused(base, path).why
+
+
+def test_errors_are_bad_deltas(tmp_path: Path) -> None:
+    with pytest.raises(BadDelta, match="No such file"):
+        read_delta(tmp_path / "none")
