@@ -1,4 +1,4 @@
-"""``reachy-voice models``: list, pull, verify, rm."""
+"""``reachy-voice models``: list, pull, verify, use, delta, apply, rm."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +14,10 @@ from rich.console import Console
 
 from app.cli.options import ConfigOption, JsonOption, OfflineOption, SetOption
 from app.models.catalogue import Catalogue
-from app.models.download import Progress, Report, megabytes
+from app.models.delta import Delta, apply, make_delta, read_delta
+from app.models.download import Progress, Report, megabytes, sha256_of
 from app.models.pull import pull as pull_weights
+from app.models.updates import add_to_index, model_files
 from app.models.weights import WeightsCache
 from app.server.control import ask, socket_path
 from app.settings.load import load_settings
@@ -184,6 +187,71 @@ def use(
     path = socket_path(settings.server.port, os.environ)
     ask(path, assignments, typer.echo, unload_first)
     typer.echo("Done, until the server stops. To make it permanent, write it into your settings.")
+
+
+@app.command()
+def delta(
+    old: Annotated[Path, typer.Argument(help="The model that others have (safetensors, GGUF).")],
+    new: Annotated[Path, typer.Argument(help="The model that they shall have.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the update.")],
+    licence: Annotated[str, typer.Option(help="Of the new model, e.g. Apache-2.0.")] = "",
+    index: Annotated[
+        Path | None, typer.Option(help="Add it to this list, for robots that follow a URL.")
+    ] = None,
+) -> None:
+    """Write an update that contains only the weights that changed."""
+    with progress_bars() as report:
+        made = make_delta(old, new, out, licence, report)
+    changed, items = made.changed
+    size, whole = out.stat().st_size, new.stat().st_size
+    typer.echo(f"{changed:,} of {items:,} weights changed ({100 * changed / max(1, items):.2f} %)")
+    typer.echo(f"{megabytes(size)} instead of {megabytes(whole)} ({100 * size / whole:.2f} %)")
+    if index is not None:
+        add_to_index(index, made)
+
+
+@app.command("apply")
+def apply_(
+    update: Annotated[Path, typer.Argument(metavar="DELTA", help="Made by `models delta`.")],
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="The file to update; default: the one in use that it was made from."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the new model there instead.")
+    ] = None,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+) -> None:
+    """Turn a model file into the new one, in one step; a failure leaves the old one as it was."""
+    found = read_delta(update)
+    if model is None:
+        settings = load_settings(config, overrides or ()).settings
+        cache = open_cache(settings)
+        model = base_in_use(settings, cache, found)
+        if out is None and model.is_relative_to(cache.directory):
+            raise WeightsError(
+                f"{model.name} belongs to the catalogue",
+                why="there it would count as damaged",
+                fix="Write the new model elsewhere with --out, and name it in llm.model_file",
+            )
+    with progress_bars() as report:
+        apply(found, model, out, report)
+    typer.echo(f"{out or model} is the new model, sha256 {found.info.result_sha256}")
+
+
+def base_in_use(settings: Settings, cache: WeightsCache, update: Delta) -> Path:
+    """The file of the engines that an update was made from. Raises ``WeightsError``."""
+    files = [file.path for _, each in settings.engines() for file in model_files(each, cache)]
+    for file in files:
+        same_size = file.stat().st_size == update.info.base_bytes
+        if same_size and sha256_of(file) == update.info.base_sha256:
+            return file
+    raise WeightsError(
+        f"None of the models in use is the one that {update.path.name} was made from",
+        why=f"that has {update.info.base_bytes:,} bytes, sha256 {update.info.base_sha256}",
+        fix="Name the file after the delta",
+    )
 
 
 @app.command()

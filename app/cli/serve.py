@@ -34,6 +34,7 @@ from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, browser_tls_for, lan_addresses, run_server, tls_for
 from app.server.tls import ServerTls
+from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import Loaded, ServerSettings, Settings
 from pipeline.engines.registry import Kind
@@ -85,7 +86,8 @@ def serve(
     tls = tls_for(settings, os.environ)
     browser_tls = browser_tls_for(settings, os.environ, tls)
     assistant = Assistant(settings, cache)
-    live = LiveSettings(loaded, load, assistant, Exchange(assistant, partial(has_room, cache)))
+    exchange = Exchange(assistant, partial(has_room, cache))
+    live = LiveSettings(loaded, load, assistant, exchange)
     began = time.monotonic()
 
     def engine_ready(kind: Kind) -> None:
@@ -109,6 +111,7 @@ def serve(
             access=access,
             tls=tls,
             live=live,
+            updates=UpdateFollower(assistant, exchange),
             console=_console(config, sets, cache, settings),
             browser_tls=browser_tls,
         )

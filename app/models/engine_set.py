@@ -12,6 +12,7 @@ from typing import Any
 
 from app.models.judged_engine import JudgedEngine
 from app.models.memory_room import give_back, has_room
+from app.models.updates import Updates
 from app.models.weights import WeightsCache
 from app.models.word_scales import Scales, WordScales
 from app.settings.model import Settings
@@ -60,6 +61,7 @@ class EngineSet:
 
         Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.cache = cache
+        self.updates = Updates(cache)
         self.ready = asyncio.Event()
         """Set once every engine is ready and the language model's word scales are measured."""
         self._word_scales = word_scales
@@ -117,9 +119,13 @@ class EngineSet:
 
     # -- replacing an engine
 
-    def build(self, options: EngineOptions, kind: Kind) -> Engine:
-        """Like ``build_engine``, but a language model by URL also gets its word judge."""
-        engine = build_engine(options, kind, self.cache, self._pool)
+    def build(
+        self, options: EngineOptions, kind: Kind, updated: EngineOptions | None = None
+    ) -> Engine:
+        """Like ``build_engine``, but a language model by URL also gets its word judge, and engines
+        that follow updates the newest weights, or those of ``updated``."""
+        updated = updated or self.updates.updated(options)
+        engine = build_engine(updated, kind, self.cache, self._pool)
         judge = options.judge
         if judge is None or not isinstance(engine, UrlEngine):
             return engine

@@ -25,6 +25,11 @@ MOMENT_S = 60.0
 NOTICE_S = 10.0
 
 Tell = Callable[[str], None]
+Check = Callable[[Engine], Awaitable[None]]
+
+
+async def _good(_: Engine) -> None:
+    """For engines that need no check."""
 
 
 class Exchange:
@@ -40,30 +45,41 @@ class Exchange:
         self._one = asyncio.Lock()
 
     async def exchange(
-        self, kind: Kind, options: EngineOptions, tell: Tell, unload_first: bool | None = None
+        self,
+        kind: Kind,
+        options: EngineOptions,
+        tell: Tell,
+        unload_first: bool | None = None,
+        *,
+        updated: EngineOptions | None = None,
+        check: Check = _good,
     ) -> None:
         """``tell`` gets each step. ``unload_first``: ``None`` decides by memory; ignored for voice
-        activity and turn detectors, which are never unloaded first. Raises ``ReachyVoiceError`` if
-        the new engine cannot be loaded; the old one is then back in place, unless it could not be
-        reloaded either."""
+        activity and turn detectors, which are never unloaded first. ``updated``: ``options`` with
+        other weights, to build from; ``check`` raises ``ReachyVoiceError`` if the loaded engine is
+        not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is then
+        back in place, unless it could not be reloaded either."""
         async with self._one:
             if kind in (Kind.VAD, Kind.TURN):
                 unload_first = False  # small, and sessions listen through them all the time
             elif unload_first is None:
                 unload_first = not await asyncio.to_thread(self._has_room, kind, options)
-            engine = await asyncio.to_thread(self._engines.build, options, kind)
+            engine = await asyncio.to_thread(self._engines.build, options, kind, updated)
             if unload_first:
-                await self._after(kind, engine, options, tell)
+                await self._after(kind, engine, options, tell, check)
             else:
-                await self._beside(kind, engine, options, tell)
+                await self._beside(kind, engine, options, tell, check)
 
     # -- beside the old one
 
-    async def _beside(self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell) -> None:
+    async def _beside(
+        self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell, check: Check
+    ) -> None:
         tell(f"loading {described(options)} beside {self._assistant.describe(kind)}")
         started = await self._engines.start(engine, kind)
         try:
             _require_fit(kind, self._engines[kind], engine)
+            await check(engine)
         except BaseException:
             engine.close()
             raise
@@ -73,7 +89,9 @@ class Exchange:
 
     # -- after the old one
 
-    async def _after(self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell) -> None:
+    async def _after(
+        self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell, check: Check
+    ) -> None:
         before = self._assistant.settings.engine(kind)
         leases = self._engines.stages.leases
         await self._notify()
@@ -88,6 +106,11 @@ class Exchange:
             tell(f"loading {described(options)}")
             try:
                 started = await self._engines.start(engine, kind)
+                try:
+                    await check(engine)
+                except BaseException:
+                    await end(started)
+                    raise
             except ReachyVoiceError as error:
                 tell(f"it failed; loading {described(before)} again")
                 await self._back(kind, before, error)

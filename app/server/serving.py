@@ -23,6 +23,7 @@ from app.server.robot_directions import ArraySeen, robot_directions
 from app.server.server import build_app, serve
 from app.server.systemd_notice import notify_systemd
 from app.server.tls import ServerTls, tls_from_files, tls_generated
+from app.server.updates import UpdateFollower
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
@@ -47,12 +48,13 @@ async def run_server(
     access: Access | None = None,
     tls: ServerTls | None = None,
     live: LiveSettings | None = None,
+    updates: UpdateFollower | None = None,
     console: Running | None = None,
     browser_tls: ServerTls | None = None,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once clients can be answered. ``live``: lets
-    engines be replaced meanwhile. ``console``: data that only the surrounding program has.
-    ``browser_tls``: with a second port, for browsers.
+    engines be replaced meanwhile. ``updates``: gives them new weights. ``console``: data that only
+    the surrounding program has. ``browser_tls``: with a second port, for browsers.
 
     The port is bound before any engine is built, so that a taken port fails at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
@@ -108,6 +110,8 @@ async def run_server(
                 aside.append(group.create_task(_follow_files(assistant, live)))
                 answering = _answer_commands(assistant, live, real_port, commands)
                 aside.append(group.create_task(answering))
+            if updates is not None:
+                aside.append(group.create_task(_follow_updates(assistant, updates)))
             fresh = [each for each in {tls, browser_tls} if each is not None]
             aside += [group.create_task(each.keep_fresh()) for each in fresh]
             aside += map(group.create_task, _beside(assistant, array, own_address, real_port, tls))
@@ -170,6 +174,14 @@ async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:
         await live.watch()
     except (OSError, RuntimeError) as error:  # includes watchfiles' own errors
         log.warning("changes to the settings files are not noticed: %s", error)
+
+
+async def _follow_updates(assistant: Assistant, updates: UpdateFollower) -> None:
+    await assistant.ready.wait()
+    try:
+        await updates.follow()
+    except* (OSError, RuntimeError) as errors:  # includes watchfiles' own errors
+        log.warning("updates of the weights are not noticed: %s", errors.exceptions[0])
 
 
 async def _answer_commands(

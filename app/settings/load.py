@@ -22,7 +22,7 @@ from pipeline.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
-OF_WEIGHTS = ("model_file", "mmproj", "examples")
+OF_WEIGHTS = ("model_file", "updates", "mmproj", "examples")
 """Options that belong to an engine's ``weights``; other weights need their own."""
 
 

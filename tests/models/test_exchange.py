@@ -24,6 +24,7 @@ from app.server.control import NotRunning, ask, socket_path
 from app.server.exchange import Exchange
 from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, run_server
+from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import Loaded
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
@@ -77,7 +78,9 @@ def logged() -> Iterator[WatchedLog]:
 
 
 @asynccontextmanager
-async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> AsyncIterator[Running]:
+async def running(
+    file: Path, cache: WeightsCache, *, room: bool = True, ask_again_s: float = 60
+) -> AsyncIterator[Running]:
     def load(more: Sequence[str]) -> Loaded:
         return load_settings(str(file), more)
 
@@ -88,7 +91,12 @@ async def running(file: Path, cache: WeightsCache, *, room: bool = True) -> Asyn
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     server = asyncio.create_task(
         run_server(
-            assistant, on_engine_ready=lambda _: None, on_ready=port.set_result, port=0, live=live
+            assistant,
+            on_engine_ready=lambda _: None,
+            on_ready=port.set_result,
+            port=0,
+            live=live,
+            updates=UpdateFollower(assistant, exchange, ask_again_s),
         )
     )
     try:
@@ -217,7 +225,7 @@ async def test_there_may_be_none_left_and_another_one_mends_it(
         await turn(app, 1)
         real = server.assistant.engines.build
 
-        def only_what_fails(options: Any, kind: Kind) -> Any:
+        def only_what_fails(options: Any, kind: Kind, *_: Any) -> Any:
             return real(options.model_copy(update={"fails": True}), kind)
 
         with monkeypatch.context() as patched:

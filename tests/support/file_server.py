@@ -20,6 +20,8 @@ class FileServer:
     """The next answers, instead of files."""
     hang_up_after: list[int] = field(default_factory=list)
     """For each of the next requests: bytes after which the connection is dropped."""
+    tags: bool = False
+    """Whether files have an ``ETag``, and are not sent again to those who know it."""
     resumes: bool = True
     """Whether ``Range`` is understood."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -29,6 +31,10 @@ class FileServer:
     def ranges(self) -> list[str]:
         """The ``Range`` header of each request, empty where there was none."""
         return [headers.get("range", "") for _, headers in self.requests]
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hash(content)}"'
 
 
 @contextmanager
@@ -43,6 +49,8 @@ def file_server() -> Iterator[FileServer]:
                 self._end_with(state.statuses.pop(0))
             elif content is None:
                 self._end_with(404)
+            elif state.tags and self.headers.get("If-None-Match") == _tag(content):
+                self._end_with(304)
             else:
                 self._send(content)
 
@@ -65,6 +73,8 @@ def file_server() -> Iterator[FileServer]:
             else:
                 self.send_response(200)
             self.send_header("Content-Length", str(len(content) - start))
+            if state.tags:
+                self.send_header("ETag", _tag(content))
             if self.path.endswith("/"):
                 self.send_header("Content-Type", "text/html")
             self.end_headers()

@@ -33,6 +33,9 @@ class SmallOptions(EngineOptions):
     """It is not built before ``GATE`` opens."""
     fails: bool = False
     """It cannot be built."""
+    model_file: str | None = None
+    """A safetensors file of one tensor: the name, or what a model says instead of all else."""
+    updates: str | None = None
 
 
 class LevelVad:
@@ -86,7 +89,13 @@ class NameLlm:
     context_tokens = 4096
 
     def __init__(self, options: SmallOptions) -> None:
-        self.name = options.name
+        self.name, self.says = options.name, ""
+        if options.model_file:
+            data = Path(options.model_file).read_bytes()
+            text = data[8 + int.from_bytes(data[:8], "little") :].decode().strip()
+            self.name, _, self.says = text.partition(":")
+            if self.name == "broken":
+                raise EngineError("The weights have no legs", fix="Give them some")
 
     def open(self) -> NameLlm:
         return self
@@ -104,8 +113,11 @@ class NameLlm:
         sampling: Sampling,
         cancel: CancelToken,
     ) -> Iterator[Delta | None]:
-        yield TextDelta(f"This is {self.name}. ")
-        yield TextDelta("It is a nice day today.")
+        if self.says:
+            yield TextDelta(self.says)
+        else:
+            yield TextDelta(f"This is {self.name}. ")
+            yield TextDelta("It is a nice day today.")
         yield Finished("stop", Usage())
 
     def close(self) -> None:

@@ -141,10 +141,12 @@ class Model:
 
     @functools.cached_property
     def identity(self) -> bytes:
-        """A digest of library version, size and blocks spread over the whole file."""
-        size = self.path.stat().st_size
+        """A digest of library version, size, time and blocks spread over the whole file: an update
+        may change none of those blocks."""
+        status = self.path.stat()
+        size = status.st_size
         kind = self._api.llama_model_ftype(self.handle)
-        digest = hashlib.sha256(f"{version()} {size} {kind}".encode())
+        digest = hashlib.sha256(f"{version()} {size} {status.st_mtime_ns} {kind}".encode())
         with self.path.open("rb") as file:
             for block in range(_SAMPLED_BLOCKS):
                 file.seek(max(0, size - _BLOCK_BYTES) * block // (_SAMPLED_BLOCKS - 1))

@@ -20,6 +20,8 @@ class LlamaCppOptions(EngineOptions):
     """Catalogue entry with a GGUF; null if ``model_file`` is a whole path."""
     model_file: str | None = None
     """Which ``*.gguf``, if the weights have several; or the absolute path of any GGUF."""
+    updates: str | None = None
+    """Folder or URL with updates of the weights (docs/updates.md), used while people talk."""
     mmproj: str | None = None
     """The GGUF that lets the model see pictures (its name mostly begins with mmproj): a file in the
     weights, or an absolute path. null: the model does not see pictures."""

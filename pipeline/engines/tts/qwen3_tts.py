@@ -44,6 +44,8 @@ class Qwen3TtsOptions(EngineOptions):
     """Catalogue entry of a CustomVoice model; null if ``model_dir`` is set."""
     model_dir: str | None = None
     """Absolute path of a CustomVoice model's directory, as the hub has it."""
+    updates: str | None = None
+    """Folder or URL with updates of the weights (docs/updates.md), used while people talk."""
     voice: str | None = None
     """Voice for requests that name no known voice; null: ``ryan``, or the first."""
     language: str = Field(default="en", pattern=r"^[A-Za-z_]+$")

@@ -1,0 +1,363 @@
+"""Deltas in the catalogue, and updates of a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.command_line import cli
+from app.models.catalogue import Catalogue, Entry
+from app.models.delta import SUFFIX, make_delta
+from app.models.download import sha256_of
+from app.models.pull import pull
+from app.models.updates import ModelFile, Updates, degenerate, model_files, read_index
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from pipeline.engines.registry import Kind
+from pipeline.errors import WeightsError
+from tests.clients.robot_app import robot_app
+from tests.models.test_exchange import running, settings_file, turn
+from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
+from tests.support.file_server import FileServer, file_server
+from tests.support.tensors import model, retrained, write_safetensors
+from tests.support.watched_log import WatchedLog, watched_log
+
+__all__ = ["settings_file"]
+
+# --- the catalogue -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with file_server() as started:
+        yield started
+
+
+class Chain:
+    """Three models, deltas from each to the next, and a catalogue of them."""
+
+    def __init__(self, folder: Path, server: FileServer) -> None:
+        tensors = model()
+        self.models, self.deltas = [], []
+        for number in range(3):
+            path = write_safetensors(folder / f"m{number}", tensors)
+            self.models.append(path.read_bytes())
+            if number:
+                before = folder / f"m{number - 1}"
+                delta = make_delta(before, path, folder / f"d{number}{SUFFIX}").path
+                self.deltas.append(delta.read_bytes())
+            tensors = retrained(tensors, 0.01, number)
+        self.folder = folder
+        hub = f"/someone/demo/resolve/{REVISION}"
+        server.files = {f"{hub}/m{n}": data for n, data in enumerate(self.models)}
+        server.files |= {"/d1": self.deltas[0], f"{hub}/d2": self.deltas[1]}
+        self.urls = [f"{server.url}/d1", f"hub:someone/demo@{REVISION}/d2"]
+        self.server = server
+
+    def entry(self, number: int, whole: bool = True, **more: object) -> Entry:
+        file = described(self.models[number], f"m{number}", name="model.safetensors")
+        basics = {"kind": "llm", "summary": "", "licence": "MIT", "files": [file]}
+        hub = {"hub": {"repo": "someone/demo", "revision": REVISION}} if whole else {}
+        return Entry.model_validate({**basics, **hub, **more})
+
+    def source(self, number: int, url: str = "") -> dict[str, object]:
+        found = described(self.deltas[number], url or self.urls[number])
+        return {"url": found.pop("path"), **found}
+
+    def pull(self, cache: WeightsCache, name: str) -> list[str]:
+        """Returns the paths that were asked for."""
+        self.server.requests.clear()
+        environ = {"HF_ENDPOINT": self.server.url}
+        pull(cache, [name], environ=environ, fetcher=impatient)
+        return [path.rpartition("/")[2] for path, _ in self.server.requests]
+
+
+@pytest.fixture
+def chain(tmp_path: Path, server: FileServer) -> Chain:
+    return Chain(tmp_path, server)
+
+
+def test_pull_takes_the_shorter_way(tmp_path: Path, chain: Chain) -> None:
+    both = [chain.source(0), chain.source(1)]
+    cache = cache_of(tmp_path, a=chain.entry(0), c=chain.entry(2, base="a", deltas=both))
+    assert chain.pull(cache, "c") == ["m2"], "without the base, the whole file is shorter"
+    cache.remove(["c"])
+    assert chain.pull(cache, "a") == ["m0"]
+    assert chain.pull(cache, "c") == ["d1", "d2"]
+    assert (cache.path("c") / "model.safetensors").read_bytes() == chain.models[2]
+    assert cache.verify(["a", "c"]) == {"a": "", "c": ""}
+    assert not list((cache.directory / "downloads").iterdir())
+
+
+def test_pull_brings_the_base_of_a_base(tmp_path: Path, chain: Chain) -> None:
+    own = chain.source(1, f"file:{tmp_path}/d2{SUFFIX}")
+    first = chain.entry(1, base="a", deltas=[chain.source(0)], whole=False)
+    second = chain.entry(2, base="b", deltas=[own], whole=False)
+    cache = cache_of(tmp_path, a=chain.entry(0), b=first, c=second)
+    assert second.source == "1 deltas of b"
+    assert chain.pull(cache, "c") == ["m0", "d1"]
+    assert (cache.path("c") / "model.safetensors").read_bytes() == chain.models[2]
+
+
+def test_a_wrong_chain(tmp_path: Path, chain: Chain) -> None:
+    def cache(**entries: Entry) -> WeightsCache:
+        return cache_of(tmp_path, a=chain.entry(0), **entries)
+
+    skips = chain.entry(2, base="a", deltas=[chain.source(1)], whole=False)
+    with pytest.raises(WeightsError, match="not what the catalogue promises"):
+        chain.pull(cache(b=skips), "b")
+    circle = chain.entry(2, base="b", deltas=[chain.source(1)], whole=False)
+    with pytest.raises(WeightsError, match="leads back"):
+        chain.pull(cache(b=circle), "b")
+    chain.server.files["/d1"] = chain.deltas[0][:-1] + b"x"
+    changed = chain.entry(1, base="a", deltas=[chain.source(0)], whole=False)
+    with pytest.raises(WeightsError, match="not what the catalogue promises"):
+        chain.pull(cache(b=changed), "b")
+    for wrong in ({"base": "a"}, {"deltas": [chain.source(0)]}, {"base": "a", "deltas": [{}]}):
+        with pytest.raises(ValueError, match=r"need each other|Field required"):
+            chain.entry(1, **wrong)
+    with pytest.raises(ValueError, match="pattern"):
+        chain.entry(1, base="a", deltas=[chain.source(0, "ftp://x/y")])
+    assert HUB.source.startswith("hub"), "others have no deltas"
+
+
+def test_paths_in_a_catalogue_start_at_its_folder(tmp_path: Path, chain: Chain) -> None:
+    source = chain.source(0, f"file:d1{SUFFIX}")
+    entry = chain.entry(1, base="a", deltas=[source], whole=False).model_dump(mode="json")
+    path = tmp_path / "mine.yaml"
+    path.write_text(json.dumps({"mine": {k: v for k, v in entry.items() if v is not None}}))
+    (delta,) = Catalogue.load(path)["mine"].deltas
+    assert delta.url == f"file:{tmp_path}/d1{SUFFIX}"
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def test_the_commands_make_list_and_apply(tmp_path: Path, chain: Chain) -> None:
+    def run(*words: object, code: int = 0) -> str:
+        done = CliRunner().invoke(cli, ["models", *map(str, words)])
+        assert done.exit_code == code or done.exception, done.output
+        if code:
+            assert isinstance(done.exception, WeightsError)
+            return str(done.exception)
+        return done.output
+
+    out, index = tmp_path / f"u{SUFFIX}", tmp_path / "index.json"
+    said = run("delta", tmp_path / "m0", tmp_path / "m1", "-o", out, "--index", index)
+    assert "weights changed" in said
+    run("delta", tmp_path / "m0", tmp_path / "m1", "-o", out, "--index", index)
+    (line,) = read_index(index.read_bytes())
+    assert (line.file, line.sha256) == (out.name, sha256_of(out))
+    own = ["--set", f"llm={{weights: null, model_file: {tmp_path / 'm0'}}}"]
+    run("apply", out, "--out", tmp_path / "new", *own)
+    assert (tmp_path / "new").read_bytes() == chain.models[1]
+    run("apply", out, *own)
+    assert (tmp_path / "m0").read_bytes() == chain.models[1]
+    assert "None of the models" in run("apply", tmp_path / f"d2{SUFFIX}", code=4)
+    with pytest.raises(WeightsError, match="cannot be read"):
+        read_index('[{"file": "x"}]')
+
+
+# --- a running server --------------------------------------------------------------------------
+
+
+def named(path: Path, text: str) -> Path:
+    """Weights of the small language model (``small_engines``)."""
+    data = np.frombuffer(text.ljust(64).encode(), np.uint8)
+    return write_safetensors(path, {"name": ("U8", data)})
+
+
+class Publisher:
+    """Makes models, and publishes how to get from one to the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base = named(folder / "first.safetensors", "first")
+        self.place = folder / "updates"
+        self.place.mkdir()
+        self._folder = folder
+        self._last = self.base
+        self._count = 0
+
+    def publish(self, text: str, place: Path | None = None) -> Path:
+        self._count += 1
+        new = named(self._folder / f"{self._count}.safetensors", text)
+        made = make_delta(self._last, new, self._folder / f"{self._count}{SUFFIX}").path
+        self._last = new
+        return made.replace((place or self.place) / made.name)
+
+    def settings(self, file: Path, source: str) -> None:
+        llm = f"llm: {{engine: small, model_file: {self.base}, updates: '{source}'}}"
+        file.write_text(file.read_text().replace("llm: {engine: small}", llm))
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    return Publisher(tmp_path)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path) -> WeightsCache:
+    return WeightsCache(tmp_path / "cache")
+
+
+@pytest.fixture
+def logged() -> Iterator[WatchedLog]:
+    with watched_log("reachy_voice.updates") as log:
+        yield log
+
+
+async def test_updates_are_used_while_people_talk(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+        assert (await turn(app, 1))[1].startswith("This is first.")
+        await asyncio.to_thread(publisher.publish, "second")
+        await logged.until("is updated")
+        assert (await turn(app, 2))[1].startswith("This is second.")
+        # Neither of these is used, and what builds on them is.
+        await asyncio.to_thread(publisher.publish, "broken")
+        await logged.until("is bad")
+        await asyncio.to_thread(publisher.publish, "loop:la la la la la la")
+        await logged.until("is bad")
+        assert (await turn(app, 3))[1].startswith("This is second.")
+        await asyncio.to_thread(publisher.publish, "third")
+        await logged.until("is updated")
+        assert (await turn(app, 4))[1].startswith("This is third.")
+        assert not app.errors
+    kept = {each.name for each in (own_cache.directory / "updates").iterdir() if each.is_dir()}
+    assert len(kept) == 1, "older ones are deleted"
+    # After a restart it is there at once, and bad ones are not tried again.
+    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+        assert (await turn(app, 1))[1].startswith("This is third.")
+    text = (own_cache.directory / "updates/record.json").read_text()
+    assert len(json.loads(text)["bad"]) == 2
+
+
+async def test_several_at_once_and_a_bad_last_one(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    for text in ("second", "third", "mute:..."):
+        await asyncio.to_thread(publisher.publish, text)
+    notes = publisher.place / f"notes{SUFFIX}"
+    await asyncio.to_thread(notes.write_text, "not a delta")
+    async with running(settings_file, own_cache, room=False) as server:
+        await logged.until("not used, or not yet")
+        await logged.until("is bad")
+        await logged.until("is updated")
+        async with robot_app(server.url) as app:
+            assert (await turn(app, 1))[1].startswith("This is third.")
+
+
+async def test_an_index_at_a_url(
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    server: FileServer,
+    logged: WatchedLog,
+    tmp_path: Path,
+) -> None:
+    def serve(text: str) -> None:
+        from app.models.delta import read_delta
+        from app.models.updates import add_to_index
+
+        path = publisher.publish(text, tmp_path)
+        add_to_index(tmp_path / "index.json", read_delta(path))
+        server.files[f"/a/{path.name}"] = path.read_bytes()
+        server.files["/a/index.json"] = (tmp_path / "index.json").read_bytes()
+
+    server.tags = True
+    await asyncio.to_thread(serve, "second")
+    publisher.settings(settings_file, f"{server.url}/a/index.json")
+    async with running(settings_file, own_cache, ask_again_s=0.05) as running_server:
+        await logged.until("is updated")
+        server.statuses.append(500)
+        await logged.until("500")
+        await asyncio.to_thread(serve, "third")
+        await logged.until("is updated")
+        async with robot_app(running_server.url) as app:
+            assert (await turn(app, 1))[1].startswith("This is third.")
+    paths = [path for path, _ in server.requests]
+    assert [path for path in paths if path.endswith(SUFFIX)] == [f"/a/1{SUFFIX}", f"/a/2{SUFFIX}"]
+    assert any("if-none-match" in headers for _, headers in server.requests)
+    assert not list((own_cache.directory / "downloads").iterdir())
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        ("Hello! Nice to meet you.", False),
+        ("Yes.", False),
+        ("ha ha ha", False),
+        ("", True),
+        (" \n", True),
+        ("...", True),
+        ("!!!!!!!!!!!!!!!!", True),
+        ("the the the the the th", True),
+        ("aaaaaaaaaaaa", True),
+        ("I am. I am. I am. I am. I", True),
+    ],
+)
+def test_a_degenerate_answer(answer: str, wrong: bool) -> None:
+    assert bool(degenerate(answer)) == wrong
+
+
+def test_the_files_of_an_engine(tmp_path: Path) -> None:
+    def files(*sets: str) -> list[str]:
+        settings = load_settings(None, sets).settings
+        cache = WeightsCache(tmp_path)
+        kinds = (settings.engine(kind) for kind in Kind)
+        return [file.path.name for each in kinds for file in model_files(each, cache)]
+
+    home = tmp_path / "weights" / "smollm2-135m-instruct"
+    home.mkdir(parents=True)
+    for name in ("a.gguf", "b.gguf", "mmproj-a.gguf", "readme"):
+        (home / name).touch()
+    assert files() == ["a.gguf", "b.gguf"]
+    assert files("llm.model_file=b.gguf") == ["b.gguf"]
+    assert files(f"llm.model_file={home / 'mmproj-a.gguf'}") == ["mmproj-a.gguf"]
+    assert files("llm.model_file=/none") == []
+    voice = f"tts={{engine: qwen3-tts, weights: null, model_dir: {home}}}"
+    assert files("llm.model_file=/none", voice) == ["a.gguf", "b.gguf"]
+
+
+def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
+    old = tmp_path / "voice"
+    (old / "part").mkdir(parents=True)
+    (old / "config.json").write_text("{}")
+    (old / "part" / "more.json").write_text("[]")
+    path = write_safetensors(old / "part" / "model.safetensors", model())
+    new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
+    delta = make_delta(path, new, tmp_path / "d").path
+    updates, digest = Updates(WeightsCache(tmp_path / "cache")), sha256_of(new)
+    file = ModelFile(path, old)
+    updates.make(file, [delta], digest, lambda _: None)
+    options = load_settings(
+        None, [f"tts={{engine: qwen3-tts, weights: null, model_dir: {old}, updates: x}}"]
+    ).settings.tts
+    assert updates.updated(options) == options
+    updates.keep(file, digest)
+    there = Path(updates.updated(options).model_dir)  # type: ignore[attr-defined]
+    assert (there / "part" / "model.safetensors").read_bytes() == new.read_bytes()
+    assert [(there / name).read_text() for name in ("config.json", "part/more.json")] == [
+        "{}",
+        "[]",
+    ]
+    assert Updates(WeightsCache(tmp_path / "cache")).now(file)[1] == digest
+
+
+def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "updates").mkdir()
+    for text in ("{", "[]", '{"bad": 5, "current": {}}'):
+        (tmp_path / "updates" / "record.json").write_text(text)
+        assert Updates(WeightsCache(tmp_path)).chain("a", [("a", "b", 1)]) == [("b", 1)]
