@@ -1,12 +1,14 @@
 """From the last sample of speech to the first sample of the answer, in real time.
 
     python -m benchmarks.latency embedded [--turns 200] [--starts 5] [--cancels 20] [--real-servers]
+                                          [--people FOLDER]
     python -m benchmarks.latency scripted [--turns 100] [--pauses 60]
     both: [--corpus DIR] [--seed N] [--set K=V] [--config F] [--out FILE]
 
 A separate server process, the real client over a loopback WebSocket, and recordings of people, each
 turn with its own speed, level, room, noise and position within the VAD's windows
-(``benchmarks.latency.clips``). Intervals are bootstrapped by recording. Leave the machine idle
+(``benchmarks.latency.clips``). ``--people``: only the labelled turns of a folder
+(``benchmarks.harness.labels``). Intervals are bootstrapped by recording. Leave the machine idle
 while this runs; the load is in the result.
 
 ``embedded``: the configured engines. After the turns, ``--cancels`` answers are cancelled at their
@@ -68,6 +70,7 @@ from benchmarks.latency.cancelling import cancelled_answers
 from benchmarks.latency.clips import (
     Recorded,
     Take,
+    labelled_recordings,
     perform,
     recordings_of_corpus,
     recordings_of_people,
@@ -198,7 +201,9 @@ def _flags(sets: Iterable[str]) -> list[str]:
 
 
 def _recordings(given: argparse.Namespace) -> list[Recorded]:
-    """Raises ``FileNotFoundError`` if the corpus does not exist."""
+    """Raises ``FileNotFoundError`` if the corpus or the folder does not exist."""
+    if given.people:
+        return list(labelled_recordings(given.people))
     found = list(recordings_of_people())
     return [*found, *recordings_of_corpus(given.corpus)] if given.corpus else found
 
@@ -372,9 +377,13 @@ def main() -> None:
     parser.add_argument("--real-servers", action="store_true")
     parser.add_argument("--pauses", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--corpus", type=Path)
+    spoken = parser.add_mutually_exclusive_group()
+    spoken.add_argument("--corpus", type=Path)
+    spoken.add_argument("--people", type=Path)
     given = parser.parse_args()
     is_embedded = given.what == "embedded"
+    if given.people and not is_embedded:
+        parser.error("--people is for embedded: the scripted recogniser needs the words")
     given.turns = given.turns or (200 if is_embedded else 100)
     extra = given.starts if is_embedded else given.pauses + 2
     with (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import soxr
 from app.talk.realtime_client import RATE
 from benchmarks.harness import acoustics, energy
 from benchmarks.harness.acoustics import Signal
+from benchmarks.harness.labels import sources, turns
 from benchmarks.harness.scene import Scene, load, load_people
 from hardware.wav import speech_end
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -49,7 +50,8 @@ INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
 class Recorded:
     """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: performances of one recording, and
     recordings that are not independent of it, share it. ``pauses``: silences in it, as sample
-    ranges, where the speaker was not done. ``text``: what is said."""
+    ranges, where the speaker was not done. ``text``: what is said. ``end``: after the last speech
+    sample, if a label says so; otherwise it is found by energy."""
 
     name: str
     group: str
@@ -57,13 +59,14 @@ class Recorded:
     text: str
     pauses: tuple[tuple[int, int], ...] = ()
     ends_plainly: bool = True
+    end: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Take:
     """One performance. ``pcm``: int16 mono at 24 kHz, shape ``(n,)``. ``end``: index after the last
-    speech sample, by energy before room and noise. ``said``: the words with their start and end,
-    in seconds from the first sample. ``how``: the changes made to the recording."""
+    speech sample, by label, or by energy before room and noise. ``said``: the words with their
+    start and end, in seconds from the first sample. ``how``: the changes made to the recording."""
 
     name: str
     group: str
@@ -100,6 +103,14 @@ def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
             yield _of_scene(scene, plainly)
 
 
+def labelled_recordings(folder: Path) -> Iterator[Recorded]:
+    """Turns of real people (``benchmarks.harness.labels``). Raises ``FileNotFoundError``."""
+    for source in sources(folder):
+        for scene in turns(source):
+            if _short(scene):
+                yield replace(_of_scene(scene, plainly=not scene.pauses), group=scene.speaker)
+
+
 def scenes_with_pauses(directory: Path) -> Iterator[Recorded]:
     """Clean scenes of a corpus in which the speaker pauses without being done."""
     for scene in load(directory):
@@ -119,7 +130,8 @@ def _of_scene(scene: Scene, plainly: bool) -> Recorded:
     signal = acoustics.to_signal(scene.pcm[start : scene.end + margin])
     pauses = tuple((pause.start - start, pause.end - start) for pause in scene.pauses)
     group = f"{scene.speaker}: {scene.text}"
-    return Recorded(scene.id, group, signal, scene.text, pauses, plainly)
+    end = None if scene.text else scene.end - start
+    return Recorded(scene.id, group, signal, scene.text, pauses, plainly, end)
 
 
 # --- made of recordings ------------------------------------------------------------------------
@@ -154,7 +166,10 @@ def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
     """One performance; see the module."""
     speed = float(rng.uniform(*SPEED))
     dry = acoustics.at_speed(recorded.signal, speed)
-    end = speech_end(acoustics.to_pcm(dry), LISTEN_RATE)
+    if recorded.end is None:
+        end = speech_end(acoustics.to_pcm(dry), LISTEN_RATE)
+    else:
+        end = round(recorded.end / speed)
     headroom_db = HEADROOM_DBFS - 20 * float(np.log10(np.abs(dry).max() + 1e-9))
     gain_db = min(float(rng.uniform(*GAIN_DB)), headroom_db)
     dry = acoustics.gained(dry, gain_db)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,11 +17,13 @@ from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import (
     Recorded,
     Take,
+    labelled_recordings,
     perform,
     takes,
     with_inner_pause,
 )
 from pipeline.audio import LISTEN_RATE
+from tests.benchmarks.labelled_folder import label, labels, recording
 
 # --- recordings --------------------------------------------------------------------------------
 
@@ -45,6 +48,15 @@ def test_the_same_seed_performs_the_same() -> None:
     assert [a.how for a in first] == [b.how for b in second]
     other = takes([ONE, TWO], 4, seed=4)
     assert not any(np.array_equal(a.pcm, b.pcm) for a, b in zip(first, other, strict=True))
+
+
+def test_a_labelled_turn_ends_where_its_label_says(tmp_path: Path) -> None:
+    labels(tmp_path, label("end", end_s=1.5, gap_ms=1000, turn_ms=1000, start_s=0.5))
+    recording(tmp_path / "a.wav", [(0.5, 1.7)], seconds=2.5)
+    [recorded] = labelled_recordings(tmp_path)
+    take = perform(recorded, np.random.default_rng(0))
+    spoken_s = (take.end - take.said[0][0] * RATE) / RATE
+    assert spoken_s * float(take.how["speed"]) == pytest.approx(1.0, abs=0.05)
 
 
 @pytest.mark.parametrize("seed", range(6))
