@@ -19,7 +19,8 @@ from app.settings.model import Settings
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
@@ -108,6 +109,10 @@ class Assistant:
         session = RecordedSession(self.recorder, *begun) if self.recorder else Session(*begun)
         self.sessions[session] = place
         return session
+
+    def memory(self, chat: Chat) -> Memory:
+        """Of a conversation that began at another server."""
+        return Memory(chat, LastingConversation(self.stages))
 
     def session_settings(self) -> SessionSettings:
         """The part of the settings that sessions follow."""

@@ -8,7 +8,6 @@ starts lives in its TaskGroup and ends with it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -52,15 +51,13 @@ from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_taking.voice_turns import VoiceTurns
-from pipeline.work import CLIENT
+from pipeline.work import CLIENT, new_client
 
 INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
-
-_numbers = itertools.count(1)
 
 
 class Session:
@@ -134,7 +131,7 @@ class Session:
 
     async def run(self) -> None:
         """Live until cancelled."""
-        CLIENT.set(next(_numbers))
+        CLIENT.set(CLIENT.get() or new_client())
         try:
             async with self._tasks:
                 self._running = True

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import IntEnum
 from typing import Protocol
 
 CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
-"""The client that work is done for: a number set by a session's ``run`` and inherited by its tasks.
-Engines serve clients in turns, however much each of them asks for."""
+"""The client that work is done for: a number set by the server, or else by a session's ``run``, and
+inherited by its tasks. Engines serve clients in turns, however much each of them asks for."""
+
+_numbers = itertools.count(1)
+
+
+def new_client() -> int:
+    """A number for ``CLIENT``."""
+    return next(_numbers)
 
 
 class Priority(IntEnum):

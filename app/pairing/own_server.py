@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from app.pairing.json_http import NoAnswer, ask
 from app.pairing.steps import NoServer, in_url
@@ -54,10 +55,15 @@ async def _look_at(place: str, timeout_s: float) -> Own:
         # Our server names itself as the model's owner, or in its refusal of a missing key.
         if status not in (200, 401) or "reachy-voice" not in str(body):
             return Own.STRANGER
-        status, _ = await ask("GET", f"http://{place}/ready", timeout_s)
+        status, body = await ask("GET", f"http://{place}/ready", timeout_s)
     except NoAnswer:
         return Own.STRANGER
-    return Own.WARMING if status == 503 else Own.OPEN
+    return Own.WARMING if status == 503 and not _full(body) else Own.OPEN
+
+
+def _full(body: Any) -> bool:
+    """Whether every engine is ready, and only places are missing."""
+    return isinstance(body, dict) and body.get("reasons") == {"server": "full"}
 
 
 async def _look_through_tls(place: str, timeout_s: float) -> Own:

@@ -41,8 +41,10 @@ async def health(request: Request) -> JSONResponse:
 
 
 async def ready(request: Request) -> JSONResponse:
-    """200 when every engine is ready, else 503 with the reasons."""
-    reasons = unready(request.app.state.assistant)
+    """200 when every engine is ready and a client is welcome, else 503 with the reasons."""
+    reasons = dict(unready(request.app.state.assistant))
+    if busy := request.app.state.sockets.busy:
+        reasons["server"] = busy
     return not_ready_response(reasons) if reasons else JSONResponse({"ready": True, "reasons": {}})
 
 

@@ -23,18 +23,21 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from app.access.limits import MessageRate
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER, SECRET
+from app.server.identity import Identity
 from app.server.metrics import Ending, Metrics, watch_lag
-from app.server.reconnect import Identity, ParkedConversations
+from app.server.reconnect import ParkedConversations
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
 from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
+from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.realtime import wire
 from pipeline.realtime.beta import wants_beta
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import WireError
+from pipeline.work import CLIENT
 
 SEND_STALL_S = 10.0
 """A client that reads nothing for this long is too slow. Robots have been seen to pause for 4 s."""
@@ -85,6 +88,10 @@ class Assistant(Protocol):
         """``memory``: of a resumed conversation. ``place``: the client's address."""
         ...
 
+    def memory(self, chat: Chat) -> Memory:
+        """Of a conversation that began at another server."""
+        ...
+
     def readiness(self) -> Mapping[str, str | None]:
         """Each engine's name, and why it is not ready; ``None``: it is."""
         ...
@@ -118,6 +125,7 @@ class RealtimeSocket:
     ) -> None:
         """``who``: the identity with which the client may resume; ``None``: it cannot."""
         self.who = who
+        self.client = CLIENT.get()
         self.address: str = websocket.scope[CALLER].place
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
@@ -163,6 +171,7 @@ class RealtimeSocket:
 
     async def serve(self) -> None:
         with self._metrics.session(), self._parked.present(self.who):
+            await self._parked.fetch(self.who, self._assistant.memory)
             await self._serve()
 
     async def _serve(self) -> None:
@@ -186,7 +195,7 @@ class RealtimeSocket:
             logger.exception("A session failed")
             ended, closed = "failed", _Closed(INTERNAL, "internal error")
         finally:
-            self._leave(ended)
+            await self._leave(ended, moved=closed is not None and closed.code == GOING_AWAY)
         if closed is not None:
             await hang_up(self._websocket, closed.code, closed.reason)
 
@@ -202,16 +211,16 @@ class RealtimeSocket:
         self._tasks.create_task(session.run())
         return session
 
-    def _leave(self, ended: Ending) -> None:
+    async def _leave(self, ended: Ending, *, moved: bool) -> None:
         self._metrics.ended(ended)
         if self._memory is None:
             return
         # The cause of the failure may be in the memory, so it is not resumed.
         again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
-        if again:
-            self._parked.keep(self.who, self._memory, self._protocol.config.tools)
+        if again or moved:
+            await self._parked.keep(self.who, self._memory, self._protocol.config.tools)
         else:
-            self._memory.close()
+            await self._parked.end(self.who, self._memory)
 
     async def _receive(self) -> None:
         await self._submit(self._protocol.configure(self._given) if self._given else [])

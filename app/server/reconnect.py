@@ -3,17 +3,22 @@
 A client resumes its conversation if it has the same key, address and tools. No other client ever
 gets it: two clients connected under one identity at the same time cannot be distinguished (robots
 behind one router send the same fixed key), so from then on nothing is kept for that identity.
+
+Servers behind one balancer keep conversations in a folder that they share, so that a client may
+come back to any of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.access.policy import Caller, digest
+from app.server.conversation_folder import ConversationFolder
+from app.server.identity import Identity
+from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
 
@@ -25,23 +30,6 @@ MAX_PARKED_EACH = 4
 
 MAX_SHARED = 4096
 """Identities remembered as shared by several clients; the oldest are forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a client seems to be. ``key`` is a SHA-256: the key itself is not kept."""
-
-    key: bytes
-    address: str
-
-
-def identity_of(caller: Caller) -> Identity | None:
-    """Who a client seems to be; ``None`` if it cannot be recognised again: it has no key, or it
-    comes through a proxy, whose address many clients share."""
-    if not caller.keys or caller.address is None or caller.forwarded:
-        return None
-    # No key contains a zero byte, so the keys cannot run into each other.
-    return Identity(digest(b"\0".join(caller.keys)), str(caller.address))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +45,11 @@ class ParkedConversations:
     Connected clients are ``present``, so that shared identities are noticed.
     """
 
-    def __init__(self, keep_s: float) -> None:
+    def __init__(self, keep_s: float, folder: ConversationFolder | None = None) -> None:
+        """``folder``: keeps them instead of this server's memory."""
         self._keep_s = keep_s
+        self._folder = folder
+        self._claims: dict[Identity, int] = {}
         self._present: Counter[Identity] = Counter()
         self._shared: dict[Identity, None] = {}
         self._parked: dict[Identity, _Parked] = {}
@@ -82,12 +73,43 @@ class ParkedConversations:
             self._present[who] -= 1
             if not self._present[who]:
                 del self._present[who]
+                if self._folder and who in self._claims:
+                    self._folder.release(self._claims.pop(who))
 
-    def keep(self, who: Identity | None, memory: Memory, tools: tuple[Tool, ...]) -> None:
+    async def fetch(self, who: Identity | None, resume: Callable[[Chat], Memory]) -> None:
+        """Get the conversation of ``who``, who is present, from the shared folder."""
+        if self._folder is None or who is None:
+            return
+        if who in self._shared:
+            await asyncio.to_thread(self._folder.shared, who)
+            return
+        claim = await asyncio.to_thread(self._folder.claim, who)
+        if claim is None:
+            self._is_shared(who)
+            return
+        self._claims[who] = claim
+        self._drop(who)
+        if found := await asyncio.to_thread(self._folder.read, who):
+            chat, tools = found
+            self._park(who, resume(chat), tools)
+
+    async def keep(self, who: Identity | None, memory: Memory, tools: tuple[Tool, ...]) -> None:
         """Park a conversation, or close it if no client could resume it."""
-        if who is None or who in self._shared or self._closed or self._keep_s <= 0:
+        wanted = who is not None and who not in self._shared and self._keep_s > 0
+        if who is not None and wanted and self._folder:
+            await asyncio.to_thread(self._folder.write, who, memory.chat, tools)
+        if who is None or not wanted or self._folder or self._closed:
             memory.close()
             return
+        self._park(who, memory, tools)
+
+    async def end(self, who: Identity | None, memory: Memory) -> None:
+        """Close a conversation for good."""
+        memory.close()
+        if self._folder and who is not None:
+            await asyncio.to_thread(self._folder.forget, who)
+
+    def _park(self, who: Identity, memory: Memory, tools: tuple[Tool, ...]) -> None:
         self._drop(who)
         self._make_room(who.address)
         loop = asyncio.get_running_loop()

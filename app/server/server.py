@@ -12,8 +12,10 @@ import logging
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,8 +31,11 @@ from app.console.recent_turns import RecentTurns
 from app.console.running import Running
 from app.server import health
 from app.server.client_secrets_http import secret_routes
+from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, Access, AccessGate
+from app.server.identity import Identity, identity_of
 from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
+from app.server.load import PERIOD_S, Load
 from app.server.metrics import Metrics
 from app.server.realtime_socket import (
     GOING_AWAY,
@@ -40,9 +45,10 @@ from app.server.realtime_socket import (
     accept,
     turn_away,
 )
-from app.server.reconnect import Identity, ParkedConversations, identity_of
+from app.server.reconnect import ParkedConversations
 from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
+from pipeline.work import CLIENT, new_client
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """A longer message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
@@ -65,33 +71,44 @@ class OpenSockets:
     """The clients of one server: at most ``most``, and ``each`` per address (``None``: no limit per
     address)."""
 
-    def __init__(self, most: int, each: int | None, reconnect_s: float, turns: RecentTurns) -> None:
+    def __init__(
+        self, most: int, each: int | None, parked: ParkedConversations, turns: RecentTurns
+    ) -> None:
         self.closing = False
         """No new client is admitted."""
         self.metrics = Metrics()
-        self.parked = ParkedConversations(reconnect_s)
+        self.parked = parked
         self.turns = turns
+        self._load = Load()
         self._most = most
         self._each = most if each is None else each
-        self._open: set[RealtimeSocket] = set()
+        self.open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
+
+    @property
+    def busy(self) -> str | None:
+        """Why no client at all is admitted, in a word for a balancer."""
+        if self.closing:
+            return "draining"
+        full = len(self.open) >= self._most or (self.open and self._load.too_high)
+        return "full" if full else None
 
     def full(self, address: str) -> bool:
         """Whether a client from ``address`` must be turned away."""
-        of_address = sum(link.address == address for link in self._open)
-        return len(self._open) >= self._most or of_address >= self._each
+        of_address = sum(link.address == address for link in self.open)
+        return self.busy is not None or of_address >= self._each
 
     def __len__(self) -> int:
         """How many clients are connected."""
-        return len(self._open)
+        return len(self.open)
 
     async def cut_dead(self, who: Identity | None, address: str) -> None:
         """End dead connections of ``who``, so that a client that reconnects finds its place and its
         conversation. If there is no place, end all dead connections from its address."""
         if who is not None:
-            await self._cut_dead(link for link in self._open if link.who == who)
+            await self._cut_dead(link for link in self.open if link.who == who)
         if self.full(address):
-            await self._cut_dead(link for link in self._open if link.address == address)
+            await self._cut_dead(link for link in self.open if link.address == address)
 
     async def _cut_dead(self, links: Iterable[RealtimeSocket]) -> None:
         async with asyncio.TaskGroup() as probes:
@@ -105,33 +122,46 @@ class OpenSockets:
         ``close_all`` reaches it; it is freed at once at the end.
         """
         limits = websocket.app.state.limits
+        address = websocket.scope[CALLER].place
+        CLIENT.set(self._number(who, address))
         link = RealtimeSocket(
             websocket, assistant, who, self.parked, self.metrics, limits, self.turns
         )
-        address = websocket.scope[CALLER].place
-        self._open.add(link)
+        self.open.add(link)
         websocket.scope["extensions"][LINK].on_settled()
         try:
             await accept(websocket)
-            log.info("%s connected; conversations: %d", address, len(self._open))
+            log.info("%s connected; conversations: %d", address, len(self.open))
             await link.serve()
         finally:
             log.info("%s disconnected", address)
-            self._open.remove(link)
+            self.open.remove(link)
             link.ended.set()
             self._changed.set()
 
+    def _number(self, who: Identity | None, address: str) -> int:
+        """Engines serve robots in turns, however many connections each of them has."""
+        same = (link.client for link in self.open if (link.who, link.address) == (who, address))
+        return next(same, 0) or new_client()
+
+    async def watch(self) -> NoReturn:
+        """Measure how busy this process is."""
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            self._load.look(time.monotonic(), time.thread_time())
+
     def close_all(self) -> None:
-        """Notify every client that the server is going away; no conversation is resumed."""
+        """Notify every client that the server is going away. Its conversation is resumed at another
+        one if they share a folder, else not at all."""
         self.closing = True
         self.parked.close()
         self.turns.close()
-        for link in self._open:
+        for link in self.open:
             link.close(GOING_AWAY, "server shutting down")
 
     async def empty(self) -> None:
         """Return when the last client is gone."""
-        while self._open:
+        while self.open:
             self._changed.clear()
             await self._changed.wait()
 
@@ -141,15 +171,16 @@ def build_app(
     *,
     max_sessions: int,
     reconnect_s: float = 120.0,
+    folder: ConversationFolder | None = None,
     access: Access | None = None,
     limits: LimitSettings | None = None,
     console: Running | None = None,
     turns_kept: int = 0,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; a disconnected client
-    has ``reconnect_s`` to resume its conversation. Without ``access`` only this machine may
-    connect. ``console``: data for the browser console, with the last ``turns_kept`` turns;
-    ``None``: no console."""
+    has ``reconnect_s`` to resume its conversation. ``folder``: where conversations wait at several
+    servers. Without ``access`` only this machine may connect. ``console``: data for the browser
+    console, with the last ``turns_kept`` turns; ``None``: no console."""
     access = access or Access()
     limits = limits or LimitSettings()
     routes = [
@@ -159,7 +190,8 @@ def build_app(
         *health.ROUTES,
     ]
     turns = RecentTurns(turns_kept)
-    sockets = OpenSockets(max_sessions, limits.sessions_per_address, reconnect_s, turns)
+    parked = ParkedConversations(reconnect_s, folder)
+    sockets = OpenSockets(max_sessions, limits.sessions_per_address, parked, turns)
     if console:
         here = replace(
             console,
@@ -202,7 +234,10 @@ async def _realtime(websocket: WebSocket) -> None:
     elif sockets.full(caller.place):
         sockets.metrics.refused("full")
         sockets.metrics.client_error(SESSION_LIMIT)
-        log.info("%s was turned away: server.max_sessions is reached", caller.place)
+        log.info("%s was turned away: this server is full", caller.place)
+        if caller.proxied and sockets.busy:  # a balancer then asks another server
+            await websocket.send_denial_response(health.not_ready_response({"server": "full"}))
+            return
         await turn_away(websocket, SESSION_LIMIT, "All places are taken. Try again later.")
     else:
         await sockets.serve(websocket, assistant, who)
@@ -227,6 +262,7 @@ async def serve(
     port: int,
     *,
     drain_s: float,
+    finish_s: float = 0.0,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     ping_s: float = PING_S,
     handshake_s: float = HANDSHAKE_S,
@@ -234,8 +270,9 @@ async def serve(
     listener: socket.socket | None = None,
     beside: Sequence[Listener] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: replies in progress get ``drain_s`` to end, then
-    every client is closed with 1001. A second signal ends the server at once.
+    """Serve until SIGTERM or SIGINT, then drain: conversations get ``finish_s`` to end, replies in
+    progress ``drain_s`` more; then every client is closed with 1001. A second signal ends the
+    server at once.
 
     ``listener`` is a socket from ``bind``, for a caller that must know that the port is free (or
     which port it got) before starting engines. ``beside``: more ports. Raises ``ServerError``.
@@ -255,14 +292,16 @@ async def serve(
         for each in listeners:
             stack.enter_context(contextlib.closing(each.socket))
         stack.enter_context(_signals(stop, at_once))
-        ending = asyncio.create_task(_end(server, app, stop, at_once, drain_s))
+        ending = asyncio.create_task(_end(server, app, stop, at_once, finish_s, drain_s))
+        watching = asyncio.create_task(app.state.sockets.watch())
         try:
             await server.serve(sockets=[each.socket for each in listeners])
         finally:
             server.stop_accepting()  # uvicorn does not if a signal came at once
             app.state.sockets.parked.close()
             ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
+            watching.cancel()
+            await asyncio.gather(ending, watching, return_exceptions=True)
 
 
 @contextlib.contextmanager
@@ -287,10 +326,11 @@ async def _end(
     app: Starlette,
     stop: asyncio.Event,
     at_once: asyncio.Event,
+    finish_s: float,
     drain_s: float,
 ) -> None:
     await stop.wait()
-    draining = asyncio.create_task(_drain(server, app, drain_s))
+    draining = asyncio.create_task(_drain(server, app, finish_s, drain_s))
     hurry = asyncio.create_task(at_once.wait())
     try:
         await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -304,11 +344,14 @@ async def _end(
     await asyncio.gather(draining, return_exceptions=True)
 
 
-async def _drain(server: GuardedServer, app: Starlette, drain_s: float) -> None:
+async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s: float) -> None:
     assistant: Assistant = app.state.assistant
     sockets: OpenSockets = app.state.sockets
-    server.stop_accepting()
     sockets.closing = True
+    with contextlib.suppress(TimeoutError):  # meanwhile /ready tells balancers
+        async with asyncio.timeout(finish_s):
+            await sockets.empty()
+    server.stop_accepting()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(drain_s):
             await assistant.idle()

@@ -15,6 +15,7 @@ from app.compose import Assistant, first_error
 from app.console.running import Running, Secure
 from app.server.callers import Callers, note_callers
 from app.server.control import answer_requests, socket_path
+from app.server.conversation_folder import ConversationFolder
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
 from app.server.listening import Listener, bind
@@ -26,7 +27,7 @@ from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import ConfigError, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.server")
 
@@ -83,6 +84,7 @@ async def run_server(
         assistant,
         max_sessions=settings.max_sessions,
         reconnect_s=settings.reconnect_s,
+        folder=_folder(assistant.settings),
         access=access,
         limits=limits,
         console=shown,
@@ -120,6 +122,7 @@ async def run_server(
                 settings.host,
                 settings.port,
                 drain_s=settings.drain_s,
+                finish_s=settings.finish_s,
                 max_message_bytes=settings.max_message_mb * 1024 * 1024,
                 handshake_s=limits.handshake_s,
                 tls=tls.context if tls is not None else None,
@@ -131,6 +134,21 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+def _folder(settings: Settings) -> ConversationFolder | None:
+    """The folder that servers share. Raises ``ConfigError``."""
+    folder, key = settings.server.conversations_dir, settings.access.shared_key
+    if folder is None:
+        return None
+    if key is None:
+        raise ConfigError(
+            "server.conversations_dir needs access.shared_key",
+            why="the conversations are encrypted with it",
+            fix="Set REACHY_VOICE__ACCESS__SHARED_KEY to the same random text for all servers",
+        )
+    keep_s = settings.server.reconnect_s
+    return ConversationFolder(folder.expanduser(), key.get_secret_value(), keep_s)
 
 
 def _array(settings: Settings) -> ArraySeen | None:

@@ -83,6 +83,11 @@ class ServerSettings(Section):
     """Seconds that running replies have to finish after SIGTERM."""
     reconnect_s: float = Field(default=120, ge=0, le=86_400)
     """Seconds for which a disconnected client can resume its conversation; 0 turns this off."""
+    finish_s: float = Field(default=0, ge=0)
+    """Seconds after SIGTERM for which conversations may go on, before ``drain_s``; /ready fails."""
+    conversations_dir: Path | None = None
+    """Folder, shared by several servers, where conversations wait for their clients; null: each
+    server keeps its own in memory."""
     tls: Tls | None = None
     """Encrypt: `generate` a certificate, or use {certificate: FILE, key: FILE}."""
     trusted_proxies: tuple[NetworkText, ...] = ()

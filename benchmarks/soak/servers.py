@@ -27,7 +27,8 @@ from benchmarks.soak.talk import MINUTES, Client, Connect, Sound, Voice
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.engines.stages import Stages
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
@@ -114,6 +115,9 @@ class SoakAssistant:
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
         return Session(self.stages, config, self.settings, bus, new_id, memory)
+
+    def memory(self, chat: Chat) -> Memory:
+        return Memory(chat, LastingConversation(self.stages))
 
     def readiness(self) -> Mapping[str, str | None]:
         return {"stt": None, "llm": None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -63,6 +64,33 @@ async def test_the_limit_per_address_counts_robots(serving: Serve) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for number in range(30):
             await stack.enter_async_context(robot(home, number))
+
+
+async def test_a_full_server_says_so_to_the_balancer(serving: Serve) -> None:
+    """It then asks another server; a client of our own is told in an event."""
+    access = Access(replace(SCHOOL, loopback=True))
+    home = await at_home(serving, access=access, max_sessions=1)
+    assert (await home.served.get("/ready")).status_code == 200
+    async with robot(home, 7):
+        full = await home.served.get("/ready")
+        assert (full.status_code, full.json()["reasons"]) == (503, {"server": "full"})
+        assert (await home.served.get("/health")).status_code == 200
+        with pytest.raises(InvalidStatus) as refused:
+            async with robot(home, 8):
+                pass
+        assert refused.value.response.status_code == 503
+        async with home.served.connect() as socket:
+            assert "session_limit_reached" in str(await socket.recv())
+    await home.served.sockets.empty()
+    assert (await home.served.get("/ready")).status_code == 200
+
+
+async def test_the_connections_of_one_robot_share_its_turns(serving: Serve) -> None:
+    home = await at_home(serving, access=Access(SCHOOL))
+    async with robot(home, 7), robot(home, 7), robot(home, 8), robot(home, 7, key="other"):
+        one, same, other, third = sorted(link.client for link in home.served.sockets.open)
+    assert one == same
+    assert len({one, other, third}) == 3
 
 
 async def test_the_proxys_own_address_opens_nothing(serving: Serve) -> None:

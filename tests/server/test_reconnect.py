@@ -8,7 +8,8 @@ import pytest
 
 from app.access.policy import Caller, parse_address
 from app.server import reconnect
-from app.server.reconnect import Identity, ParkedConversations, identity_of
+from app.server.identity import Identity, identity_of
+from app.server.reconnect import ParkedConversations
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
@@ -29,11 +30,11 @@ class Room:
     def memory(self) -> Memory:
         return Memory(Chat(), self.llm.open())
 
-    def loses(self, who: Identity | None = WHO, tools: tuple[Tool, ...] = TOOLS) -> Memory:
+    async def loses(self, who: Identity | None = WHO, tools: tuple[Tool, ...] = TOOLS) -> Memory:
         """A client that was connected lost its connection."""
         memory = self.memory()
         with self.parked.present(who):
-            self.parked.keep(who, memory, tools)
+            await self.parked.keep(who, memory, tools)
         return memory
 
     def comes_back(
@@ -46,7 +47,7 @@ class Room:
 @in_virtual_time
 async def test_what_was_parked_is_given_back_once() -> None:
     room = Room()
-    memory = room.loses()
+    memory = await room.loses()
     assert len(room.parked) == 1
     await asyncio.sleep(119)
     assert room.comes_back() is memory
@@ -60,7 +61,7 @@ async def test_what_was_parked_is_given_back_once() -> None:
 @in_virtual_time
 async def test_another_client_does_not_get_it(other: Identity | None) -> None:
     room = Room()
-    memory = room.loses()
+    memory = await room.loses()
     assert room.comes_back(other) is None
     assert room.comes_back() is memory
 
@@ -68,7 +69,7 @@ async def test_another_client_does_not_get_it(other: Identity | None) -> None:
 @in_virtual_time
 async def test_with_other_tools_it_is_another_conversation() -> None:
     room = Room()
-    room.loses()
+    await room.loses()
     assert room.comes_back(tools=()) is None
     assert room.comes_back() is None
     assert room.llm.open_conversations == 0
@@ -77,14 +78,14 @@ async def test_with_other_tools_it_is_another_conversation() -> None:
 @in_virtual_time
 async def test_tools_are_the_same_when_they_say_the_same() -> None:
     room = Room()
-    memory = room.loses(tools=(Tool("dance", "Dance.", {"type": "object"}),))
+    memory = await room.loses(tools=(Tool("dance", "Dance.", {"type": "object"}),))
     assert room.comes_back(tools=(Tool("dance", "Dance.", {"type": "object"}),)) is memory
 
 
 @in_virtual_time
 async def test_too_late() -> None:
     room = Room()
-    room.loses()
+    await room.loses()
     await asyncio.sleep(120)
     assert room.llm.open_conversations == 0
     assert room.comes_back() is None
@@ -93,11 +94,11 @@ async def test_too_late() -> None:
 @in_virtual_time
 async def test_a_second_loss_starts_the_time_anew() -> None:
     room = Room()
-    room.loses()
+    await room.loses()
     await asyncio.sleep(100)
     memory = room.comes_back()
     assert memory is not None
-    room.parked.keep(WHO, memory, TOOLS)
+    await room.parked.keep(WHO, memory, TOOLS)
     await asyncio.sleep(100)
     assert room.comes_back() is memory
 
@@ -105,14 +106,14 @@ async def test_a_second_loss_starts_the_time_anew() -> None:
 @in_virtual_time
 async def test_without_a_key_nothing_is_kept() -> None:
     room = Room()
-    room.loses(None)
+    await room.loses(None)
     assert (len(room.parked), room.llm.open_conversations) == (0, 0)
 
 
 @in_virtual_time
 async def test_zero_seconds_is_off() -> None:
     room = Room(keep_s=0)
-    room.loses()
+    await room.loses()
     assert (len(room.parked), room.llm.open_conversations) == (0, 0)
 
 
@@ -122,11 +123,11 @@ async def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
     room = Room()
     with room.parked.present(WHO):
         with room.parked.present(WHO):
-            room.parked.keep(WHO, room.memory(), TOOLS)
-        room.parked.keep(WHO, room.memory(), TOOLS)
+            await room.parked.keep(WHO, room.memory(), TOOLS)
+        await room.parked.keep(WHO, room.memory(), TOOLS)
     assert room.comes_back() is None
     assert room.llm.open_conversations == 0
-    room.loses()
+    await room.loses()
     assert room.comes_back() is None, "not even when one of them is alone again"
     assert room.llm.open_conversations == 0
 
@@ -134,7 +135,7 @@ async def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
 @in_virtual_time
 async def test_two_that_come_while_one_is_parked_get_nothing() -> None:
     room = Room()
-    room.loses()
+    await room.loses()
     with room.parked.present(WHO), room.parked.present(WHO):
         assert room.parked.take(WHO, TOOLS) is None
     assert room.llm.open_conversations == 0
@@ -145,7 +146,7 @@ async def test_the_number_of_parked_conversations_is_bounded() -> None:
     room = Room()
     everybody = [Identity(b"digest", f"10.0.0.{n}") for n in range(reconnect.MAX_PARKED + 1)]
     for who in everybody:
-        room.loses(who)
+        await room.loses(who)
     assert len(room.parked) == room.llm.open_conversations
     assert len(room.parked) == reconnect.MAX_PARKED
     assert room.comes_back(everybody[0]) is None
@@ -155,9 +156,9 @@ async def test_the_number_of_parked_conversations_is_bounded() -> None:
 @in_virtual_time
 async def test_one_address_does_not_drive_out_the_others() -> None:
     room = Room()
-    memory = room.loses()
+    memory = await room.loses()
     for n in range(3 * reconnect.MAX_PARKED):
-        room.loses(Identity(b"made up %d" % n, "192.168.1.66"))
+        await room.loses(Identity(b"made up %d" % n, "192.168.1.66"))
     assert len(room.parked) == reconnect.MAX_PARKED_EACH + 1
     assert room.comes_back() is memory
 
@@ -165,14 +166,14 @@ async def test_one_address_does_not_drive_out_the_others() -> None:
 @in_virtual_time
 async def test_the_address_with_most_conversations_makes_room() -> None:
     room = Room()
-    memory = room.loses()
+    memory = await room.loses()
     for n in range(reconnect.MAX_PARKED_EACH):
-        room.loses(Identity(b"%d" % n, "192.168.1.66"))
+        await room.loses(Identity(b"%d" % n, "192.168.1.66"))
     for n in range(reconnect.MAX_PARKED):
-        room.loses(Identity(b"digest", f"10.0.0.{n}"))
+        await room.loses(Identity(b"digest", f"10.0.0.{n}"))
         if len(room.parked) == reconnect.MAX_PARKED:
             break
-    room.loses(Identity(b"digest", "10.0.1.1"))
+    await room.loses(Identity(b"digest", "10.0.1.1"))
     assert len(room.parked) == reconnect.MAX_PARKED
     assert room.comes_back(Identity(b"0", "192.168.1.66")) is None
     assert room.comes_back() is memory
@@ -189,7 +190,7 @@ async def test_what_is_known_of_shared_identities_is_bounded(
         with room.parked.present(who), room.parked.present(who):
             pass
     for who in everybody:
-        room.loses(who)
+        await room.loses(who)
     assert room.comes_back(everybody[0]) is not None
     assert room.comes_back(everybody[1]) is None
     assert room.comes_back(everybody[2]) is None
@@ -198,10 +199,10 @@ async def test_what_is_known_of_shared_identities_is_bounded(
 @in_virtual_time
 async def test_at_the_end_everything_is_closed() -> None:
     room = Room()
-    room.loses()
+    await room.loses()
     room.parked.close()
     assert room.llm.open_conversations == 0
-    room.loses()
+    await room.loses()
     assert room.llm.open_conversations == 0
 
 

@@ -17,7 +17,7 @@ from app.server.server import build_app, serve
 from app.server.serving import Interrupted, local_server
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind
-from tests.support.scripted_server import ScriptedAssistant, Serve, talking
+from tests.support.scripted_server import ScriptedAssistant, Serve, refusal, talking
 
 
 async def test_alive_and_ready(serving: Serve) -> None:
@@ -157,6 +157,31 @@ async def test_a_reply_that_does_not_end_is_cut_after_the_drain_time(serving: Se
     async with talking(served) as talk:
         await talk.send("response.create")
         await talk.until("response.output_audio.delta")
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.next()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
+
+
+async def test_conversations_may_end_before_the_server_does(serving: Serve) -> None:
+    served = await serving(finish_s=3600)
+    async with talking(served) as talk:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while (ready := await served.get("/ready")).status_code == 200:
+            pass
+        assert ready.json()["reasons"] == {"server": "draining"}
+        assert (await served.get("/health")).status_code == 200
+        assert (await refusal(served)).status_code == 503
+        await talk.send("response.create")
+        await talk.until("response.done")
+    await served.task
+
+
+async def test_a_conversation_that_does_not_end_is_closed_after_its_time(serving: Serve) -> None:
+    served = await serving(finish_s=0.01)
+    async with talking(served) as talk:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(ConnectionClosed) as closed:
             await talk.next()

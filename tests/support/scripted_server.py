@@ -127,6 +127,9 @@ class ScriptedAssistant:
         self.opened.put_nowait(session)
         return session
 
+    def memory(self, chat: Chat) -> Memory:
+        return Memory(chat, ScriptedLlm().open())
+
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons
 
@@ -188,7 +191,7 @@ async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Respo
 
 Serve = Callable[..., Awaitable[Served]]
 
-_APP_OPTIONS = ("reconnect_s", "access", "limits", "console", "turns_kept")
+_APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_kept")
 """What ``build_app`` takes; all others are for ``serve``."""
 
 

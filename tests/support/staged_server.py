@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.engines.stages import Stages, VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
@@ -55,6 +56,9 @@ class StagedAssistant:
         self.sessions.append(session)
         self.buses.append(bus)
         return session
+
+    def memory(self, chat: Chat) -> Memory:
+        return Memory(chat, LastingConversation(self._stages))
 
     def readiness(self) -> Mapping[str, str | None]:
         return {"stt": None, "llm": None}

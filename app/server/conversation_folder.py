@@ -1,0 +1,153 @@
+"""Conversations that wait for their clients in a folder which several servers share.
+
+Each file is sealed with ``access.shared_key`` and holds words and calls, no sound and no pictures.
+A locked file marks a client that is connected: two at a time under one identity cannot be told
+apart, at whichever servers they are, so neither ever resumes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from app.access.seal import Seal
+from app.server.identity import Identity
+from pipeline.conversation.chat import Chat
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    ImagePart,
+    Item,
+    MessageItem,
+    Part,
+    TextPart,
+)
+from pipeline.messages import Tool
+
+FORGOTTEN_S = 86_400.0
+"""After a day without a connection, it is forgotten that an identity was shared."""
+
+_KINDS = (MessageItem, FunctionCallItem, FunctionOutputItem, TextPart, AudioPart, ImagePart)
+_BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
+
+
+class ConversationFolder:
+    """All calls block. ``now`` is the wall clock in seconds."""
+
+    def __init__(
+        self, folder: Path, key: str, keep_s: float, now: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._key = key
+        self._seal = Seal(key, "conversation")
+        self._keep_s = keep_s
+        self._now = now
+
+    def claim(self, who: Identity) -> int | None:
+        """Mark ``who`` as connected until ``release``. ``None`` if it already is, at any server:
+        nothing is kept for this identity any more."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._path(who, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            self.shared(who)
+            return None
+        os.utime(handle)
+        return handle
+
+    def release(self, claim: int) -> None:
+        os.close(claim)
+
+    def shared(self, who: Identity) -> None:
+        """Several clients have this identity."""
+        self._path(who, "shared").touch(0o600)
+        self.forget(who)
+
+    def write(self, who: Identity, chat: Chat, tools: Sequence[Tool]) -> None:
+        """Keep the conversation of ``who``, in place of an earlier one."""
+        self._sweep()
+        if self._path(who, "shared").exists():
+            return
+        items = [_packed(item) for item in chat.items]
+        forgotten = len(chat.items) - len(chat.context)
+        sealed = self._seal.close([self._now(), _tools(tools), items, forgotten])
+        path = self._path(who, "conversation")
+        new = path.with_suffix(f".{os.getpid()}")
+        new.touch(0o600)
+        new.write_text(sealed)
+        new.replace(path)
+
+    def read(self, who: Identity) -> tuple[Chat, tuple[Tool, ...]] | None:
+        """The conversation of ``who``, unless it has waited too long."""
+        if self._path(who, "shared").exists():
+            return None
+        try:
+            sealed = self._path(who, "conversation").read_bytes()
+        except FileNotFoundError:
+            return None
+        opened = self._seal.open(sealed)
+        if opened is None or self._now() - opened[0] >= self._keep_s:
+            return None
+        _, tools, items, forgotten = opened
+        chat = Chat()
+        for item in items:
+            chat.add(_unpacked(item))
+        if forgotten:
+            chat.forget_before(chat.items[forgotten].id)
+        return chat, tuple(Tool(**tool) for tool in tools)
+
+    def forget(self, who: Identity) -> None:
+        self._path(who, "conversation").unlink(missing_ok=True)
+
+    def _path(self, who: Identity, kind: str) -> Path:
+        """The name tells nobody without the key who it is."""
+        text = f"{self._key}\0{who.key.hex()}\0{who.address}"
+        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}.{kind}"
+
+    def _sweep(self) -> None:
+        """Delete what nobody will ask for."""
+        for path in self._folder.iterdir():
+            lasts_s = self._keep_s if path.suffix == ".conversation" else FORGOTTEN_S
+            with contextlib.suppress(FileNotFoundError):  # another server was quicker
+                if self._now() - path.stat().st_mtime >= lasts_s:
+                    path.unlink()
+
+
+def _tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    return [asdict(tool) for tool in tools]
+
+
+def _packed(item: Item) -> dict[str, Any]:
+    fields = {"kind": type(item).__name__, **asdict(item)}
+    if isinstance(item, MessageItem):
+        fields["parts"] = [_packed_part(part) for part in item.parts]
+    return fields
+
+
+def _packed_part(part: Part) -> dict[str, Any]:
+    match part:
+        case AudioPart():
+            part = replace(part, audio=None)
+        case ImagePart():
+            part = replace(part, url=None)
+    return {"kind": type(part).__name__, **asdict(part)}
+
+
+def _unpacked(fields: dict[str, Any]) -> Any:
+    """An item, or a part of one."""
+    kind = _BY_NAME[fields.pop("kind")]
+    if "parts" in fields:
+        fields["parts"] = tuple(map(_unpacked, fields["parts"]))
+    if "clauses" in fields:
+        fields["clauses"] = tuple(map(tuple, fields["clauses"]))
+    return kind(**fields)

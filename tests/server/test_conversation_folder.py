@@ -1,0 +1,244 @@
+"""Conversations that move between servers which share a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.server.conversation_folder import FORGOTTEN_S, ConversationFolder
+from app.server.identity import Identity
+from app.server.load import MOST_BUSY, Load
+from app.server.server import build_app
+from app.server.serving import _folder
+from app.settings.load import load_settings
+from benchmarks.soak.links import AsgiLink, Report
+from pipeline.audio import Recording
+from pipeline.conversation.chat import Chat, prompt
+from pipeline.errors import ConfigError
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    ImagePart,
+    MessageItem,
+    TextPart,
+)
+from pipeline.messages import Message, Tool
+from tests.support.staged_server import StagedAssistant
+
+KEY = "a key that all servers of a fleet share"
+WHO, OTHER = Identity(b"digest", "192.168.1.7"), Identity(b"digest", "192.168.1.8")
+TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)
+SPEECH = AudioPart("I am Ada.", 1.0, Recording(np.zeros(16_000, np.int16), 16_000))
+
+
+class Clock:
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def a_chat() -> Chat:
+    chat = Chat()
+    chat.add(MessageItem("1", "user", (TextPart("Long ago."),)))
+    chat.add(MessageItem("2", "user", (SPEECH, ImagePart("data:image/png;base64,AAAA"))))
+    chat.add(FunctionCallItem("3", "call", "dance", '{"how": "well"}'))
+    chat.add(FunctionOutputItem("4", "call", "done"))
+    answer = AudioPart("Hello, Ada.", 1.2, None, (("Hello, ", 0.5), ("Ada.", 0.7)), 1.2)
+    chat.add(MessageItem("5", "assistant", (answer,), "incomplete"))
+    chat.add(MessageItem("6", "assistant", (TextPart("Sorry."),), notice=True))
+    chat.forget_before("2")
+    return chat
+
+
+def read_by_the_model(chat: Chat) -> list[Message]:
+    """Without the pictures, which do not move."""
+    return [replace(message, images=()) for message in prompt("Be kind.", chat.context)]
+
+
+def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
+    here, there = (ConversationFolder(tmp_path, KEY, 120) for _ in range(2))
+    before = a_chat()
+    here.write(WHO, before, TOOLS)
+    found = there.read(WHO)
+    assert found
+    chat, tools = found
+    assert tools == TOOLS
+    assert read_by_the_model(chat) == read_by_the_model(before)
+    assert [item.id for item in chat.context] == ["2", "3", "4", "5", "6"]
+    chat.truncate("5", 0.6)
+    assert isinstance(answer := chat.get("5"), MessageItem)
+    assert answer.text.strip() == "Hello,"
+    assert there.read(OTHER) is None
+    there.forget(WHO)
+    assert here.read(WHO) is None
+
+
+def test_what_was_said_cannot_be_read_from_the_files(tmp_path: Path) -> None:
+    ConversationFolder(tmp_path, KEY, 120).write(WHO, a_chat(), TOOLS)
+    (file,) = tmp_path.iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    assert b"Ada" not in file.read_bytes()
+    assert "192" not in file.name
+    stranger = ConversationFolder(tmp_path, KEY[::-1], 120)
+    assert stranger.read(WHO) is None
+    file.rename(stranger._path(WHO, "conversation"))
+    assert stranger.read(WHO) is None
+
+
+def test_a_conversation_waits_for_so_long(tmp_path: Path) -> None:
+    clock = Clock()
+    folder = ConversationFolder(tmp_path, KEY, 120, clock)
+    folder.write(WHO, a_chat(), TOOLS)
+    clock.now += 119
+    assert folder.read(WHO)
+    clock.now += 1
+    assert folder.read(WHO) is None
+
+
+def test_two_clients_under_one_identity_never_resume(tmp_path: Path) -> None:
+    here, there = (ConversationFolder(tmp_path, KEY, 120) for _ in range(2))
+    here.write(WHO, a_chat(), TOOLS)
+    claim = here.claim(WHO)
+    assert claim is not None
+    assert there.claim(WHO) is None
+    assert there.read(WHO) is None
+    here.write(WHO, a_chat(), TOOLS)
+    here.release(claim)
+    assert there.claim(WHO) is not None
+    assert there.read(WHO) is None
+    assert there.claim(OTHER) is not None
+
+
+def test_old_files_are_deleted(tmp_path: Path) -> None:
+    now = Path(tmp_path).stat().st_mtime
+    clock = Clock()
+    clock.now = now
+    folder = ConversationFolder(tmp_path, KEY, 120, clock)
+    folder.write(WHO, a_chat(), TOOLS)
+    folder.shared(OTHER)
+    clock.now = now + 130
+    folder.write(OTHER, a_chat(), TOOLS)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".shared"}
+    clock.now = now + FORGOTTEN_S + 10
+    folder.write(WHO, a_chat(), TOOLS)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".conversation"}
+
+
+def test_a_folder_needs_the_key(tmp_path: Path) -> None:
+    settings = load_settings(None, [f"server.conversations_dir={tmp_path}"], environ={}).settings
+    with pytest.raises(ConfigError) as missing:
+        _folder(settings)
+    assert "SHARED_KEY" in missing.value.fix
+
+
+# --- servers -----------------------------------------------------------------------------------
+
+
+class Fleet:
+    """Servers with one folder."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.assistants = [StagedAssistant() for _ in range(count)]
+        shared = [ConversationFolder(folder, KEY, 120) for _ in range(count)]
+        self.apps = [
+            build_app(assistant, max_sessions=4, folder=own)
+            for assistant, own in zip(self.assistants, shared, strict=True)
+        ]
+
+    @contextlib.asynccontextmanager
+    async def robot(self, server: int, key: str = "mine", **more: Any) -> AsyncIterator[AsgiLink]:
+        link = AsgiLink(Report(), key, "", beta=False, fresh=False)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(link.serve(self.apps[server]))
+            tools = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
+            session = {"type": "realtime", "output_modalities": ["text"], "tools": tools} | more
+            await link.send("session.update", session=session)
+            yield link
+            if not link.gone:
+                await link.leave()
+
+    async def ask(self, link: AsgiLink, text: str) -> None:
+        content = [{"type": "input_text", "text": text}]
+        done = link.report.counts["response completed"]
+        item = {"type": "message", "role": "user", "content": content}
+        await link.send("conversation.item.create", item=item)
+        await link.send("response.create")
+        assert await link.until(lambda: link.report.counts["response completed"] > done, 30)
+
+    def remembers(self, server: int, said: str) -> bool:
+        return any(said in message.content for message in self.assistants[server].llm.prompts[-1])
+
+
+async def test_the_clients_of_a_drained_server_go_on_at_another(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 2)
+    async with fleet.robot(0) as link, fleet.robot(0, "hers") as hers:
+        await fleet.ask(link, "I am Ada.")
+        await fleet.ask(hers, "I am Bea.")
+        fleet.apps[0].state.sockets.close_all()
+        await fleet.apps[0].state.sockets.empty()
+    for key, name in (("mine", "Ada"), ("hers", "Bea")):
+        async with fleet.robot(1, key) as again:
+            await fleet.ask(again, "Well?")
+            assert fleet.remembers(1, f"I am {name}.")
+            assert fleet.remembers(1, "Hello there, my friend."), "and its answer"
+    assert [one.llm.open_conversations for one in fleet.assistants] == [0, 0]
+
+
+async def test_a_client_that_lost_its_connection_goes_on_at_another(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 3)
+    for server in range(3):
+        async with fleet.robot(server) as link:
+            await fleet.ask(link, f"Here is {server}.")
+            assert all(fleet.remembers(server, f"Here is {n}.") for n in range(server))
+            await link.cut()
+
+
+async def test_a_client_that_left_or_has_other_tools_begins_anew(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, 2)
+    async with fleet.robot(0) as link:
+        await fleet.ask(link, "I am Ada.")
+    async with fleet.robot(1) as again:
+        await fleet.ask(again, "Well?")
+        assert not fleet.remembers(1, "I am Ada.")
+        await again.cut()
+    async with fleet.robot(0, tools=[]) as other:
+        await fleet.ask(other, "Well?")
+        assert not fleet.remembers(0, "I am Ada.")
+
+
+async def test_two_robots_that_look_alike_never_get_each_others_conversation(
+    tmp_path: Path,
+) -> None:
+    fleet = Fleet(tmp_path, 2)
+    async with fleet.robot(0) as one, fleet.robot(1) as two:
+        await fleet.ask(one, "I am Ada.")
+        await fleet.ask(two, "I am Bea.")
+        await one.cut()
+        await two.cut()
+    for server in (0, 1):
+        async with fleet.robot(server) as again:
+            await fleet.ask(again, "Well?")
+            assert not fleet.remembers(server, "Ada")
+            assert not fleet.remembers(server, "Bea")
+
+
+# --- load --------------------------------------------------------------------------------------
+
+
+def test_a_loop_that_takes_most_of_its_core_is_too_busy() -> None:
+    load = Load()
+    load.look(100.0, 50.0)
+    assert not load.too_high
+    load.look(105.0, 50.0 + 5 * MOST_BUSY + 0.1)
+    assert load.too_high
+    load.look(110.0, 54.0)
+    assert not load.too_high
