@@ -138,10 +138,10 @@ async def run_server(
 
 def _folder(settings: Settings) -> ConversationFolder | None:
     """The folder that servers share. Raises ``ConfigError``."""
-    folder, key = settings.server.conversations_dir, settings.access.shared_key
+    folder = settings.server.conversations_dir
     if folder is None:
         return None
-    if key is None:
+    if (key := settings.access.shared_key) is None:
         raise ConfigError(
             "server.conversations_dir needs access.shared_key",
             why="the conversations are encrypted with it",

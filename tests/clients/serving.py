@@ -23,7 +23,8 @@ from app.server.server import build_app, serve
 from app.server.tls import ServerTls
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
-from pipeline.conversation.memory import Memory
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import Endpointing, SessionSettings
@@ -56,6 +57,9 @@ class ScriptedAssistant:
         session = Session(self._stages, config, self._settings, bus, new_id, memory)
         self.sessions.append(session)
         return session
+
+    def memory(self, chat: Chat) -> Memory:
+        return Memory(chat, LastingConversation(self._stages))
 
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons

@@ -11,7 +11,7 @@ from tests.support.scripted_server import Serve, Served, talking
 
 
 def link_of(served: Served) -> WebSocketLink:
-    (only,) = served.sockets._open
+    (only,) = served.sockets.open
     assert isinstance(only, RealtimeSocket)
     return only._link
 

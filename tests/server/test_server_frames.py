@@ -41,7 +41,7 @@ async def raw(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 
 def link_of(served: Served) -> WebSocketLink:
-    (only,) = served.sockets._open
+    (only,) = served.sockets.open
     assert isinstance(only, RealtimeSocket)
     return only._link
 

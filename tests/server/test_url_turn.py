@@ -27,7 +27,7 @@ from pipeline.engines.registry import Kind
 from pipeline.messages import Message, Sampling, ToolChoice
 from pipeline.work import Work
 from tests.support.far_answers import data
-from tests.support.far_server import TONE, FarServer, free_port, serving, stream
+from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.recordings import recording
 from tests.support.url_engines import told
 
@@ -295,3 +295,35 @@ async def until(socket: ClientConnection, type: str) -> list[dict[str, Any]]:
         events.append(json.loads(await socket.recv()))
         assert events[-1]["type"] != "error", events[-1]
     return events
+
+
+def dying() -> dict[str, Mood]:
+    """A process that dies, behind one URL."""
+    half = TONE[:9_600].tobytes()
+    return {
+        "in the middle": Mood(kind="audio/pcm", body=[half, 0.05], torn=True),
+        "before its answer": problem(500, {"detail": "The replica has died."}),
+    }
+
+
+@pytest.mark.parametrize("how", dying())
+async def test_what_a_dying_process_did_not_hear_or_say_another_does(
+    cache: WeightsCache, how: str
+) -> None:
+    ears, brain, voice = FarServer("speech"), FarServer(), FarServer("speech")
+    pcm = at_24k(recording("goforward").pcm)
+    async with (
+        serving(ears),
+        serving(brain),
+        serving(voice),
+        served(settings_for(ears, brain, voice), cache) as url,
+        connect(url) as client,
+    ):
+        await client.configure()
+        voice.moods[SPEECH], ears.moods[HEARD] = [dying()[how]], [dying()[how]]
+        turn = await client.speak(pcm, len(pcm))
+    assert turn.heard == "What time is it?"
+    assert turn.answered == "Hello there, my friend. How are you?"
+    assert not voice.moods[SPEECH]
+    assert not ears.moods[HEARD]
+    assert len(turn.pcm) >= len(TONE)

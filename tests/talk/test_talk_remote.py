@@ -144,7 +144,7 @@ async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
         first: Served = await serve(StagedAssistant())
         async with talking(first.url) as (conversation, reader):
             await reader.until(Connected)
-            for session in first.sockets._open.copy():
+            for session in first.sockets.open.copy():
                 session.close(1012, "restart")
             await reader.until(Disconnected)
             await say(conversation, 0.1, 0)  # lost, and nothing breaks

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.engines.by_url.failures import (
+    Lost,
     Place,
     TooSlow,
     broke_off,
@@ -298,7 +299,8 @@ class Endpoint:
 
     def _lost(self, broken: Broken) -> EngineError:
         error = unreachable(self.place, broken)
-        self._doubt(error)
+        # The server may have lost one of several processes.
+        self._doubt(None if isinstance(error, Lost) else error)
         return error
 
     async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:

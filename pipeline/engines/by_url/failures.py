@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.engines.by_url.pool import Broken
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError, PromptTooLong
+from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 
 MOST_SHOWN_CHARS = 240
 """Longest excerpt of a server's message that is shown."""
@@ -22,6 +22,10 @@ MOST_SHOWN_CHARS = 240
 
 class Unreachable(EngineError):
     """The server cannot be used now; it may come back by itself."""
+
+
+class Lost(Unreachable, EngineCrashed):
+    """The server accepted a request and closed the connection without an answer."""
 
 
 class Misconfigured(EngineError):
@@ -66,15 +70,16 @@ def unreachable(place: Place, broken: Broken) -> EngineError:
             return Unreachable(f"{place.who} cannot be reached", why=broken.detail, fix=fix)
         case "broken":
             what = f"{place.who} closed the connection without an answer"
-            return Unreachable(what, why=broken.detail, fix="Check its log")
+            return Lost(what, why=broken.detail, fix="Check its log")
         case _:
             what = f"{place.who} does not answer in HTTP"
             return Misconfigured(what, why=broken.detail, fix=fix)
 
 
 def broke_off(place: Place, why: str) -> EngineError:
-    """The error for a failure in the middle of an answer."""
-    return EngineError(f"{place.who} broke off its answer", why=why, fix="Check its log")
+    """The error for a failure in the middle of an answer: behind one URL there may be several
+    processes, and another one can answer."""
+    return EngineCrashed(f"{place.who} broke off its answer", why=why, fix="Check its log")
 
 
 def too_slow(place: Place, seconds: float, option: str) -> EngineError:
@@ -160,7 +165,7 @@ _NO_ENTRY = (
     "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
 )
 _MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
-_FAILED = (EngineError, "failed", "Check its log")
+_FAILED = (EngineCrashed, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     0: (EngineError, "refuses the request", _REFUSED),
