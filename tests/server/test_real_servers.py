@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from pipeline.audio import LISTEN_RATE
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.messages import Message, Sampling
+from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.server.test_url_turn import TOOL, send, talking, text, until
 from tests.support.real_servers import (
@@ -239,6 +240,23 @@ async def test_two_conversations_keep_their_caches(cache: WeightsCache, audio: R
 
 
 # --- requests ----------------------------------------------------------------------------------
+
+
+async def test_what_follows_an_answer_that_is_left_has_its_cache(cache: WeightsCache) -> None:
+    """Beside it, the next prompt would be read anew in the other slot, and keep the model from
+    stopping."""
+    async with (
+        llama_server(cache, slots=2) as brain,
+        running(Kind.LLM, CHAT, brain.url, extra={"ignore_eos": True}) as engine,
+    ):
+        conversation = engine.stage.open()
+        asked = Message("user", "word " * 200)
+        for _ in range(5):
+            left = conversation.reply([asked], (), ToolChoice(), Sampling(), Work())
+            async with aclosing(left) as deltas:
+                await anext(deltas)
+            warmed = await conversation.warm([asked], (), Work())
+            assert warmed.usage.evaluated <= 1
 
 
 async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:

@@ -93,6 +93,13 @@ class Exchange:
         self._stalled = stalled
         self._end: Exception | None = None
         """Why it is ended early."""
+        self.is_over = asyncio.Event()
+        """Set once the server is no longer at its answer, as far as we know."""
+        self.closed = False
+
+    def is_left(self, client: int) -> bool:
+        """Whether ``client`` no longer wants the answer."""
+        return self._work.client == client and (self.closed or self._work.cancelled)
 
     @property
     def compressed(self) -> bool:
@@ -217,6 +224,8 @@ class Endpoint:
         self._doubt = doubt
         self._places = Places(options.max_requests)
         self._under_way: set[Exchange] = set()
+        self._answers: set[Exchange] = set()
+        """Those that a server may be at."""
 
     @property
     def busy(self) -> bool:
@@ -255,7 +264,11 @@ class Endpoint:
             work.job_began()
             work.watch(exchange, exchange.changed)
             try:
+                for left in [each for each in self._answers if each.is_left(work.client)]:
+                    # llama-server would read this prompt beside that answer, without its cache.
+                    await exchange.until(left.is_over.wait())
                 exchange.answer = await self._answer(path, body, exchange)
+                self._answers.add(exchange)
                 try:
                     if exchange.compressed:
                         raise garbled(self.place, "its answer is compressed")
@@ -263,7 +276,9 @@ class Endpoint:
                         raise await self._complaint(exchange, private)
                     yield exchange
                 finally:
+                    exchange.closed = True
                     await exchange.answer.close()
+                    exchange.answer.gone.add_done_callback(partial(self._over, exchange))
             except TooSlow:
                 self._doubt(None)
                 raise
@@ -274,6 +289,10 @@ class Endpoint:
                 work.job_ended(exchange.waited_s)
         finally:
             self._places.give_back(work)
+
+    def _over(self, exchange: Exchange, gone: asyncio.Future[None]) -> None:
+        self._answers.discard(exchange)
+        exchange.is_over.set()
 
     def _require_ready(self) -> None:
         if self.problem:

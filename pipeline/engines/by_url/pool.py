@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 KEPT_S = 120.0
 """Idle connections are closed after this time, unless the server closes them first."""
 MOST_KEPT = 32
+LET_GO_S = 0.2
+"""Longest wait for a server to close a connection that we have left."""
 
 Why = Literal["connect", "slow", "broken", "garbled"]
 
@@ -97,7 +99,12 @@ class Answer:
     async def close(self) -> None:
         """Release the answer. If it was not read to the end, the connection closes, which tells the
         server to stop."""
-        self._carrier.stop()
+        self._carrier.leave()
+
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        """After ``close``: ends once the server has stopped, or takes too long to."""
+        return self._carrier.task
 
 
 class _Carrier:
@@ -110,6 +117,9 @@ class _Carrier:
         self.pieces: asyncio.Queue[bytes | Broken | None] = asyncio.Queue(1)
         """``None`` is the end."""
         self._closing = False
+        self._connection: socket.socket | None = None
+        """While the answer is read."""
+        self._left = False
         self.task = asyncio.create_task(self._carry(client, request, trace))
 
     async def answer(self) -> Answer:
@@ -124,6 +134,21 @@ class _Carrier:
             self._closing = True
             self.task.cancel()
 
+    def leave(self) -> None:
+        """End our side of the connection, so that the server stops; ``task`` then ends when the
+        server has closed the other side."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            self.stop()
+            return
+        with suppress(OSError):  # the server has closed it already
+            connection.shutdown(socket.SHUT_WR)
+        self._left = True
+        while not self.pieces.empty():
+            self.pieces.get_nowait()
+        limit = asyncio.get_running_loop().call_later(LET_GO_S, self.stop)
+        self.task.add_done_callback(lambda _: limit.cancel())
+
     async def _carry(
         self, client: httpx.AsyncClient, request: httpx.Request, trace: _Trace
     ) -> None:
@@ -133,6 +158,7 @@ class _Carrier:
             try:
                 await self._read(response, trace)
             finally:
+                self._connection = None
                 self._closing = True
                 await response.aclose()
                 self._closing = False
@@ -140,7 +166,7 @@ class _Carrier:
             end = _broken(error, repeatable=trace.repeatable and not self.head.done())
         if end and not self.head.done():
             self.head.set_exception(end)
-        else:
+        elif not self._left:
             await self.pieces.put(end)
 
     async def _read(self, response: httpx.Response, trace: _Trace) -> None:
@@ -149,12 +175,14 @@ class _Carrier:
         self.head.set_result(Answer(response, trace, self))
         stream = response.extensions.get("network_stream")
         connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
+        self._connection = connection
         _acknowledge(connection)
         # Raw, because the body is not compressed: less work per piece.
         async with aclosing(response.aiter_raw()) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 _acknowledge(connection)
-                await self.pieces.put(piece)
+                if not self._left:
+                    await self.pieces.put(piece)
 
 
 def _acknowledge(connection: socket.socket | None) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from app.server.tls import tls_generated
+from pipeline.engines.by_url import pool
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool, Request
 from pipeline.engines.registry import Kind
@@ -96,6 +97,36 @@ async def test_the_server_knows_when_both_work_and_task_are_cancelled(
         await asyncio.wait({using})
         async with asyncio.timeout(10):
             assert await far.hung_up.get() == PATHS[name]
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+async def test_the_next_request_waits_until_the_server_lets_go(
+    lets_go: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "LET_GO_S", 60.0 if lets_go else 0.01)
+    happened: list[str] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await next_request(reader) != CHAT:
+            writer.write(http(MODELS))
+        happened.append("asked")
+        words = data({"choices": [{"delta": {"content": "Well, then. "}}]})
+        writer.write(http(words, length=10_000, kind=b"text/event-stream"))
+        await reader.read()
+        happened.append("left")
+        for _ in range(200 if lets_go else 0):  # long enough for another request
+            await asyncio.sleep(0)
+        if not lets_go:
+            await asyncio.Event().wait()
+        happened.append("let go")
+        writer.close()
+
+    async with raw_server(connected) as url, running(Kind.LLM, "openai-chat", url) as engine:
+        for _ in range(2):
+            async with aclosing(begun(engine, Work())) as items:
+                await anext(items)
+    between = ["let go"] if lets_go else []
+    assert happened[: 3 + len(between)] == ["asked", "left", *between, "asked"]
 
 
 async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:

@@ -50,6 +50,12 @@ class ScriptedAnswer:
     async def close(self) -> None:
         self.closed = True
 
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
 
 class ScriptedPool(Pool):
     """Gives one answer, after ``head_s``."""
