@@ -32,6 +32,7 @@ from tests.support.real_servers import (
     MODEL,
     RealServer,
     audio_server,
+    behind_one_url,
     llama_server,
     needs_llama_server,
 )
@@ -48,6 +49,7 @@ pytestmark = [
 CHAT, DONE = "openai-chat", "response.done"
 WRITTEN = {"output_modalities": ["text"]}
 ENDLESS = "llm.extra={ignore_eos: true}"
+SHORT = "conversation.sampling.max_tokens=24"
 PARAMETERS: Any = TOOL["parameters"]
 DANCE = {**TOOL, "parameters": {**PARAMETERS, "required": ["steps"]}}
 STEADY = Sampling(temperature=0.0, max_tokens=48)
@@ -196,6 +198,32 @@ async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
         assert response["status"] in ("completed", "incomplete")
 
 
+async def test_another_server_behind_the_url_goes_on(
+    cache: WeightsCache, audio: RealServer
+) -> None:
+    """With a clause that a voice has begun; what a model has begun is apologised for, and the next
+    answer comes."""
+    async with AsyncExitStack() as stack:
+        brains = [await stack.enter_async_context(llama_server(cache)) for _ in range(2)]
+        voices = [await stack.enter_async_context(audio_server()), audio]
+        brain_url, voice_url = [
+            await stack.enter_async_context(behind_one_url(*each)) for each in (brains, voices)
+        ]
+        urls = (f"llm.url={brain_url}", f"tts.url={voice_url}", "llm.word_judge=null")
+        ours = served(cache, brains[0], audio, ENDLESS, SHORT, *urls)
+        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(socket)
+        await voices[0].program.kill()
+        events = await until(socket, DONE)
+        assert events[-1]["response"]["status"] in ("completed", "incomplete")
+        assert "Sorry" not in transcript(events)
+        await begin(socket)
+        await brains[0].program.kill()
+        await apologised(socket)
+        response = await response_to(socket, text("Hello?"))
+        assert response["status"] in ("completed", "incomplete")
+
+
 async def begin(socket: ClientConnection) -> None:
     """An answer, up to its first sound."""
     await send(socket, "conversation.item.create", item=text("Tell me a story."))
@@ -206,9 +234,12 @@ async def begin(socket: ClientConnection) -> None:
 async def apologised(socket: ClientConnection) -> None:
     events = await until(socket, DONE)
     assert events[-1]["response"]["status"] == "failed"
+    assert "Sorry" in transcript(events)
+
+
+def transcript(events: list[dict[str, Any]]) -> str:
     spoken = "response.output_audio_transcript.delta"
-    transcript = "".join(event["delta"] for event in events if event["type"] == spoken)
-    assert "Sorry" in transcript, transcript
+    return "".join(event["delta"] for event in events if event["type"] == spoken)
 
 
 async def test_a_history_that_is_too_long_loses_its_beginning(

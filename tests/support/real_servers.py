@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,29 @@ async def llama_server(
     command = map(str, (program_file, *words, "--port", port, *options))
     async with running(*command, ready="listening on") as program:
         yield RealServer(program, port)
+
+
+@asynccontextmanager
+async def behind_one_url(*servers: RealServer) -> AsyncIterator[str]:
+    """A URL whose requests go to the first server that runs, as behind a load balancer."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while piece := await reader.read(65536):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for server in servers:
+            with suppress(OSError):
+                far = await asyncio.open_connection("127.0.0.1", server.port)
+                await asyncio.gather(pass_on(reader, far[1]), pass_on(far[0], writer))
+                return
+        writer.close()
+
+    async with await asyncio.start_server(connected, "127.0.0.1", port := free_port()):
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 @asynccontextmanager

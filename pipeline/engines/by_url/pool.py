@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 KEPT_S = 120.0
 """Idle connections are closed after this time, unless the server closes them first."""
 MOST_KEPT = 32
-LET_GO_S = 0.2
+LET_GO_S = 0.5
 """Longest wait for a server to close a connection that we have left."""
 
 Why = Literal["connect", "slow", "broken", "garbled"]
