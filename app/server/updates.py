@@ -188,7 +188,7 @@ class UpdateFollower:
             if kind is Kind.LLM:
                 wrong = degenerate(await self._answer(engine))
             elif kind is Kind.TTS:
-                wrong = await _silence(engine)
+                wrong = await silence(engine)
             else:
                 return
         if wrong:
@@ -217,7 +217,8 @@ def _made(folder: str) -> Path:
     return path
 
 
-async def _silence(engine: Engine) -> str | None:
+async def silence(engine: Engine) -> str | None:
+    """What is wrong with a voice's first words, or ``None``."""
     spoken = engine.stage.synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
     chunks = [pcm async for pcm in spoken]
     return None if any(np.ptp(pcm) for pcm in chunks if len(pcm)) else "it is silent"

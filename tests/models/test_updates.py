@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from app.models.download import sha256_of
 from app.models.pull import pull
 from app.models.updates import ModelFile, Updates, degenerate, model_files, read_index
 from app.models.weights import WeightsCache
+from app.server.updates import silence
 from app.settings.load import load_settings
+from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import WeightsError
 from tests.clients.robot_app import robot_app
@@ -310,6 +313,22 @@ async def test_an_index_at_a_url(
 )
 def test_a_degenerate_answer(answer: str, wrong: bool) -> None:
     assert bool(degenerate(answer)) == wrong
+
+
+async def test_a_voice_must_not_be_silent() -> None:
+    class Voice:
+        def __init__(self, *chunks: list[int]) -> None:
+            self.stage, self.chunks = self, chunks
+
+        async def synthesize(self, *_: Any) -> AsyncIterator[Pcm]:
+            for chunk in self.chunks:
+                yield np.array(chunk, np.int16)
+
+    speaks: Any = Voice([], [0, 0], [0, 5])
+    assert await silence(speaks) is None
+    for chunks in ([], [[]], [[0, 0], [3, 3]]):
+        mute: Any = Voice(*chunks)
+        assert await silence(mute) == "it is silent"
 
 
 def test_the_files_of_an_engine(tmp_path: Path) -> None:
