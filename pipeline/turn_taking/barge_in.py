@@ -146,7 +146,8 @@ class Weighing:
     in each pause.
 
     ``look_at``: sample index of the next look at the words; ``looked_at``: of the last look.
-    ``looking``: whether the words are being transcribed now."""
+    ``looking``: whether the words are being transcribed now. ``found``: the verdict of the newest
+    look, if it interrupts."""
 
     settings: BargeIn
     onset: int
@@ -155,6 +156,7 @@ class Weighing:
     looks: int = 0
     looked_at: int = 0
     looking: bool = False
+    found: Interruption | None = None
 
     def __post_init__(self) -> None:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
@@ -172,6 +174,15 @@ class Weighing:
             return "read the words"
         overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)
         return "judge by length" if overdue else "wait"
+
+    def agreed(self, verdict: Verdict, ended: bool) -> Verdict:
+        """The verdict that counts. In the middle of speech, an interruption counts when two looks
+        in a row find one: the first words are often misread ("Why" for "Wow"). In a pause, speech
+        too short to be read again counts as what the look before found."""
+        before, self.found = self.found, verdict if interrupts(verdict) else None
+        if ended:
+            return before if before and verdict in ("too short", "no words") else verdict
+        return verdict if before or not interrupts(verdict) else "unsure"
 
     def resumed(self, end: int) -> None:
         """Look soon: speech goes on after a pause."""

@@ -192,6 +192,8 @@ class VoiceTurns:
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = ms_of(spoken_to - turn.onset)
         verdict = self._judge(speech_ms, ended, text, self._replies.spoken)
+        if text is not None:
+            verdict = turn.weighing.agreed(verdict, ended)
         if interrupts(verdict):
             self._interrupt(turn, verdict)
         elif ignored(verdict):

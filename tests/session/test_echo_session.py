@@ -143,7 +143,7 @@ async def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
 @pytest.mark.parametrize(
     ("echo", "cancel", "begin", "within_s"),
     [
-        *((False, cancel, begin, 0.45) for cancel in ("never", "auto") for begin in (2.4, 2.7)),
+        *((False, cancel, begin, 0.6) for cancel in ("never", "auto") for begin in (2.4, 2.7)),
         (True, "auto", 2.3, 0.6),
     ],
 )

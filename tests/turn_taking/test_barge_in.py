@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.settings import BargeIn, PolicyName, lexicon_of
-from pipeline.turn_taking.barge_in import POLICIES, Overlap, Verdict, interrupts, judge
+from pipeline.turn_taking.barge_in import (
+    POLICIES,
+    Overlap,
+    Verdict,
+    Weighing,
+    interrupts,
+    judge,
+)
 from tests.support.lexicons import ENGLISH, LEXICONS
 
 WORDS = BargeIn()
@@ -140,3 +147,27 @@ def test_a_language_without_words_is_neutral() -> None:
     neutral = lexicon_of(LEXICONS, "fi")
     assert judge(Overlap(300, False, "Stop.", ""), WORDS, neutral) == "unsure"
     assert judge(Overlap(700, False, "Stop.", ""), WORDS, neutral) == "long"
+
+
+def test_in_the_middle_of_speech_two_looks_must_find_an_interruption() -> None:
+    weighing = Weighing(BargeIn(), 0)
+    assert weighing.agreed("question", ended=False) == "unsure"
+    assert weighing.agreed("unsure", ended=False) == "unsure"
+    assert weighing.agreed("command", ended=False) == "unsure"
+    assert weighing.agreed("long", ended=False) == "long"
+
+
+def test_a_command_misread_in_the_pause_after_it_counts() -> None:
+    weighing = Weighing(BargeIn(), 0)
+    weighing.agreed("command", ended=False)
+    assert weighing.agreed("too short", ended=True) == "command"
+
+
+def test_a_backchannel_in_the_pause_after_it_takes_the_first_look_back() -> None:
+    weighing = Weighing(BargeIn(), 0)
+    weighing.agreed("question", ended=False)
+    assert weighing.agreed("backchannel", ended=True) == "backchannel"
+
+
+def test_words_in_a_pause_interrupt_at_the_first_look() -> None:
+    assert Weighing(BargeIn(), 0).agreed("words", ended=True) == "words"

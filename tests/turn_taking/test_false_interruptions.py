@@ -15,13 +15,13 @@ from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.turn_taking.test_overlaps import QUESTION_S, STORY, VOICE, over_the_answer, story
 
-FIRST_LOOK = "What is"
-"""Words that begin as a question does cut the answer off at once."""
+FIRST_LOOKS = ("What is", "What is")
+"""If two looks find the beginning of a question, it cuts the answer off."""
 
 
 def interrupted(final: str, *, llm: ScriptedLlm | None = None, heard_s: float = 3.0) -> Scene:
     async def main() -> Scene:
-        texts = ("Tell me a story.", FIRST_LOOK, final)
+        texts = ("Tell me a story.", *FIRST_LOOKS, final)
         async with scene(config=VOICE, stt=ScriptedStt(texts=texts), llm=llm or story()) as played:
             await played.say(QUESTION_S)
             await played.hear(heard_s)
@@ -112,7 +112,7 @@ def test_of_an_unfinished_answer_the_rest_ends_with_a_whole_sentence() -> None:
 
 @in_virtual_time
 async def test_a_second_false_interruption_is_taken_back() -> None:
-    looks = (FIRST_LOOK, "Mm-hmm.") * 2
+    looks = (*FIRST_LOOKS, "Mm-hmm.") * 2
     stt = ScriptedStt(texts=("Tell me a story.", *looks))
     async with scene(config=VOICE, stt=stt, llm=story()) as played:
         await over_the_answer(played, 0.42)
