@@ -55,6 +55,8 @@ class MessageItem:
     status: ItemStatus = "completed"
     notice: bool = field(default=False, compare=False)
     """Said by the server and not by the model; appears in no prompt."""
+    interrupted: bool = field(default=False, compare=False)
+    """An answer that was cancelled, and whose rest was not said later."""
 
     @property
     def unread(self) -> bool:

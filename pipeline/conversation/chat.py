@@ -20,6 +20,7 @@ from pipeline.items import (
     ImagePart,
     Item,
     MessageItem,
+    MessageRole,
     spoken_text,
 )
 from pipeline.messages import Image, Message
@@ -34,7 +35,8 @@ BARELY_HEARD_S = 1.0
 """Up to here an answer has hardly begun: any speech interrupts it, unless an echo is removed."""
 TALKED_OVER_S = 2.0
 """An answer interrupted before this much of it was heard counts as not given, because the user had
-not finished. The model reads what was said before and after it as one message."""
+not finished. The model reads what was said before and after it as one message; if nothing that
+counts was said, the answer is given again."""
 
 
 class UnknownItem(KeyError):
@@ -243,11 +245,15 @@ def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str
     return "".join(heard)
 
 
+_MERGED: frozenset[MessageRole] = frozenset({"user", "assistant"})
+
+
 def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """What the model reads: instructions, then the items that contain something.
 
     Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
-    had just begun in between. An answer is merged with its calls.
+    had just begun in between. So are adjacent answers, because many templates refuse two in a row.
+    An answer is merged with its calls.
     """
     messages = [Message("system", instructions)] if instructions else []
     for item, after in zip_longest(items, items[1:]):
@@ -255,11 +261,11 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         if message is None:
             continue
         before = messages[-1] if messages else None
-        if before and before.role == message.role == "user":
-            messages[-1] = joined(before, message, " ")
-        elif before and before.role == "assistant" and message.tool_calls:
+        if before and before.role == "assistant" and message.tool_calls:
             calls = before.tool_calls + message.tool_calls
             messages[-1] = Message("assistant", before.content, calls)
+        elif before and before.role == message.role in _MERGED and not before.tool_calls:
+            messages[-1] = joined(before, message, " ")
         else:
             messages.append(message)
     return messages
@@ -269,8 +275,7 @@ def _was_talked_over(item: Item, after: Item | None) -> bool:
     """Whether it is an answer that had hardly begun when the user went on, or may still go on."""
     return (
         isinstance(item, MessageItem)
-        and item.role == "assistant"
-        and item.status == "incomplete"
+        and item.interrupted
         and all(isinstance(p, AudioPart) and p.seconds <= TALKED_OVER_S for p in item.parts)
         and (after is None or (isinstance(after, MessageItem) and after.role == "user"))
     )

@@ -68,6 +68,8 @@ class Answering:
         """Inaudible clauses; they wait for an audible one or for the end of the answer."""
         self.prompt_read = asyncio.Event()
         """Set when the model has read the prompt, or never will."""
+        self.words_judged = asyncio.Event()
+        """Set once ``end_probability`` is known, usually with ``prompt_read``."""
         self.end_probability: float | None = None
         """How likely the user's last words are complete; ``None``: unknown."""
         self.calls: list[ToolCall] = []
@@ -150,9 +152,11 @@ class Answering:
             async for delta in deltas:
                 match delta:
                     case EndOfTurn(probability, usage):
-                        if not self.prompt_read.is_set():
+                        if self.end_probability is None:
                             self.end_probability = probability
-                        self.usage = self._spent + usage
+                            self.words_judged.set()
+                        if not self.complete:
+                            self.usage = self._spent + usage
                     case TextDelta(text):
                         self._begin()
                         self._worded.set()

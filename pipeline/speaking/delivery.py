@@ -248,18 +248,21 @@ class Delivery:
         return (*message, *self._calls, *notice)
 
     def heard(self, now: float) -> MessageItem | None:
-        """The message, cut to what the listener has heard so far."""
+        """The message of an answer that is interrupted now, cut to what the listener has heard."""
         message = self._message
         if message is None:
             return None
+        interrupted = self._plan.continues is None  # the listener heard what it continues
         if self._plan.config.modality == "text" or self._cut_s is not None:
-            return self._final(message, "incomplete")
+            return replace(self._final(message, "incomplete"), interrupted=interrupted)
         seconds = min(self.playback.heard_seconds(now), message.seconds)
         if not message.open and seconds >= message.seconds:
             return message.item
         part = message.spoken(self._rate)
         part = replace(part, transcript=heard_text(message.timed, seconds), seconds=seconds)
-        return MessageItem(message.item.id, "assistant", (part,), "incomplete")
+        return MessageItem(
+            message.item.id, "assistant", (part,), "incomplete", interrupted=interrupted
+        )
 
     @property
     def spoken_lately(self) -> str:

@@ -302,9 +302,12 @@ class Replies:
         """Say the rest of an answer that was interrupted by mistake, as a new reply. False if
         nothing is left. ``since``: end of the interrupting speech, in the loop's time."""
         said = next((item for item in self._chat.items if item.id == cut.plan.item_id), None)
-        rest = cut.unsaid(said.text) if isinstance(said, MessageItem) else ""
-        if self.speaking or not rest.strip():
+        if not isinstance(said, MessageItem) or self.speaking:
             return False
+        rest = cut.unsaid(said.text)
+        if not rest.strip():
+            return False
+        self._editor.update(replace(said, interrupted=False))
 
         async def messages() -> list[Message]:
             return self._prompts.conversation()

@@ -18,7 +18,7 @@ from typing import Literal
 
 from pipeline.audio import Pcm
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import BARELY_HEARD_S
+from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, TtsStage
@@ -240,17 +240,18 @@ class Reply:
 
     @property
     def heard(self) -> MessageItem | None:
-        """Its message, cut to what the listener has heard so far."""
+        """Its message if it is interrupted now, cut to what the listener has heard."""
         return self.delivery.heard(self._now())
 
     @property
     def barely_heard(self) -> bool:
-        """Whether it is still being sent or played, and hardly any of it has been heard."""
+        """Whether it is still being sent or played, and so little of it has been heard that it
+        does not count."""
         given = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
         if not given or self.delivery.called:
             return False
         seconds = self.delivery.playback.heard_seconds(self._now())
-        return not self.delivery.written and seconds <= BARELY_HEARD_S
+        return not self.delivery.written and seconds <= TALKED_OVER_S
 
     def audible(self, since_s: float) -> bool:
         """Whether the listener hears it, has heard more than ``since_s`` seconds of it, and it is

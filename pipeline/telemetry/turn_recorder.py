@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.conversation.chat import BARELY_HEARD_S
+from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.events import (
     ClauseFault,
     Event,
@@ -318,7 +318,7 @@ class TurnRecorder:
         record = self._end(reply.turn, _outcome(event), at, reply, event)
         if reply.in_conversation:
             self._forget_unheard()
-            heard = record.heard_s > BARELY_HEARD_S or record.tool_calls or reply.is_text
+            heard = record.heard_s > TALKED_OVER_S or record.tool_calls or reply.is_text
             if event.reason == "turn_detected" and not heard:
                 self._turns.append(again(reply.turn))
 

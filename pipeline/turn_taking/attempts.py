@@ -170,15 +170,19 @@ class Attempts:
 
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
         """Wait until the language model has judged the words, which it does as it reads the prompt.
-        A busy or slow model is not waited for longer than the wait of a likely end."""
+        A busy or slow model is not waited for longer than the wait of a likely end. A second model
+        may judge them even later (``engines.llm.judged``)."""
+        answering = speculative.reply.answering
         until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
         try:
             async with asyncio.timeout_at(until):
-                await speculative.reply.answering.prompt_read.wait()
+                await answering.prompt_read.wait()
         except TimeoutError:
             speculative.late = True
             attempt.news.set()
-            await speculative.reply.answering.prompt_read.wait()
+            await answering.prompt_read.wait()
+        attempt.news.set()
+        await answering.words_judged.wait()
         attempt.news.set()
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:

@@ -86,10 +86,35 @@ def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
 def test_an_answer_is_left_out_if_the_user_went_on_within_two_seconds(
     heard_s: float, kept: bool
 ) -> None:
-    begun = MessageItem("b", "assistant", (AudioPart("It", heard_s),), "incomplete")
+    part = AudioPart("It", heard_s)
+    begun = MessageItem("b", "assistant", (part,), "incomplete", interrupted=True)
     messages = prompt("", (user("a", "What is"), begun, user("c", "the time?")))
     assert ("assistant" in [message.role for message in messages]) == kept
     assert (messages[0].content == "What is the time?") != kept
+
+
+def test_a_short_answer_that_ended_at_its_token_limit_was_given() -> None:
+    given = MessageItem("b", "assistant", (AudioPart("It is", 0.5),), "incomplete")
+    messages = prompt("", (user("a", "What time is it?"), given, user("c", "Go on.")))
+    assert [message.role for message in messages] == ["user", "assistant", "user"]
+
+
+def test_answers_in_a_row_are_one_message() -> None:
+    items = (
+        user("a", "Hello."),
+        MessageItem("b", "assistant", (TextPart("Hi."),)),
+        MessageItem("c", "assistant", (TextPart("Are you there?"),)),
+        FunctionCallItem("d", "call_1", "look", "{}"),
+        FunctionOutputItem("e", "call_1", "nobody"),
+        MessageItem("f", "assistant", (TextPart("Nobody."),)),
+    )
+    messages = prompt("", items)
+    assert [(m.role, m.content) for m in messages] == [
+        ("user", "Hello."),
+        ("assistant", "Hi. Are you there?"),
+        ("tool", "nobody"),
+        ("assistant", "Nobody."),
+    ]
 
 
 def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:

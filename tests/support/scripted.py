@@ -26,7 +26,7 @@ from pipeline.engines.contract import (
     Transcript,
     Warmed,
 )
-from pipeline.engines.stages import Stages, TtsStage, VadStage
+from pipeline.engines.stages import LlmStage, Stages, TtsStage, VadStage
 from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
@@ -293,7 +293,7 @@ async def scene(
     settings: SessionSettings | None = None,
     turn: ScriptedTurn | None = None,
     stt: ScriptedStt | None = None,
-    llm: ScriptedLlm | None = None,
+    llm: LlmStage | None = None,
     tts: TtsStage | None = None,
     kept: TtsStage | None = None,
     memory: Memory | None = None,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.conversation.chat import CUT_OFF
 from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected, TurnJudged
 from pipeline.items import MessageItem
 from pipeline.realtime.responses import Response
@@ -90,6 +91,37 @@ def test_speech_that_meant_it_is_answered(final: str) -> None:
     played = interrupted(final, llm=llm)
     assert [started.continues for started in played.events(ReplyStarted)] == ["", ""]
     assert llm.prompts[-1][-1].content == final
+
+
+@pytest.mark.parametrize("heard_s", [1.6, 2.2, 3.0])
+@pytest.mark.parametrize("final", ["Mm-hmm.", ""])
+def test_the_model_reads_all_of_an_answer_that_went_on(final: str, heard_s: float) -> None:
+    llm = story()
+
+    async def main() -> None:
+        texts = ("Tell me a story.", FIRST_LOOK, final, "Who was it?")
+        async with scene(config=VOICE, stt=ScriptedStt(texts=texts), llm=llm) as played:
+            await played.say(QUESTION_S)
+            await played.hear(heard_s)
+            await played.say(0.42)
+            await played.hear(12.0)
+            await played.say(1.0)
+            await played.hear(1.0)
+
+    run_virtual(main())
+    answers = [message.content for message in llm.prompts[-1] if message.role == "assistant"]
+    assert " ".join(answers).replace(f"{CUT_OFF} ", " ").split() == "".join(STORY).split()
+    assert len(answers) == (2 if final else 1)
+
+
+def test_an_answer_talked_over_by_a_noise_is_given_again_if_no_rest_is_known() -> None:
+    words = tuple(f"{word} " for word in ("once upon a time there was a robot " * 2).split())
+    llm = ScriptedLlm(deltas=words, per_token_s=0.3)
+    played = interrupted("", llm=llm, heard_s=3.8)
+    cut, again = played.events(ReplyFinished)
+    assert (cut.reason, again.status) == ("turn_detected", "completed")
+    assert llm.prompts[1] == llm.prompts[0]
+    assert [record.origin for record in played.events(TurnRecord)][-1] == "again"
 
 
 def test_an_answer_of_which_next_to_nothing_was_heard_is_given_again_whole() -> None:

@@ -56,20 +56,26 @@ class JudgedConversation:
         sampling: Sampling,
         work: Work,
     ) -> AsyncGenerator[Delta, None]:
-        """The answer, preceded by the judge's opinion if that is ready first."""
+        """The answer, and the judge's opinion as soon as that is ready."""
         stream = self._llm.reply(messages, tools, tool_choice, sampling, work)
         async with aclosing(stream) as deltas:
-            first = asyncio.create_task(_next(deltas))
             opinion = asyncio.create_task(self._opinion(messages, work))
+            coming = asyncio.create_task(_next(deltas))
             try:
-                await asyncio.wait((first, opinion), return_when=asyncio.FIRST_COMPLETED)
-                if opinion.done() and (probability := opinion.result()) is not None:
+                while not opinion.done():
+                    await asyncio.wait((coming, opinion), return_when=asyncio.FIRST_COMPLETED)
+                    if coming.done():
+                        if (delta := coming.result()) is None:
+                            return
+                        yield delta
+                        coming = asyncio.create_task(_next(deltas))
+                if (probability := opinion.result()) is not None:
                     yield EndOfTurn(probability)
-                delta = await first
+                delta = await coming
             finally:
-                first.cancel()
+                coming.cancel()
                 opinion.cancel()
-                await asyncio.gather(first, opinion, return_exceptions=True)
+                await asyncio.gather(coming, opinion, return_exceptions=True)
             if delta is not None:
                 yield delta
             async for delta in deltas:

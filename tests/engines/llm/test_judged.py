@@ -12,8 +12,17 @@ import pytest
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, Warmed
 from pipeline.engines.llm.judged import JudgedLlm
 from pipeline.errors import EngineError
+from pipeline.events import ReplyFinished, TurnJudged
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.work import Work
+from tests.support.scripted import (
+    ScriptedConversation,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTurn,
+    scene,
+)
+from tests.support.virtual_time import in_virtual_time
 
 INSTRUCTIONS = "Be kind."
 OWN = Message("system", "You are a pirate. " * 500)
@@ -88,6 +97,45 @@ async def test_an_answer_does_not_wait_for_the_opinion() -> None:
     llm.free.set()
     assert [delta async for delta in reply(llm, judge)] == list(ANSWER)
     assert judge.left == 1
+
+
+async def test_an_opinion_that_comes_during_the_answer_is_told() -> None:
+    llm, judge = Model(), Model(0.2)
+    llm.free.set()
+    async with aclosing(reply(llm, judge)) as deltas:
+        assert await anext(deltas) == ANSWER[0]
+        judge.free.set()
+        rest = [delta async for delta in deltas]
+    assert rest in ([EndOfTurn(0.2), ANSWER[1]], [ANSWER[1], EndOfTurn(0.2)])
+
+
+@dataclass
+class SlowJudge(ScriptedLlm):
+    def open(self) -> Judging:
+        return Judging(self)
+
+
+class Judging(ScriptedConversation):
+    async def warm(
+        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
+    ) -> Warmed:
+        await asyncio.sleep(0.25)
+        return Warmed(end_probability=0.0001)
+
+
+@in_virtual_time
+async def test_a_late_opinion_still_lengthens_the_wait() -> None:
+    quick = ScriptedLlm(deltas=("Aye, ",) * 60, first_s=0.01)
+    llm = JudgedLlm(quick, SlowJudge(), INSTRUCTIONS)
+    stt = ScriptedStt(texts=("can you find out how",))
+    async with scene(llm=llm, stt=stt, turn=ScriptedTurn(0.3)) as played:
+        await played.say(1.0)
+        await played.hear(3.0)
+    read = [judged for judged in played.events(TurnJudged) if "words" in judged.reasons]
+    unread = [judged for judged in played.events(TurnJudged) if "words" not in judged.reasons]
+    assert read[-1].wait_ms > unread[-1].wait_ms
+    (finished,) = played.events(ReplyFinished)
+    assert finished.usage.prompt
 
 
 @pytest.mark.parametrize("judge", [Model(None), Model(0.2, EngineError("It is gone"))])
