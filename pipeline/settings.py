@@ -38,8 +38,8 @@ class Endpointing(BaseModel):
     clear_wait_ms: int = Field(160, ge=0, le=10_000)
     likely_wait_ms: int = Field(576, ge=0, le=10_000)
     unsure_wait_ms: int = Field(2496, ge=0, le=10_000)
-    confidence: float = Field(0.9, gt=0.5, lt=1)
-    mean_pause_ms: int = Field(400, ge=50, le=5000)
+    confidence: float = Field(0.88, gt=0.5, lt=1)
+    mean_pause_ms: int = Field(450, ge=50, le=5000)
     max_utterance_s: float = Field(120.0, gt=0, le=3600)
     stall_ms: int = Field(300, ge=50, le=10_000)
 

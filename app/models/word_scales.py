@@ -11,7 +11,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from pipeline.engines.stages import LlmStage
-from pipeline.engines.word_scale import CutSentence, WordScale, measure
+from pipeline.engines.word_scale import UNMEASURED, CutSentence, WordScale, measure
 from pipeline.errors import ReachyVoiceError
 from pipeline.work import Cancelled
 
@@ -34,7 +34,7 @@ class WordScales:
 
     async def of(self, llm: LlmStage, identity: str) -> Scales:
         """Scales of the model ``identity``; empty if it fails or cannot judge words."""
-        key = json.dumps([identity, self._instructions, self._sentences])
+        key = json.dumps([identity, self._instructions, self._sentences, astuple(UNMEASURED)])
         path = self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
         if (kept := await asyncio.to_thread(_kept, path)) is not None:
             return kept

@@ -152,11 +152,11 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class EndOfTurn:
-    """How likely it is, 0 to 1, that the user's last words are complete: that a sentence or the
-    message ends after them, judging by the words alone. The language model gets this for free when
-    it reads them. At most once per reply, before everything else; from a second model
-    (``engines.llm.judged``) whenever it is ready. ``usage``: of the prompt, in case the answer is
-    never finished."""
+    """How likely it is, 0 to 1, that the user's last words are complete, judging by the words
+    alone. The language model gets this for free when it reads them. Each engine has its own
+    measure, which is calibrated (``engines.word_scale``). At most once per reply, before everything
+    else; from a second model (``engines.llm.judged``) whenever it is ready. ``usage``: of the
+    prompt, in case the answer is never finished."""
 
     probability: float
     usage: Usage = field(default_factory=Usage, compare=False)

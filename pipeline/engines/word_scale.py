@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CutSentence = tuple[str, str]
 """The part of a sentence after which more must follow, and the rest of it."""
-LEAST = 1e-4
+LEAST = 1e-6
 """Smaller probabilities count as this."""
 _FEWEST = 8
 """A scale needs opinions on at least this many cut, and as many whole, sentences."""
@@ -48,7 +48,7 @@ class WordScale:
         return self.slope * math.log(max(probability, LEAST) / self.even)
 
 
-UNMEASURED = WordScale(slope=0.75, even=0.027)
+UNMEASURED = WordScale(slope=0.557, even=0.00215)
 """The scale for English of SmolLM2-135M with the examples of the default, used until the model has
 been measured."""
 

@@ -31,7 +31,7 @@ LAST_WORDS: dict[Clue, float] = {
     "one word": 0.0,
     "two words": 0.0,
     "question": 1.0,
-    "statement": 0.4,
+    "statement": 0.1,
     "filler": -1.0,
     "leaning word": -0.5,
     "comma": -0.4,

@@ -82,7 +82,7 @@ def test_speakers_who_pause_long_get_more_time() -> None:
 
 def test_a_long_sentence_is_the_last_one() -> None:
     def wait_ms(turn_ms: int, text: str = "I think so.") -> int:
-        return decide(Evidence(0.5, text, turn_ms=turn_ms), SETTINGS, ENGLISH).wait_ms
+        return decide(Evidence(0.8, text, turn_ms=turn_ms), SETTINGS, ENGLISH).wait_ms
 
     assert wait_ms(6000) < wait_ms(3000) < wait_ms(2000)
     assert wait_ms(800) == wait_ms(2000), "a command may be short"

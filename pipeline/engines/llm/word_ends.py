@@ -1,14 +1,15 @@
 """Whether words are complete, judging by what the language model expects next.
 
 After the last word of an unfinished sentence it expects another word; after a complete sentence, a
-full stop or the end of the message. With SmolLM2-135M this separates whole utterances from those
-cut at a random word with an area under the ROC curve of 0.97 to 0.99 (100 of each, without
-punctuation; 0.82 to 0.92 if the remaining part is itself a whole clause).
+full stop or the end of the message; after a clause that may go on, a comma rather than the end of
+the message. Area under the ROC curve of pauses against ends with SmolLM2-135M, in brackets without
+the comma: the tuning part's words .87 (.87), fillers .95 (.91), clauses .73 (.71), natural pauses
+.78 (.78); people's commands .87 (.80), dialogues .67 (.59).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from pipeline.engines.llm.llama_model import Model
 
 _PUNCTUATION = ".,?!;:…"
 _SENTENCE_ENDS = (".", "?", "!", "...", ".\n", "?\n", "!\n", ".\n\n", "?\n\n", "!\n\n", "?!", "!!")
+_TINY = 1e-300
+"""Keeps the division defined if a model expects neither."""
 
 
 def without_end_marks(text: str) -> str:
@@ -30,15 +33,24 @@ class WordEnds:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        spelled = [model.tokenize(text, special=False) for text in _SENTENCE_ENDS]
-        marks = {tokens[0] for tokens in spelled if len(tokens) == 1}
         ends = {token for token in model.control_tokens if model.ends(token)}
-        self._tokens = np.array(sorted(marks | ends), dtype=np.intp)
+        self._ends = _indices(ends)
+        self._sentence_ends = _indices(ends | self._single(_SENTENCE_ENDS))
+        self._commas = _indices(self._single((",",)))
+
+    def _single(self, texts: Iterable[str]) -> set[int]:
+        """The tokens of those ``texts`` that are one token."""
+        spelled = (self._model.tokenize(text, special=False) for text in texts)
+        return {tokens[0] for tokens in spelled if len(tokens) == 1}
 
     def probability(self, logits: NDArray[np.float32]) -> float:
-        """How likely the text ends here, 0 to 1. Float32 ``logits``, shape (vocabulary,)."""
+        """How likely the speaker is done, 0 to 1: the probability that the sentence ends here,
+        lowered if a comma is likelier than the end of the message. Float32 ``logits``, shape
+        (vocabulary,)."""
         weights = np.exp(logits.astype(np.float64) - logits.max())
-        return float(weights[self._tokens].sum() / weights.sum())
+        end, comma = weights[self._ends].sum(), weights[self._commas].sum()
+        sentence_end = weights[self._sentence_ends].sum() / weights.sum()
+        return float(sentence_end * np.sqrt(end / (end + comma + _TINY)))
 
     def last(self, tokens: Sequence[int], end: int) -> int | None:
         """Where the last word of ``tokens[:end]`` ends, without punctuation."""
@@ -57,3 +69,7 @@ class WordEnds:
         tail = text.encode()[-8:]
         last = [token for token in tokens[-8:] if token >= 0]
         return b"".join(map(self._model.piece, last)).endswith(tail)
+
+
+def _indices(tokens: Iterable[int]) -> NDArray[np.intp]:
+    return np.array(sorted(tokens), dtype=np.intp)
