@@ -99,7 +99,7 @@ def test_the_model_reads_all_of_an_answer_that_went_on(final: str, heard_s: floa
     llm = story()
 
     async def main() -> None:
-        texts = ("Tell me a story.", FIRST_LOOK, final, "Who was it?")
+        texts = ("Tell me a story.", *FIRST_LOOKS, final, "Who was it?")
         async with scene(config=VOICE, stt=ScriptedStt(texts=texts), llm=llm) as played:
             await played.say(QUESTION_S)
             await played.hear(heard_s)
