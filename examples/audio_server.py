@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import io
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -39,10 +39,10 @@ from pipeline.work import Work
 SPOKEN_RATE = 24_000
 
 
-def audio_server(config: str | None) -> Starlette:
+def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS)) -> Starlette:
     settings = load_settings(config).settings
     cache = WeightsCache(settings.paths.cache(os.environ))
-    ears, voice = (build_engine(settings.engine(k), k, cache, Pool()) for k in (Kind.STT, Kind.TTS))
+    engines = {kind: build_engine(settings.engine(kind), kind, cache, Pool()) for kind in kinds}
 
     async def transcriptions(request: Request) -> Response:
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
@@ -53,7 +53,9 @@ def audio_server(config: str | None) -> Starlette:
         }
         sound, rate = soundfile.read(io.BytesIO(fields["file"]), dtype="float32", always_2d=True)
         pcm = from_float(soxr.resample(sound.mean(axis=1), rate, LISTEN_RATE))
-        utterance = await ears.stage.open(fields.get("language", b"").decode(), False, Work())
+        utterance = await engines[Kind.STT].stage.open(
+            fields.get("language", b"").decode(), False, Work()
+        )
         try:
             await utterance.feed(pcm, Work())
             return JSONResponse({"text": (await utterance.finish(Work())).text})
@@ -67,9 +69,10 @@ def audio_server(config: str | None) -> Starlette:
 
     async def spoken(said: SpeechRequest) -> AsyncIterator[bytes]:
         """If the client hangs up, synthesis stops."""
-        work, resampler = Work(), Resampler(voice.stage.rate, SPOKEN_RATE)
+        voice = engines[Kind.TTS].stage
+        work, resampler = Work(), Resampler(voice.rate, SPOKEN_RATE)
         try:
-            async with aclosing(voice.stage.synthesize(said, work)) as pieces:
+            async with aclosing(voice.synthesize(said, work)) as pieces:
                 async for pcm in pieces:
                     yield pcm_to_bytes(resampler.feed(pcm))
             yield pcm_to_bytes(resampler.flush())
@@ -77,11 +80,11 @@ def audio_server(config: str | None) -> Starlette:
             work.cancel()
 
     async def health(request: Request) -> Response:
-        problems = {engine.name: engine.problem for engine in (ears, voice) if engine.problem}
+        problems = {engine.name: engine.problem for engine in engines.values() if engine.problem}
         return JSONResponse(problems or {"status": "ok"}, 503 if problems else 200)
 
     async def models(request: Request) -> Response:
-        names = [settings.engine(kind).engine for kind in (Kind.STT, Kind.TTS)]
+        names = [settings.engine(kind).engine for kind in kinds]
         return JSONResponse({"object": "list", "data": [{"id": name} for name in names]})
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -89,8 +92,8 @@ def audio_server(config: str | None) -> Starlette:
 
     @asynccontextmanager
     async def running(app: Starlette) -> AsyncIterator[None]:
-        """Serves once both engines are loaded."""
-        ready = {engine: asyncio.Event() for engine in (ears, voice)}
+        """Serves once the engines are loaded."""
+        ready = {engine: asyncio.Event() for engine in engines.values()}
         async with asyncio.TaskGroup() as group:
             for engine, is_ready in ready.items():
                 group.create_task(engine.run(is_ready.set))
@@ -100,9 +103,12 @@ def audio_server(config: str | None) -> Starlette:
             for engine in ready:
                 engine.close()
 
+    paths = {
+        Kind.STT: Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
+        Kind.TTS: Route("/v1/audio/speech", speech, methods=["POST"]),
+    }
     routes = [
-        Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),
-        Route("/v1/audio/speech", speech, methods=["POST"]),
+        *(paths[kind] for kind in kinds),
         Route("/v1/models", models),
         Route("/health", health),
     ]

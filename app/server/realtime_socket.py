@@ -32,6 +32,7 @@ from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
+from pipeline.events import ReplyFinished, ReplyStarted, SpeechStarted
 from pipeline.realtime import wire
 from pipeline.realtime.beta import wants_beta
 from pipeline.realtime.protocol import RealtimeConnection
@@ -126,6 +127,9 @@ class RealtimeSocket:
         """``who``: the identity with which the client may resume; ``None``: it cannot."""
         self.who = who
         self.client = CLIENT.get()
+        self.resting = asyncio.Event()
+        """Set while neither side speaks, as far as the client was told."""
+        self.resting.set()
         self.address: str = websocket.scope[CALLER].place
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
@@ -272,6 +276,11 @@ class RealtimeSocket:
     async def _send_events(self) -> None:
         async for _, event in self._events:
             self._protocol.apply(event)
+            match event:
+                case SpeechStarted() | ReplyStarted():
+                    self.resting.clear()
+                case ReplyFinished():
+                    self.resting.set()
             await self._flush()
         raise self._closed  # only ``close`` ends the events
 

@@ -150,6 +150,17 @@ class OpenSockets:
             await asyncio.sleep(PERIOD_S)
             self._load.look(time.monotonic(), time.thread_time())
 
+    async def part(self) -> None:
+        """Send each client away once no turn of its conversation is in progress."""
+
+        async def after_its_answer(link: RealtimeSocket) -> None:
+            await link.resting.wait()
+            link.close(GOING_AWAY, "server shutting down")
+
+        async with asyncio.TaskGroup() as group:
+            for link in list(self.open):
+                group.create_task(after_its_answer(link))
+
     def close_all(self) -> None:
         """Notify every client that the server is going away. Its conversation is resumed at another
         one if they share a folder, else not at all."""
@@ -354,7 +365,9 @@ async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s
     server.stop_accepting()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(drain_s):
-            await assistant.idle()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(assistant.idle())
+                group.create_task(sockets.part())
     sockets.close_all()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * HANG_UP_S):

@@ -208,7 +208,7 @@ class ProcessWorker(Worker):
                 env=dict(os.environ),
                 # Ctrl-C goes to the terminal's group and must not end a child that is starting.
                 # Processes that the child starts are in its group, and end with it.
-                process_group=0,
+                start_new_session=True,  # its own group; uvloop knows no other way
             )
         except OSError as error:
             raise EngineError(
