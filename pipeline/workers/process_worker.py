@@ -208,7 +208,8 @@ class ProcessWorker(Worker):
                 env=dict(os.environ),
                 # Ctrl-C goes to the terminal's group and must not end a child that is starting.
                 # Processes that the child starts are in its group, and end with it.
-                start_new_session=True,  # its own group; uvloop knows no other way
+                # (uvloop, as on Ray Serve, knows no ``process_group``.)
+                start_new_session=True,
             )
         except OSError as error:
             raise EngineError(
