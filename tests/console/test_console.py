@@ -9,10 +9,7 @@ import itertools
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
-import sys
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -34,7 +31,6 @@ from pipeline.bus import Bus, Published
 from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
 from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
-from tests.support.places import ROOT
 from tests.support.scripted_server import (
     ScriptedAssistant,
     Serve,
@@ -64,28 +60,6 @@ def test_the_whole_page_is_small_and_loads_nothing_from_elsewhere() -> None:
     for path in own:
         text = path.read_text()
         assert not re.search(r"(src|href|from|import|fetch\(|url\()\s*[=(]?\s*[\"'`]https?:", text)
-
-
-def test_a_wheel_carries_the_pages(tmp_path: Path) -> None:
-    source, installed = tmp_path / "source", tmp_path / "installed"
-    for package in ("app", "pipeline", "hardware"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, source / package, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--no-build-isolation", "--target", str(installed)]
-    subprocess.run([*pip, "install", *options, str(source)], check=True)
-    code = (
-        "import app.console.console as console, pathlib; "
-        "print(console.STATIC, *sorted(path.name for path in console.STATIC.iterdir()))"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(installed)}
-    asked = [sys.executable, "-c", code]
-    told = subprocess.run(asked, env=environ, cwd=tmp_path, capture_output=True, text=True)
-    names = sorted(path.name for path in STATIC.iterdir())
-    where = installed / "app" / "console" / "static"
-    assert told.stdout.split() == [str(where), *names], told.stderr
 
 
 async def test_every_file_that_a_page_names_is_served(serving: Serve) -> None:

@@ -91,7 +91,7 @@ def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
     def answered(first: str) -> int:
         engines = Engines()
         engines.brain.answers["Hello there."] = (first,)
-        engines.instinct.sounds["Green"] = 0.6
+        engines.instinct.sounds["Green"] = 0.1
         story = perform("0 320 Hello there.\n2560 192 Green", engines)
         end = story.end_ms(1)
         assert f"{end} heard 'Green'" in story.table()

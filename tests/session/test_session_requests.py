@@ -255,7 +255,7 @@ async def test_speech_ends_the_idle_timeout() -> None:
         await played.hear(1.0)
         assert not played.events(IdleTimeout)
         await played.do(Configure(PUSH_TO_TALK))
-        await played.hear(8.0)
+        await played.hear(11.0)
     assert not played.events(IdleTimeout)
 
 
@@ -306,24 +306,24 @@ async def test_partials_cost_nothing_unless_asked_for() -> None:
 @pytest.mark.parametrize(
     ("policy", "asked", "probability", "wait_s"),
     [
-        ("adaptive", TurnDetection(), 0.95, 0.224),
-        ("adaptive", TurnDetection(silence_duration_ms=100), 0.95, 0.1),
-        ("adaptive", TurnDetection(silence_duration_ms=800), 0.95, 0.224),
+        ("adaptive", TurnDetection(), 0.98, 0.224),
+        ("adaptive", TurnDetection(silence_duration_ms=100), 0.98, 0.1),
+        ("adaptive", TurnDetection(silence_duration_ms=800), 0.98, 0.224),
         ("adaptive", TurnDetection(silence_duration_ms=100), 0.02, 2.496),
-        ("strict", TurnDetection(silence_duration_ms=800), 0.95, 0.8),
+        ("strict", TurnDetection(silence_duration_ms=800), 0.98, 0.8),
         ("strict", TurnDetection(silence_duration_ms=800), 0.02, 0.8),
-        ("strict", TurnDetection(), 0.95, 0.224),
+        ("strict", TurnDetection(), 0.98, 0.224),
         ("adaptive", TurnDetection(eagerness="high"), 0.02, 1.248),
         ("adaptive", TurnDetection(eagerness="medium"), 0.02, 2.496),
-        ("adaptive", TurnDetection(eagerness="low"), 0.02, 7.1),
-        ("adaptive", TurnDetection(eagerness="low"), 0.95, 0.448),
+        ("adaptive", TurnDetection(eagerness="low"), 0.02, 7.996),
+        ("adaptive", TurnDetection(eagerness="low"), 0.98, 0.448),
     ],
 )
 @in_virtual_time
 async def test_what_a_client_says_about_silence_has_a_meaning(
     policy: Policy, asked: TurnDetection, probability: float, wait_s: float
 ) -> None:
-    ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=1000, confidence=0.9)
+    ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=3000, confidence=0.8)
     async with scene(
         config=replace(VOICE, turn_detection=asked),
         settings=SessionSettings(endpointing=ours),
@@ -331,7 +331,7 @@ async def test_what_a_client_says_about_silence_has_a_meaning(
         stt=ScriptedStt(texts=("I went to the big house.",), takes_s=0.01),
     ) as played:
         await played.say(1.024)
-        await played.hear(8.0)
+        await played.hear(11.0)
     assert played.time_of(SpeechStopped) - 1.024 == pytest.approx(wait_s, abs=0.04)
 
 

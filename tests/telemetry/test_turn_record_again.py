@@ -14,11 +14,12 @@ from tests.support.virtual_time import in_virtual_time
 
 SLOW_VOICE = 0.5
 """Seconds to the first sound: a noise in this time ends an answer that has just begun."""
+LONG = ("Hello there, ", "my friend. ") * 4
 
 
 async def noise_over_the_answer(played: Scene) -> None:
     await played.say(1.024)
-    await played.hear(0.4)
+    await played.hear(0.55)
     await played.say(0.3)
 
 
@@ -41,7 +42,7 @@ async def test_an_answer_that_noise_has_ended_and_that_is_given_again() -> None:
     assert cut.pauses != () == given.pauses
     assert given.speculations_begun == 0
     # From the end of the words, not of the noise.
-    stopped_at = 1.024 + 0.4 + 0.3 + (noise.endpoint_ms or 0) / 1000
+    stopped_at = 1.024 + 0.55 + 0.3 + (noise.endpoint_ms or 0) / 1000
     assert given.endpoint_ms == pytest.approx((stopped_at - 1.024) * 1000, abs=70)
     assert given.first_audio_ms is not None
     assert given.first_audio_ms > given.endpoint_ms + SLOW_VOICE * 1000
@@ -106,15 +107,15 @@ async def test_words_that_are_typed_after_the_noise_are_answered_together_with_i
 @in_virtual_time
 async def test_an_answer_that_was_heard_is_not_given_again() -> None:
     stt = ScriptedStt(texts=("Tell me", ""))
-    async with scene(stt=stt, settings=AT_ONCE) as played:
+    async with scene(stt=stt, settings=AT_ONCE, llm=ScriptedLlm(deltas=LONG)) as played:
         await played.say(1.024)
-        await played.hear(1.9)
+        await played.hear(3.0)
         await played.say(0.3)
         await played.hear(3.0)
         await played.do(CreateResponse())
         await played.hear(5.0)
     cut, noise, asked = records_of(played)
-    assert cut.heard_s > 1.0
+    assert cut.heard_s > 2.0
     assert noise.outcome == "rejected"
     assert (asked.origin, asked.item_id, asked.answers_also) == ("request", None, ())
 

@@ -34,9 +34,10 @@ from tests.support.virtual_time import in_virtual_time
 
 @in_virtual_time
 async def test_an_interrupted_answer_tells_what_was_heard_and_when_it_ended() -> None:
-    async with scene(settings=AT_ONCE) as played:
+    llm = ScriptedLlm(deltas=("Hello there, ", "my friend. ") * 4)
+    async with scene(settings=AT_ONCE, llm=llm) as played:
         await played.say(1.024)
-        await played.hear(1.7)
+        await played.hear(3.0)
         await played.say(1.024)
         await played.hear(5.0)
     first, second = records_of(played)
@@ -47,9 +48,9 @@ async def test_an_interrupted_answer_tells_what_was_heard_and_when_it_ended() ->
     )
     kept = played.session.chat.items[1]
     assert isinstance(kept, MessageItem)
-    assert first.heard == kept.text != "Hello there, my friend. How are you?"
+    assert first.heard == kept.text != "".join(llm.deltas)
     assert first.heard_s == pytest.approx(kept.parts[0].seconds, abs=0.001)  # type: ignore[union-attr]
-    assert first.sent_s > first.heard_s > 1.0
+    assert first.sent_s > first.heard_s > 2.0
     cut_at = next(at for at, event in played.log if isinstance(event, events.ReplyFinished))
     assert first.ended_ms == pytest.approx((cut_at - 1.024) * 1000, abs=33)
     assert second.outcome == "answered"
