@@ -6,8 +6,8 @@ PERIOD_S = 5.0
 """Time over which load is measured."""
 
 MOST_BUSY = 0.75
-"""Largest share of a core that the event loop may take before new clients are refused. Above 0.8,
-the first sound of answers comes 50 ms later at P95 (``benchmarks.fleet``)."""
+"""Largest share of a core that the event loop may take before new clients are refused. Chosen, not
+measured: 12 talking clients took 0.6, and 20 made the sound stutter."""
 
 
 class Load:
