@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
+from math import isfinite
 from pathlib import Path
 
 from pipeline.engines.stages import LlmStage
@@ -54,7 +56,9 @@ class WordScales:
 def _kept(path: Path) -> Scales | None:
     try:
         found = json.loads(path.read_text())
-        return {language: WordScale(*map(float, scale)) for language, scale in found.items()}
+        scales = {language: WordScale(*map(float, scale)) for language, scale in found.items()}
+        usable = all(isfinite(s.slope) and isfinite(s.even) and s.even > 0 for s in scales.values())
+        return scales if scales and usable else None
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 
@@ -62,6 +66,8 @@ def _kept(path: Path) -> Scales | None:
 def _keep(path: Path, scales: Scales) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({key: astuple(each) for key, each in scales.items()}))
+        new = path.with_suffix(f".{os.getpid()}")  # another server may keep the same scales
+        new.write_text(json.dumps({key: astuple(each) for key, each in scales.items()}))
+        new.replace(path)
     except OSError as problem:
         log.warning("cannot save how well the language model judges words: %s", problem)

@@ -72,9 +72,11 @@ async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
     scales, llm = WordScales({"en": SENTENCES["en"]}, "", tmp_path), Opinionated()
     found = await scales.of(llm, "")  # type: ignore[arg-type]
     (path,) = files_in(tmp_path)
-    for damaged in ("", "[1]", '{"en": 3}', '{"en": ["a", "b"]}', '{"en": [1]}'):
+    unusable = ("{}", '{"en": [0.5, 0]}', '{"en": [0.5, -1]}', '{"en": [NaN, 0.1]}')
+    for damaged in ("", "[1]", '{"en": 3}', '{"en": ["a", "b"]}', '{"en": [1]}', *unusable):
         path.write_text(damaged)
         assert await scales.of(llm, "") == found  # type: ignore[arg-type]
+    assert files_in(tmp_path) == [path]
 
 
 @pytest.mark.parametrize(
