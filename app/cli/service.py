@@ -13,10 +13,19 @@ from app.cli.options import ConfigOption, SetOption
 from app.cli.serve import LanOption, PortOption
 from app.root import IS_INSTALLED
 from app.service.launchd import LaunchAgent
+from app.service.start import Start
 from app.service.systemd import SystemdService
-from app.settings.load import load_settings, profile_names, resolve
+from app.settings.load import ENVIRONMENT_PREFIX, load_settings, profile_names, resolve
 from app.setup.place import Place
 from pipeline.errors import ConfigError
+
+VARIABLES = ("PATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""The service gets them as they are now: the system's own may differ."""
+NOT_FOR_THE_SERVICE = f"""\
+The service does not see {ENVIRONMENT_PREFIX}... of this shell: write them to its file environment
+(docs/install.md)."""
+STOP_S = 60
+"""For the engines to end."""
 
 app = typer.Typer(no_args_is_help=True, help="Let the system start the server, and restart it.")
 
@@ -36,11 +45,23 @@ def install(
     command += [word for value in overrides or () for word in ("--set", value)]
     command += ["--lan"] if lan else []
     command += ["--port", str(port)] if port is not None else []
-    paths = load_settings(config, overrides or ()).settings.paths
+    settings = load_settings(config, overrides or ()).settings
+    server, paths = settings.server, settings.paths
     own = [paths.cache(os.environ), paths.access(os.environ).parent]
-    for folder in own:
+    own += [server.conversations_dir] if server.conversations_dir else []
+    writable = [folder.expanduser().absolute() for folder in own]
+    for folder in writable:
         folder.mkdir(parents=True, exist_ok=True)
-    _say(_service().install(command, [*own, Path("~/.nv").expanduser()]))
+    start = Start(
+        command,
+        Path.cwd(),
+        {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
+        [*writable, Path("~/.nv").expanduser()],
+        stop_s=int(server.finish_s + server.drain_s) + STOP_S,
+    )
+    _say(_service().install(start))
+    if any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
+        _say([NOT_FOR_THE_SERVICE])
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Tells systemd that the server is ready, and then that its event loop still runs.
+"""Tells systemd that the server is ready, and before and after that its event loop still runs.
 
 The protocol of ``sd_notify(3)``: datagrams to the socket that ``NOTIFY_SOCKET`` names.
 """
@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 _DAY_S = 86_400.0
+_MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
+"""To start, from now on."""
 
 
 async def notify_systemd(ready: asyncio.Event, environ: Mapping[str, str]) -> None:
@@ -27,20 +29,24 @@ async def notify_systemd(ready: asyncio.Event, environ: Mapping[str, str]) -> No
             with suppress(OSError):  # systemd is busy or restarts itself
                 notices.sendto(state.encode(), address)
 
+        within_s = _watchdog_s(environ)
+        every_s = within_s / 2 if within_s is not None else _DAY_S
         tell("STATUS=the engines are starting")
-        await ready.wait()
+        async with asyncio.TaskGroup() as group:
+            starting = group.create_task(_repeat(_MORE_TIME, tell, every_s))
+            await ready.wait()
+            starting.cancel()
         tell("READY=1\nSTATUS=serving")
         try:
-            await _show_life(tell, _watchdog_s(environ))
+            await _repeat("WATCHDOG=1", tell, every_s)
         finally:
             tell("STOPPING=1\nSTATUS=ending")
 
 
-async def _show_life(tell: Callable[[str], None], within_s: float | None) -> None:
-    """Twice as often as needed; for ever if nobody waits for it."""
+async def _repeat(state: str, tell: Callable[[str], None], every_s: float) -> None:
     while True:
-        tell("WATCHDOG=1")
-        await asyncio.sleep(within_s / 2 if within_s is not None else _DAY_S)
+        tell(state)
+        await asyncio.sleep(every_s)
 
 
 def _watchdog_s(environ: Mapping[str, str]) -> float | None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import os
 import plistlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from app.service.errors import ServiceError
 from app.service.programs import ask, do
+from app.service.start import Start
 
 LABEL = "reachy-voice"
 
 
-def agent(command: Sequence[str], log: Path) -> bytes:
+def agent(start: Start, log: Path) -> bytes:
     """The property list."""
     return plistlib.dumps(
         {
             "Label": LABEL,
-            "ProgramArguments": list(command),
+            "ProgramArguments": list(start.command),
+            "WorkingDirectory": str(start.folder),
+            "EnvironmentVariables": dict(start.variables),
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": 10,
             "ProcessType": "Interactive",
             "Umask": 0o077,
+            "ExitTimeOut": start.stop_s,
             "StandardErrorPath": str(log),
         }
     )
@@ -39,10 +43,10 @@ class LaunchAgent:
         self.log = library / "Logs" / f"{LABEL}.log"
         self.domain = f"gui/{os.getuid()}"
 
-    def install(self, command: Sequence[str], writable: Sequence[Path]) -> list[str]:
+    def install(self, start: Start) -> list[str]:
         """Write the agent, and start it now and at each log-in. Raises ``ServiceError``."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_bytes(agent(command, self.log))
+        self.file.write_bytes(agent(start, self.log))
         self._launchctl("bootout", f"{self.domain}/{LABEL}")  # an older one, if there is one
         do(self.environ, "launchctl", "bootstrap", self.domain, str(self.file), fix="Log in first")
         return [f"Installed {self.file}", f"What it says: tail -f {self.log}"]

@@ -24,8 +24,9 @@ def ask(environ: Mapping[str, str], *command: str) -> tuple[int, str]:
     return done.returncode, done.stdout.strip()
 
 
-def do(environ: Mapping[str, str], *command: str, fix: str) -> None:
-    """Raises ``ServiceError`` if the command fails."""
+def do(environ: Mapping[str, str], *command: str, fix: str) -> str:
+    """The output. Raises ``ServiceError`` if the command fails."""
     code, said = ask(environ, *command)
     if code:
         raise ServiceError(f"{' '.join(command)} failed", why=said or f"exit code {code}", fix=fix)
+    return said

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from app.service.errors import ServiceError
 from app.service.programs import ask, do
+from app.service.start import Start
 
 NAME = "reachy-voice.service"
 POINTLESS = (2, 3, 4, 5)
@@ -20,21 +21,22 @@ UNIT = """\
 # For changes of your own: systemctl --user edit reachy-voice
 [Unit]
 Description=reachy-voice, a voice for a robot
-StartLimitIntervalSec=300
-StartLimitBurst=10
+# It is never given up: a model behind a URL may come back at any time.
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
 ExecStart={command}
-# Keys of servers and other variables, one NAME=VALUE a line.
+WorkingDirectory=-{folder}
+{variables}# Keys of servers and other variables, one NAME=VALUE a line.
 EnvironmentFile=-{environment}
 WatchdogSec=30
 Restart=on-failure
 RestartSec=3
 RestartPreventExitStatus={pointless}
-# A model behind a URL may take as long as it wants.
-TimeoutStartSec=infinity
-TimeoutStopSec=300
+# The server asks for more time, again and again, while its engines start.
+TimeoutStartSec=60
+TimeoutStopSec={stop_s}
 UMask=0077
 RuntimeDirectory=reachy-voice
 RuntimeDirectoryMode=0700
@@ -60,7 +62,6 @@ PrivateTmp=yes
 ProtectSystem=strict
 ProtectHome=read-only
 ReadWritePaths={writable}
-ProtectClock=yes
 ProtectControlGroups=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
@@ -68,18 +69,22 @@ ProtectKernelModules=yes
 ProtectKernelTunables=yes
 CapabilityBoundingSet=
 """
-"""Needs user namespaces, which some systems deny to users."""
+"""Needs user namespaces, which some systems deny to users. Without ProtectClock, which before
+systemd 253 also denies a root's service all devices, a GPU for one; the clock is protected by the
+other lines."""
 
 
-def unit(
-    command: Sequence[str], writable: Sequence[Path], environment: Path, *, sandbox: bool = True
-) -> str:
-    """The unit file. ``writable``: folders the server writes to; ``environment``: a file."""
-    folders = " ".join(_quoted(f"-{folder}") for folder in writable)
+def unit(start: Start, environment: Path, *, sandbox: bool = True) -> str:
+    """The unit file. ``environment``: a file."""
+    folders = " ".join(_quoted(f"-{folder}") for folder in start.writable)
+    variables = (_quoted(f"{name}={value}") for name, value in start.variables.items())
     return UNIT.format(
-        command=" ".join(_quoted(word, of_command=True) for word in command),
+        command=" ".join(_quoted(word, of_command=True) for word in start.command),
+        folder=str(start.folder).replace("%", "%%"),
+        variables="".join(f"Environment={variable}\n" for variable in variables),
         environment=str(environment).replace("%", "%%"),
         pointless=" ".join(map(str, POINTLESS)),
+        stop_s=start.stop_s,
         sandbox=SANDBOX.format(writable=folders) if sandbox else "",
     )
 
@@ -90,7 +95,7 @@ def _quoted(word: str, *, of_command: bool = False) -> str:
         word = word.replace("$", "$$")
     if re.fullmatch(r"[\w@%+=:,./$-]+", word):
         return word
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
@@ -103,14 +108,14 @@ class SystemdService:
         self.file = base / "systemd" / "user" / NAME
         self.environment = base / "reachy-voice" / "environment"
 
-    def install(self, command: Sequence[str], writable: Sequence[Path]) -> list[str]:
+    def install(self, start: Start) -> list[str]:
         """Write the unit, and start it now and with the machine. Lines for the owner. Raises
         ``ServiceError``."""
         # Before anything is written: without a manager there is nothing to install into.
         self._systemctl("show-environment")
         sandbox = self._has_namespaces()
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(unit(command, writable, self.environment, sandbox=sandbox))
+        self.file.write_text(unit(start, self.environment, sandbox=sandbox))
         self._systemctl("daemon-reload")
         self._systemctl("enable", NAME)
         self._systemctl("restart", "--no-block", NAME)
@@ -123,18 +128,23 @@ class SystemdService:
         """Lines for the owner. Raises ``ServiceError`` unless it runs."""
         if not self.file.exists():
             raise ServiceError("There is no service", fix="Run: reachy-voice service install")
-        wanted = "--property=ActiveState,StatusText,NRestarts,ExecMainStatus"
-        _, said = ask(self.environ, "systemctl", "--user", "show", wanted, NAME)
+        wanted = "--property=ActiveState,SubState,Result,StatusText,NRestarts,ExecMainStatus"
+        said = self._systemctl("show", wanted, NAME)
         found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
-        state = found.get("ActiveState", "unknown")
-        if state not in ("active", "activating", "reloading"):
+        state, restarts = found["ActiveState"], found["NRestarts"]
+        if state == "inactive":
             raise ServiceError(
-                f"The service is {state}",
-                why=f"the server's last exit code was {found.get('ExecMainStatus', 'unknown')}",
+                "The service is stopped", fix="Run: systemctl --user start reachy-voice"
+            )
+        if state == "failed" or found["SubState"] == "auto-restart":
+            again = "will be started again" if state != "failed" else "is not started again"
+            code = found["ExecMainStatus"]
+            raise ServiceError(
+                f"The service failed and {again}, after {restarts} restarts",
+                why=f"systemd says {found['Result']}; the server's exit code or signal was {code}",
                 fix="See journalctl --user -u reachy-voice -e",
             )
-        text = f": {found['StatusText']}" if found.get("StatusText") else ""
-        restarts = found.get("NRestarts", "0")
+        text = f": {found['StatusText']}" if found["StatusText"] else ""
         return [f"{state}{text}; restarted {restarts} times", *self._linger()]
 
     def remove(self) -> list[str]:
@@ -144,10 +154,11 @@ class SystemdService:
         self._systemctl("disable", "--now", NAME)
         self.file.unlink()
         self._systemctl("daemon-reload")
+        ask(self.environ, "systemctl", "--user", "reset-failed", NAME)
         return [f"Removed {self.file}"]
 
-    def _systemctl(self, *arguments: str) -> None:
-        do(self.environ, "systemctl", "--user", *arguments, fix=MANAGER_FIX)
+    def _systemctl(self, *arguments: str) -> str:
+        return do(self.environ, "systemctl", "--user", *arguments, fix=MANAGER_FIX)
 
     def _has_namespaces(self) -> bool:
         probe = ("--user", "--wait", "--quiet", "--collect", "-pPrivateUsers=yes")

@@ -9,6 +9,7 @@ import pytest
 
 from app.service.errors import ServiceError
 from app.service.launchd import LaunchAgent
+from app.service.start import Start
 from tests.service.test_systemd import FakeSystem
 from tests.service.test_systemd import system as system
 
@@ -20,17 +21,18 @@ def agent(system: FakeSystem) -> LaunchAgent:
 
 
 def test_install(system: FakeSystem, agent: LaunchAgent) -> None:
-    agent.install(["/opt/reachy-voice", "serve", "--lan"], [])
+    agent.install(Start(["/opt/reachy-voice", "serve", "--lan"], variables={"PATH": "/opt/bin"}))
     written = plistlib.loads(agent.file.read_bytes())
     assert agent.file == system.home / "Library/LaunchAgents/reachy-voice.plist"
     assert written["ProgramArguments"] == ["/opt/reachy-voice", "serve", "--lan"]
+    assert written["EnvironmentVariables"] == {"PATH": "/opt/bin"}
     assert written["RunAtLoad"] is True
     assert written["KeepAlive"] == {"SuccessfulExit": False}
     assert system.calls()[-1] == f"launchctl bootstrap {agent.domain} {agent.file}"
 
 
 def test_status_and_remove(system: FakeSystem, agent: LaunchAgent) -> None:
-    agent.install(["/x"], [])
+    agent.install(Start(["/x"]))
     with pytest.raises(ServiceError) as caught:
         agent.status()
     assert str(agent.log) in caught.value.fix

@@ -11,6 +11,7 @@ import pytest
 
 from app.cli import service as service_command
 from app.service.errors import ServiceError
+from app.service.start import Start
 from app.service.systemd import NAME, SystemdService, unit
 from tests.support.commands import run
 
@@ -19,6 +20,9 @@ MANAGER = """#!/bin/sh
 echo "$(basename "$0") $*" >> {calls}
 {answers}
 """
+
+
+START = Start(["/x"], writable=[Path("/cache")])
 
 
 class FakeSystem:
@@ -56,10 +60,13 @@ def service(system: FakeSystem) -> SystemdService:
 
 
 def test_install_starts_it_now_and_with_the_machine(system: FakeSystem) -> None:
-    notes = service(system).install(["/opt/reachy-voice", "serve", "--lan"], [Path("/cache")])
+    notes = service(system).install(
+        Start(["/opt/reachy-voice", "serve", "--lan"], writable=[Path("/cache")], stop_s=90)
+    )
     written = (system.home / "config/systemd/user" / NAME).read_text()
     assert "ExecStart=/opt/reachy-voice serve --lan\n" in written
     assert "ReadWritePaths=-/cache\n" in written
+    assert "TimeoutStopSec=90\n" in written
     assert [call for call in system.calls() if call.startswith("systemctl")] == [
         "systemctl --user show-environment",
         "systemctl --user daemon-reload",
@@ -71,13 +78,13 @@ def test_install_starts_it_now_and_with_the_machine(system: FakeSystem) -> None:
 
 def test_who_lingers_is_not_told_to(system: FakeSystem) -> None:
     system.answers("loginctl", "echo Linger=yes")
-    assert "enable-linger" not in " ".join(service(system).install(["/x"], []))
+    assert "enable-linger" not in " ".join(service(system).install(START))
 
 
 def test_without_a_manager_nothing_is_written(system: FakeSystem) -> None:
     system.answers("systemctl", "echo Failed to connect to bus; exit 1")
     with pytest.raises(ServiceError, match="show-environment failed") as caught:
-        service(system).install(["/x"], [])
+        service(system).install(START)
     assert caught.value.why == "Failed to connect to bus"
     assert not service(system).file.exists()
 
@@ -85,44 +92,89 @@ def test_without_a_manager_nothing_is_written(system: FakeSystem) -> None:
 def test_without_systemd(system: FakeSystem) -> None:
     (system.bin / "systemctl").unlink()
     with pytest.raises(ServiceError) as caught:
-        service(system).install(["/x"], [])
+        service(system).install(START)
     assert caught.value.why == "systemctl is not installed"
 
 
 def test_where_user_namespaces_are_denied_it_runs_without(system: FakeSystem) -> None:
     system.answers("systemd-run", "exit 1")
-    notes = service(system).install(["/x"], [Path("/cache")])
+    notes = service(system).install(START)
     written = service(system).file.read_text()
     assert "PrivateUsers" not in written
     assert "NoNewPrivileges=yes" in written
     assert any("user namespaces" in note for note in notes)
 
 
+SHOWN = {"Result": "success", "StatusText": "", "NRestarts": "0", "ExecMainStatus": "0"}
+
+
+def shows(system: FakeSystem, state: str, sub_state: str, **more: str) -> None:
+    found = {"ActiveState": state, "SubState": sub_state, **SHOWN, **more}
+    lines = "".join(f"{name}={value}\\n" for name, value in found.items())
+    system.answers("systemctl", f"printf '{lines}'")
+
+
 @pytest.mark.parametrize(
-    ("shown", "told"),
+    ("state", "sub_state", "text", "told"),
     [
-        ("ActiveState=active\\nStatusText=serving\\nNRestarts=2", "active: serving; restarted 2"),
-        ("ActiveState=activating\\nStatusText=\\nNRestarts=0", "activating; restarted 0"),
+        ("active", "running", "serving", "active: serving; restarted 2 times"),
+        ("activating", "start", "", "activating; restarted 2 times"),
     ],
 )
-def test_status(system: FakeSystem, shown: str, told: str) -> None:
-    service(system).install(["/x"], [])
-    system.answers("systemctl", f"printf '{shown}\\n'")
-    assert service(system).status()[0].startswith(told)
+def test_status(system: FakeSystem, state: str, sub_state: str, text: str, told: str) -> None:
+    service(system).install(START)
+    shows(system, state, sub_state, StatusText=text, NRestarts="2")
+    assert service(system).status()[0] == told
 
 
-def test_status_says_why_it_does_not_run(system: FakeSystem) -> None:
+def test_status_without_a_service(system: FakeSystem) -> None:
     with pytest.raises(ServiceError, match="There is no service"):
         service(system).status()
-    service(system).install(["/x"], [])
-    system.answers("systemctl", "printf 'ActiveState=failed\\nExecMainStatus=4\\n'")
-    with pytest.raises(ServiceError, match="is failed") as caught:
+
+
+def test_status_says_how_to_start_it(system: FakeSystem) -> None:
+    service(system).install(START)
+    shows(system, "inactive", "dead")
+    with pytest.raises(ServiceError, match="is stopped") as caught:
         service(system).status()
-    assert "exit code was 4" in caught.value.why
+    assert "systemctl --user start reachy-voice" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("state", "sub_state", "told"),
+    [
+        ("failed", "failed", "is not started again, after 3 restarts"),
+        ("activating", "auto-restart", "will be started again, after 3 restarts"),
+    ],
+)
+def test_status_says_why_it_does_not_run(
+    system: FakeSystem, state: str, sub_state: str, told: str
+) -> None:
+    service(system).install(START)
+    shows(system, state, sub_state, Result="watchdog", ExecMainStatus="6", NRestarts="3")
+    with pytest.raises(ServiceError, match=told) as caught:
+        service(system).status()
+    assert "watchdog" in caught.value.why
+    assert "signal was 6" in caught.value.why
+
+
+def test_status_without_a_manager(system: FakeSystem) -> None:
+    service(system).install(START)
+    system.answers("systemctl", "echo Failed to connect to bus; exit 1")
+    with pytest.raises(ServiceError) as caught:
+        service(system).status()
+    assert caught.value.why == "Failed to connect to bus"
+
+
+def test_installing_again_replaces_the_unit_and_starts_it_again(system: FakeSystem) -> None:
+    for path in ("/old", "/new"):
+        service(system).install(Start([path]))
+    assert "ExecStart=/new\n" in service(system).file.read_text()
+    assert system.calls().count(f"systemctl --user restart --no-block {NAME}") == 2
 
 
 def test_remove_leaves_nothing_of_it(system: FakeSystem) -> None:
-    service(system).install(["/x"], [])
+    service(system).install(START)
     service(system).remove()
     assert not service(system).file.exists()
     assert f"systemctl --user disable --now {NAME}" in system.calls()
@@ -138,30 +190,48 @@ def test_the_command_passes_on_how_to_serve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(service_command.sys, "platform", "linux")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my own.yaml").write_text("extends: default\n")
+    folder = tmp_path / "my folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    monkeypatch.setenv("REACHY_VOICE__LIMITS__IDLE_S", "60")
+    (folder / "my own.yaml").write_text("server: {conversations_dir: shared, finish_s: 100}\n")
     options = ("--config", "./my own.yaml", "--set", "tts.engine=espeak-ng", "--port", "9000")
     code, printed = run(capsys, "service", "install", *options)
     assert code == 0, printed
     written = service(system).file.read_text()
-    served = f'serve --config "{tmp_path}/my own.yaml" --set tts.engine=espeak-ng --port 9000\n'
+    served = f'serve --config "{folder}/my own.yaml" --set tts.engine=espeak-ng --port 9000\n'
     assert served in written
+    assert f"WorkingDirectory=-{folder}\n" in written
+    assert f'Environment="XDG_CACHE_HOME={tmp_path}/my cache"\n' in written
+    for place in (tmp_path / "my cache/reachy-voice", folder / "shared"):
+        assert place.is_dir()
+        assert f'"-{place}"' in written
     assert f"-{system.home}/config/reachy-voice" in written
+    assert "TimeoutStopSec=165\n" in written
+    assert "does not see REACHY_VOICE__" in printed
     assert run(capsys, "service", "remove")[0] == 0
     assert run(capsys, "service", "status")[0] == 24
 
 
 def test_words_of_the_command_reach_the_server_as_they_are() -> None:
-    written = unit(["/a b/x", "100%", "$HOME", 'say "hi"', "back\\slash"], [], Path("/env"))
-    assert r'ExecStart="/a b/x" 100%% $$HOME "say \"hi\"" "back\\slash"' in written
+    words = ["/a b/x", "100%", "$HOME", 'say "hi"', "back\\slash", "two\nlines"]
+    written = unit(Start(words), Path("/env"))
+    quoted = r'ExecStart="/a b/x" 100%% $$HOME "say \"hi\"" "back\\slash" "two\nlines"'
+    assert f"{quoted}\n" in written
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="needs the Debian package systemd")
 class TestBySystemd:
     @pytest.fixture
     def file(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "with spaces"
+        folder.mkdir()
+        program = folder / "reachy-voice"
+        program.symlink_to("/bin/true")
+        start = Start([str(program), "serve"], folder, {"PATH": f"{folder}:/bin"}, [folder])
         file = tmp_path / NAME
-        file.write_text(unit(["/bin/true", "serve"], [tmp_path], tmp_path / "environment"))
+        file.write_text(unit(start, folder / "environment"))
         return file
 
     def analyze(self, *arguments: str) -> subprocess.CompletedProcess[str]:
