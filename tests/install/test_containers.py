@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from starlette.responses import JSONResponse
 
+from app.server.health import not_ready_response
 from tests.support.places import ROOT
 
 FOLDER = ROOT / "containers"
@@ -38,12 +43,57 @@ def test_it_takes_all_that_the_wheel_contains(name: str) -> None:
         assert files & {path, *path.parents}, f"{needed} is not copied"
 
 
+def service(name: str) -> dict[str, Any]:
+    services = YAML(typ="safe").load((FOLDER / name).read_text())["services"]
+    assert list(services) == ["voice"]
+    found: dict[str, Any] = services["voice"]
+    return found
+
+
 def test_the_gpu_is_added_to_the_same_service() -> None:
-    plain, cuda = (
-        YAML(typ="safe").load((FOLDER / name).read_text())
-        for name in ("compose.yaml", "compose.cuda.yaml")
+    for name in ("compose.yaml", "compose.cuda.yaml"):
+        assert (ROOT / service(name)["build"]["dockerfile"]).is_file()
+
+
+async def checked(answer: JSONResponse | None) -> bool:
+    """What the health check says of a server that answers so, or does not answer."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        assert asked.startswith(b"GET /ready ")
+        assert answer is not None
+        writer.write(f"HTTP/1.1 {answer.status_code} Told\r\nContent-Length: ".encode())
+        writer.write(f"{len(answer.body)}\r\n\r\n".encode() + bytes(answer.body))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if answer is None:
+        server.close()
+    how, python, *command = service("compose.yaml")["healthcheck"]["test"]
+    assert (how, python) == ("CMD", "python")
+    command = [word.replace("8765", str(port)) for word in command]
+    # The time limit of the check is for real servers, not for a machine that runs tests.
+    command = [word.replace("timeout=2", "timeout=60") for word in command]
+    check = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stderr=asyncio.subprocess.DEVNULL
     )
-    assert list(plain["services"]) == list(cuda["services"]) == ["voice"]
-    for each in (plain, cuda):
-        file = each["services"]["voice"]["build"]["dockerfile"]
-        assert (ROOT / file).is_file()
+    async with server:
+        return await check.wait() == 0
+
+
+REFUSED = JSONResponse({"error": {"message": "no key"}}, 401)
+
+
+@pytest.mark.parametrize(
+    ("answer", "healthy"),
+    [
+        (JSONResponse({"ready": True, "reasons": {}}), True),
+        (not_ready_response({"server": "full"}), True),
+        (not_ready_response({"llm": "loading", "server": "full"}), False),
+        (REFUSED, False),
+        (None, False),
+    ],
+)
+async def test_the_health_check(answer: JSONResponse | None, healthy: bool) -> None:
+    assert await checked(answer) is healthy
