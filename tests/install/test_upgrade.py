@@ -13,6 +13,7 @@ import httpx
 import pytest
 from ruamel.yaml import YAML
 
+from app.access.file import AccessFile
 from app.settings.load import load_settings
 from app.talk.known_rooms import KnownRooms
 from tests.support.places import DATA
@@ -75,7 +76,16 @@ def test_every_setting_means_what_it_meant(data: Path, environ: dict[str, str]) 
     del written["extends"]
     for section, values in written.items():
         for key, value in values.items():
-            assert settings[section][key] == value or value is None, f"{section}.{key}"
+            assert settings[section][key] == value, f"{section}.{key}"
+
+
+def test_who_was_let_in_is(data: Path) -> None:
+    known = AccessFile(data / "config" / "reachy-voice" / "access.json").read()
+    assert [(str(each.network), each.note) for each in known.addresses] == [
+        ("192.168.1.7/32", "the robot"),
+        ("10.20.0.0/16", ""),
+    ]
+    assert [(each.name, each.admin) for each in known.keys] == [("laptop", False), ("owner", True)]
 
 
 def test_the_learned_room_is_known(data: Path) -> None:
