@@ -34,7 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from app.models.delta import SUFFIX, apply, make_delta, read_delta
+from app.models.delta import SUFFIX, apply, read_delta
+from app.models.delta_making import make_delta
 from app.models.download import sha256_of
 from app.models.tensor_file import pieces_of
 from app.server.listening import bind

@@ -1,4 +1,4 @@
-"""Sealed data: encrypted and signed, for whoever has the same key."""
+"""Data that are encrypted and signed, for holders of the same key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seal:
     the same ``key`` and ``purpose`` opens it."""
 
     def __init__(self, key: str | None, purpose: str) -> None:
-        """``key`` ``None``: a random one, so that nobody else can open it."""
+        """Without a ``key`` a random one is made, so that no other seal can open the data."""
         secret = secrets.token_urlsafe(32) if key is None else key
         digest = hashlib.sha256(f"{purpose}\0{secret}".encode()).digest()
         self._fernet = Fernet(urlsafe_b64encode(digest))

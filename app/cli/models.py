@@ -14,7 +14,8 @@ from rich.console import Console
 
 from app.cli.options import ConfigOption, JsonOption, OfflineOption, SetOption
 from app.models.catalogue import Catalogue
-from app.models.delta import Delta, apply, make_delta, read_delta
+from app.models.delta import Delta, apply, read_delta
+from app.models.delta_making import make_delta
 from app.models.download import Progress, Report, megabytes, sha256_of
 from app.models.pull import pull as pull_weights
 from app.models.updates import add_to_index, model_files

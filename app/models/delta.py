@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
-import json
-import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -162,7 +159,7 @@ def apply(
     info, target = delta.info, target or base
     if not base.is_file() or base.stat().st_size != info.base_bytes:
         raise _wrong_base(delta, base)
-    with _new_file(target, info.result_bytes, base) as out:
+    with new_file(target, info.result_bytes, base) as out:
         with base.open("rb", 0) as old, delta.path.open("rb") as new:
             chunks = _result(delta, old, new)
             try:
@@ -204,14 +201,14 @@ def _result(delta: Delta, old: BinaryIO, new: BinaryIO) -> Iterator[Bytes]:
 
     def filled(file: BinaryIO, start: int, size: int) -> Bytes:
         buffers.reverse()
-        return _read(file, start, buffers[0][:size])
+        return read_into(file, start, buffers[0][:size])
 
     for step in delta.info.layout:
         if step[0] == "patch":
             _, name, start, count, item = step
             for first, size, places, values in _changes(delta, name, new, count, item):
                 items = filled(old, start + first * item, size * item)
-                _as_items(items, item)[places] = _as_items(values, item)
+                as_items(items, item)[places] = as_items(values, item)
                 yield items
             continue
         if step[0] == "copy":
@@ -230,15 +227,15 @@ def _changes(
     piece, values = _places(delta, name), delta.parts[f"{name}@values"]
     read = used = at = 0
     known: Places = np.empty(0, np.int64)
-    for first, size in _parts(count, item):
+    for first, size in parts_of(count, item):
         if piece.name.endswith("@mask"):
-            bits = _read(file, piece.start + first // 8, np.empty(-(-size // 8), np.uint8))
+            bits = read_into(file, piece.start + first // 8, np.empty(-(-size // 8), np.uint8))
             places = np.flatnonzero(np.unpackbits(bits, bitorder="little")[:size])
         else:
             end = first + size
             while read < piece.size and (at < end or end == count):
                 gaps = np.empty(min(GAPS, piece.size - read), np.uint8)
-                _read(file, piece.start + read, gaps)
+                read_into(file, piece.start + read, gaps)
                 read += len(gaps)
                 after = at + np.cumsum(gaps.astype(np.int64) + (gaps < PASS))
                 at = int(after[-1])
@@ -250,25 +247,25 @@ def _changes(
         replaced = np.empty(len(places) * item, np.uint8)
         if used + len(replaced) > values.size:
             raise _DoesNotFit(f"it has too few values for {name!r}")
-        _read(file, values.start + used, replaced)
+        read_into(file, values.start + used, replaced)
         used += len(replaced)
         yield first, size, places, replaced
     if used < values.size or (read < piece.size and not piece.name.endswith("@mask")):
         raise _DoesNotFit(f"it has too many values for {name!r}")
 
 
-def _parts(count: int, item: int) -> Iterator[tuple[int, int]]:
+def parts_of(count: int, item: int) -> Iterator[tuple[int, int]]:
     """First item and number of items; multiples of 8, so that masks are cut between bytes."""
     many = CHUNK_BYTES // item // 8 * 8
     return ((first, min(many, count - first)) for first in range(0, count, many))
 
 
-def _as_items(data: Bytes, item: int) -> NDArray[Any]:
+def as_items(data: Bytes, item: int) -> NDArray[Any]:
     """Numbers if they are as large as an item, which is faster; else rows of bytes."""
     return data.view(_UNSIGNED[item]) if item in _UNSIGNED else data.reshape(-1, item)
 
 
-def _read(file: BinaryIO, start: int, into: Bytes) -> Bytes:
+def read_into(file: BinaryIO, start: int, into: Bytes) -> Bytes:
     """Fill and return ``into``."""
     file.seek(start)
     if file.readinto(into.data) < len(into):  # type: ignore[attr-defined]
@@ -287,7 +284,7 @@ def _wrong_base(delta: Delta, base: Path) -> BadDelta:
 
 
 @contextmanager
-def _new_file(target: Path, size: int, like: Path | None = None) -> Iterator[BinaryIO]:
+def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[BinaryIO]:
     """A file beside ``target`` that takes its place if the block ends well, and else is deleted.
     After a crash the next one writes over what is left."""
     part = target.with_name(f".{target.name}.part")
@@ -318,138 +315,3 @@ def _new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bin
             why=str(error.strerror),
             fix=f"Nothing was changed. It needs a folder of yours with {megabytes(size)} free",
         ) from error
-
-
-# --- making ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """How one piece goes into a delta: whole, or (``base``) what changed. ``shapes``: of its
-    tensors, by the ending of their names."""
-
-    piece: Piece
-    shapes: Mapping[str, tuple[int, ...]]
-    base: Piece | None = None
-
-    @property
-    def size(self) -> int:
-        return sum(map(math.prod, self.shapes.values()))
-
-
-def make_delta(
-    old: Path, new: Path, out: Path, licence: str = "", report: Report = ignore_progress
-) -> Delta:
-    """Write what turns ``old`` into ``new`` to ``out``. Raises ``WeightsError``."""
-    before, pieces = {piece.name: piece for piece in pieces_of(old)}, pieces_of(new)
-    layout: list[Copy | Patch | Put] = []
-    parts: list[_Part] = []
-    with old.open("rb", 0) as was, new.open("rb", 0) as now:
-        for piece in pieces:
-            report(Progress(new.name, piece.start, new.stat().st_size))
-            part, base = _Part(piece, {"whole": (piece.size,)}), before.get(piece.name)
-            if base and (base.size, base.item, base.kind) == (piece.size, piece.item, piece.kind):
-                part = min(_changed(was, now, base, piece), part, key=lambda each: each.size)
-            if part.base and not part.size:
-                _copy(layout, part.base)
-                continue
-            parts.append(part)
-            if part.base:
-                count = piece.size // piece.item
-                layout.append(("patch", piece.name, part.base.start, count, piece.item))
-            else:
-                layout.append(("put", piece.name))
-        info = {
-            "format": FORMAT,
-            "base_sha256": sha256_of(old),
-            "base_bytes": str(old.stat().st_size),
-            "result_sha256": sha256_of(new),
-            "result_bytes": str(new.stat().st_size),
-            "licence": licence,
-            "tool": f"reachy-voice {importlib.metadata.version('reachy-voice')}",
-            "layout": json.dumps(layout, separators=(",", ":")),
-        }
-        header, starts, size = _header(info, parts)
-        with _new_file(out, size) as file:
-            file.write(header)
-            for part in parts:
-                _put_in(file, was, now, part, starts)
-    return read_delta(out)
-
-
-def _copy(layout: list[Copy | Patch | Put], base: Piece) -> None:
-    last = layout[-1] if layout else None
-    if last and last[0] == "copy" and last[1] + last[2] == base.start:
-        layout[-1] = ("copy", last[1], last[2] + base.size)
-    elif base.size:
-        layout.append(("copy", base.start, base.size))
-
-
-def _compare(
-    was: BinaryIO, now: BinaryIO, base: Piece, piece: Piece
-) -> Iterator[tuple[int, Places, Bytes, Bytes]]:
-    """For each part of a tensor: its number of items, which ones change, to what, and the gaps."""
-    old, new = (np.empty(CHUNK_BYTES, np.uint8) for _ in range(2))
-    item, last = piece.item, -1
-    for first, size in _parts(piece.size // item, item):
-        before = _read(was, base.start + first * item, old[: size * item])
-        after = _read(now, piece.start + first * item, new[: size * item])
-        differs = _as_items(before, item) != _as_items(after, item)
-        places = np.flatnonzero(differs if differs.ndim == 1 else differs.any(1))
-        gaps = np.diff(places, prepend=last - first) - 1
-        last = int(places[-1]) + first if len(places) else last
-        ends = np.cumsum(gaps // PASS + 1)
-        coded = np.full(int(ends[-1]) if len(ends) else 0, PASS, np.uint8)
-        coded[ends - 1] = gaps % PASS
-        yield size, places, _as_items(after, item)[places].view(np.uint8).reshape(-1), coded
-
-
-def _changed(was: BinaryIO, now: BinaryIO, base: Piece, piece: Piece) -> _Part:
-    values = gaps = 0
-    for _, places, _, coded in _compare(was, now, base, piece):
-        values, gaps = values + len(places), gaps + len(coded)
-    mask = -(-piece.size // piece.item // 8)
-    where = {"gaps": (gaps,)} if gaps <= mask else {"mask": (mask,)}
-    return _Part(piece, {**where, "values": (values, piece.item)}, base)
-
-
-def _header(
-    info: Mapping[str, str], parts: Sequence[_Part]
-) -> tuple[bytes, Mapping[str, int], int]:
-    """The first bytes, where each tensor begins in the file, and the size of the file."""
-    header: dict[str, Any] = {"__metadata__": info}
-    starts: dict[str, int] = {}
-    at = 0
-    for part in parts:
-        for ending, shape in part.shapes.items():
-            name, end = f"{part.piece.name}@{ending}", at + math.prod(shape)
-            header[name] = {"dtype": "U8", "shape": shape, "data_offsets": [at, end]}
-            starts[name], at = at, end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    begin = 8 + len(text)
-    starts = {name: begin + start for name, start in starts.items()}
-    return len(text).to_bytes(8, "little") + text, starts, begin + at
-
-
-def _put_in(
-    file: BinaryIO, was: BinaryIO, now: BinaryIO, part: _Part, starts: Mapping[str, int]
-) -> None:
-    piece = part.piece
-    at = {ending: starts[f"{piece.name}@{ending}"] for ending in part.shapes}
-
-    def write(ending: str, data: Bytes) -> None:
-        file.seek(at[ending])
-        file.write(data.data)
-        at[ending] += len(data)
-
-    if part.base is None:
-        for first, size in _parts(piece.size, 1):
-            write("whole", _read(now, piece.start + first, np.empty(size, np.uint8)))
-        return
-    for size, places, values, gaps in _compare(was, now, part.base, piece):
-        bits = np.zeros(size, np.bool_)
-        bits[places] = True
-        mask = np.packbits(bits, bitorder="little")
-        write(*(("gaps", gaps) if "gaps" in at else ("mask", mask)))
-        write("values", values)

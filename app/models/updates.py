@@ -23,6 +23,7 @@ from app.models.delta import SUFFIX, BadDelta, Delta, apply, read_delta
 from app.models.download import Report, sha256_of
 from app.models.tensor_file import SUFFIXES
 from app.models.weights import WeightsCache
+from app.models.write_whole import write_whole
 from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
@@ -69,7 +70,7 @@ def add_to_index(index: Path, delta: Delta) -> None:
         result=info.result_sha256,
     )
     lines = [*(each.model_dump() for each in known if each.file != file), new.model_dump()]
-    _write(index, json.dumps(lines, indent=1))
+    write_whole(index, json.dumps(lines, indent=1))
 
 
 def updates_in(folder: Path) -> list[tuple[str, str, Path]]:
@@ -206,7 +207,7 @@ class Updates:
     def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         record = {"bad": sorted(self._bad), "current": self._current}
-        _write(self._folder / "record.json", json.dumps(record, indent=1))
+        write_whole(self._folder / "record.json", json.dumps(record, indent=1))
 
 
 def _inside(file: ModelFile) -> Path:
@@ -229,12 +230,6 @@ def _mirror(file: ModelFile, home: Path) -> Path:
 def _key(path: Path) -> str:
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
-    part.replace(path)
 
 
 # --- a first answer ----------------------------------------------------------------------------

@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from math import isfinite
 from pathlib import Path
 
+from app.models.write_whole import write_whole
 from pipeline.engines.stages import LlmStage
 from pipeline.engines.word_scale import UNMEASURED, CutSentence, WordScale, measure
 from pipeline.errors import ReachyVoiceError
@@ -66,8 +66,6 @@ def _kept(path: Path) -> Scales | None:
 def _keep(path: Path, scales: Scales) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}")  # another server may keep the same scales
-        new.write_text(json.dumps({key: astuple(each) for key, each in scales.items()}))
-        new.replace(path)
+        write_whole(path, json.dumps({key: astuple(each) for key, each in scales.items()}))
     except OSError as problem:
         log.warning("cannot save how well the language model judges words: %s", problem)

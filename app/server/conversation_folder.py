@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from app.access.seal import Seal
+from app.models.write_whole import write_whole
 from app.server.identity import Identity
 from pipeline.conversation.chat import Chat
 from pipeline.items import (
@@ -81,11 +82,7 @@ class ConversationFolder:
         items = [_packed(item) for item in chat.items]
         forgotten = len(chat.items) - len(chat.context)
         sealed = self._seal.close([self._now(), _tools(tools), items, forgotten])
-        path = self._path(who, "conversation")
-        new = path.with_suffix(f".{os.getpid()}")
-        new.touch(0o600)
-        new.write_text(sealed)
-        new.replace(path)
+        write_whole(self._path(who, "conversation"), sealed, 0o600)
 
     def read(self, who: Identity) -> tuple[Chat, tuple[Tool, ...]] | None:
         """The conversation of ``who``, unless it has waited too long."""
@@ -110,12 +107,12 @@ class ConversationFolder:
         self._path(who, "conversation").unlink(missing_ok=True)
 
     def _path(self, who: Identity, kind: str) -> Path:
-        """The name tells nobody without the key who it is."""
+        """Its name reveals the client only to holders of the key."""
         text = f"{self._key}\0{who.key.hex()}\0{who.address}"
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}.{kind}"
 
     def _sweep(self) -> None:
-        """Delete what nobody will ask for."""
+        """Delete expired files."""
         for path in self._folder.iterdir():
             lasts_s = self._keep_s if path.suffix == ".conversation" else FORGOTTEN_S
             with contextlib.suppress(FileNotFoundError):  # another server was quicker

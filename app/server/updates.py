@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ ANSWER_S = 60.0
 FIRST_TOKENS = 24
 Known = list[tuple[str, str, Any]]
 """Base, result, and where the delta is."""
+Fetch = Callable[[Any], Awaitable[Path]]
+"""Brings such a delta here."""
 
 
 class UpdateFollower:
@@ -133,7 +135,7 @@ class UpdateFollower:
 
     # -- what is done with them
 
-    async def _tried(self, kind: Kind, look: Callable[[], Any]) -> None:
+    async def _tried(self, kind: Kind, look: Callable[[], Awaitable[None]]) -> None:
         try:
             await look()
         except ReachyVoiceError as error:
@@ -141,7 +143,7 @@ class UpdateFollower:
         except Exception as error:  # networks and disks fail in many ways; the server goes on
             log.error("%s is not updated: %s: %s", kind, type(error).__name__, error)
 
-    async def _bring(self, kind: Kind, known: Known, fetch: Callable[[Any], Any]) -> None:
+    async def _bring(self, kind: Kind, known: Known, fetch: Fetch) -> None:
         """Give the engine the newest model that these deltas lead to and that works."""
         options = self._assistant.settings.engine(kind)
         for file in await asyncio.to_thread(model_files, options, self._cache):
@@ -157,7 +159,7 @@ class UpdateFollower:
         options: EngineOptions,
         file: ModelFile,
         chain: list[tuple[str, Any]],
-        fetch: Callable[[Any], Any],
+        fetch: Fetch,
     ) -> bool:
         """``False``: the model is bad, and an earlier one of the chain may be good."""
         digest = chain[-1][0]
@@ -183,14 +185,17 @@ class UpdateFollower:
         return True
 
     async def _check(self, kind: Kind, engine: Engine) -> None:
-        """Ask for a first answer. Raises ``EngineError`` if it is degenerate."""
-        async with asyncio.timeout(ANSWER_S):
-            if kind is Kind.LLM:
-                wrong = degenerate(await self._answer(engine))
-            elif kind is Kind.TTS:
-                wrong = await silence(engine)
-            else:
-                return
+        """Ask for a first answer. Raises ``EngineError`` if it is degenerate or does not come."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                if kind is Kind.LLM:
+                    wrong = degenerate(await self._answer(engine))
+                elif kind is Kind.TTS:
+                    wrong = await silence(engine)
+                else:
+                    return
+        except TimeoutError:
+            wrong = f"it did not end within {ANSWER_S:g} s"
         if wrong:
             raise EngineError(
                 "The first answer of the new weights is not one",

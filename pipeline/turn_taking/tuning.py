@@ -31,8 +31,8 @@ READ = Weights(bias=-0.2, sound=0.15, words=0.6, clue=1.0)
 together, cross-validated by speaker: the corpus alone gives sound 0.09 and words 0.62, people alone
 0.28 and 0.42."""
 UNREAD = Weights(bias=0.15, sound=0.3, words=0.0, clue=1.5)
-"""Before that, or with a model that cannot judge words. Fitted alike; a
-little more sound than the fit gave (0.18 to 0.23), because people need more."""
+"""Before that, or with a model that cannot judge words. Fitted alike, with a little more
+sound than the fit gave (0.18 to 0.23), because people need more."""
 LENGTH = 0.7
 """Factor on the logarithm of a turn's length over ``SHORT_TURN_MS``, if its words are a whole
 sentence: another rarely follows a long one. Fitted together with ``READ``. In the corpus, short

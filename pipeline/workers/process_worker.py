@@ -208,7 +208,7 @@ class ProcessWorker(Worker):
                 env=dict(os.environ),
                 # Ctrl-C goes to the terminal's group and must not end a child that is starting.
                 # Processes that the child starts are in its group, and end with it.
-                # (uvloop, as on Ray Serve, knows no ``process_group``.)
+                # (uvloop, which Ray Serve uses, does not support ``process_group``.)
                 start_new_session=True,
             )
         except OSError as error:

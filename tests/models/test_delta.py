@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.models import delta as product
-from app.models.delta import BadDelta, apply, make_delta, read_delta
+from app.models.delta import BadDelta, apply, read_delta
+from app.models.delta_making import make_delta
 from app.models.download import Progress
 from app.models.tensor_file import NotTensors, pieces_of
 from pipeline.errors import WeightsError

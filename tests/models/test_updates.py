@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,17 @@ from typer.testing import CliRunner
 
 from app.cli.command_line import cli
 from app.models.catalogue import Catalogue, Entry
-from app.models.delta import SUFFIX, make_delta
+from app.models.delta import SUFFIX
+from app.models.delta_making import make_delta
 from app.models.download import sha256_of
 from app.models.pull import pull
 from app.models.updates import ModelFile, Updates, degenerate, model_files, read_index
 from app.models.weights import WeightsCache
-from app.server.updates import silence
+from app.server.updates import UpdateFollower, silence
 from app.settings.load import load_settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
-from pipeline.errors import WeightsError
+from pipeline.errors import EngineError, WeightsError
 from tests.clients.robot_app import robot_app
 from tests.models.test_exchange import running, settings_file, turn
 from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
@@ -329,6 +331,23 @@ async def test_a_voice_must_not_be_silent() -> None:
     for chunks in ([], [[]], [[0, 0], [3, 3]]):
         mute: Any = Voice(*chunks)
         assert await silence(mute) == "it is silent"
+
+
+async def test_a_first_answer_must_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck:
+        def __init__(self) -> None:
+            self.stage = self
+
+        async def synthesize(self, *_: Any) -> AsyncIterator[Pcm]:
+            await asyncio.Event().wait()
+            yield np.zeros(0, np.int16)
+
+    monkeypatch.setattr("app.server.updates.ANSWER_S", 0.01)
+    assistant: Any = SimpleNamespace(engines=SimpleNamespace(updates=None, cache=None))
+    exchange: Any = None
+    stuck: Any = Stuck()
+    with pytest.raises(EngineError, match=r"did not end within 0\.01 s"):
+        await UpdateFollower(assistant, exchange)._check(Kind.TTS, stuck)
 
 
 def test_the_files_of_an_engine(tmp_path: Path) -> None:

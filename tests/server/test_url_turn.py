@@ -20,7 +20,7 @@ from app.doctor.checks import examine
 from app.models.weights import WeightsCache
 from app.server.serving import local_server
 from app.settings.load import load_settings
-from app.talk.realtime_client import connect
+from app.talk.realtime_client import RealtimeClient, connect
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
@@ -69,11 +69,11 @@ def at_24k(pcm: Pcm) -> Pcm:
     return np.concatenate((resampler.feed(pcm), resampler.flush()))
 
 
-async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
-    ears = FarServer("speech", models=("whisper",), transcript="Go forward ten meters.")
-    brain, voice = FarServer(per_token_s=0.002), FarServer("speech", models=("kokoro",))
-    question = recording("goforward")
-    pcm = at_24k(question.pcm)
+@asynccontextmanager
+async def client_of(
+    ears: FarServer, brain: FarServer, voice: FarServer, cache: WeightsCache
+) -> AsyncIterator[RealtimeClient]:
+    """A client of a server with these three behind URLs."""
     async with (
         serving(ears),
         serving(brain),
@@ -82,6 +82,15 @@ async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
         connect(url) as client,
     ):
         await client.configure()
+        yield client
+
+
+async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
+    ears = FarServer("speech", models=("whisper",), transcript="Go forward ten meters.")
+    brain, voice = FarServer(per_token_s=0.002), FarServer("speech", models=("kokoro",))
+    question = recording("goforward")
+    pcm = at_24k(question.pcm)
+    async with client_of(ears, brain, voice, cache) as client:
         turn = await client.speak(pcm, len(pcm))
     assert turn.heard == "Go forward ten meters."
     assert turn.answered == "Hello there, my friend. How are you?"
@@ -312,14 +321,7 @@ async def test_what_a_dying_process_did_not_hear_or_say_another_does(
 ) -> None:
     ears, brain, voice = FarServer("speech"), FarServer(), FarServer("speech")
     pcm = at_24k(recording("goforward").pcm)
-    async with (
-        serving(ears),
-        serving(brain),
-        serving(voice),
-        served(settings_for(ears, brain, voice), cache) as url,
-        connect(url) as client,
-    ):
-        await client.configure()
+    async with client_of(ears, brain, voice, cache) as client:
         voice.moods[SPEECH], ears.moods[HEARD] = [dying()[how]], [dying()[how]]
         turn = await client.speak(pcm, len(pcm))
     assert turn.heard == "What time is it?"

@@ -1,0 +1,14 @@
+"""Replaces a small file in one step, so that no other process reads half of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
+    """``mode``: of a new file, before the umask. Raises ``OSError``."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.touch(mode)
+    part.write_text(text)
+    part.replace(path)
