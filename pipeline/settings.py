@@ -146,14 +146,13 @@ class Lexicon:
 
 
 WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]
-NEUTRAL = Lexicon()
-"""For a language without data: only sound, length and the language model count."""
 
 
 def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
-    """The lexicon of ``language``; if that is unknown (empty), all lexicons joined."""
+    """The lexicon of ``language``, without words if it has no data; if the language is unknown
+    (empty), all lexicons joined."""
     if language:
-        return next((each for each in lexicons if each.language == language), NEUTRAL)
+        return next((each for each in lexicons if each.language == language), Lexicon(language))
     lists = ([getattr(each, name) for each in lexicons] for name in WORD_LISTS)
     return Lexicon("", *(tuple(dict.fromkeys(chain(*each))) for each in lists))
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Literal
 
 from pipeline.settings import Lexicon
@@ -40,8 +41,14 @@ LAST_WORDS: dict[Clue, float] = {
 """Log odds that each clue adds for the turn being over. Fitted together with ``tuning.READ``. The
 recogniser writes a comma where the voice stays up, and voices do so after requests, too."""
 
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-
+_MARKS = str.maketrans("。．｡।۔؟、،؛—", ".....?,,;-")
+"""Marks of other scripts, besides those that NFKC turns into ours ("？", "，", "…")."""
+_GREEK_MARKS = str.maketrans(";·", "?;")
+_QUOTES = "\"'”’»」』) "
+_WITHIN_WORDS = "'’-"
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{1,2}")
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese put no spaces between words: two letters count as
+one word."""
 
 _FULL = frozenset(".?!")
 _SHORT_WORDS = 3
@@ -50,8 +57,10 @@ _FEW_WORDS = 2
 
 def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
     """The clue at the end of ``text``; ``asked``: what the assistant said last."""
-    words = [word.lower() for word in _WORD.findall(text)]
-    mark = text.rstrip("\"'”’) ")[-1:] if text.strip() else ""
+    text, asked = _plain(text, lexicon.language), _plain(asked, lexicon.language)
+    words = _words(text)
+    end = text.rstrip(_QUOTES)
+    mark = "..." if end.endswith("...") else end[-1:]
     if not words:
         return "nothing"
     if len(words) == 1 and words[0] in lexicon.answers:
@@ -59,11 +68,11 @@ def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
     begins = words[-1] in lexicon.starters and (mark not in _FULL or len(words) == 1)
     if begins or words[-1] in lexicon.fillers:
         return "filler"
-    answers = asked.rstrip().endswith("?") and len(words) <= _SHORT_WORDS
+    answers = asked.endswith("?") and len(words) <= _SHORT_WORDS
     alone = 1 < len(words) <= _FEW_WORDS and not answers
     if _leans(words[-1], "" if alone else mark, lexicon):
         return "leaning word"
-    if mark in {",", "…", "-", "—", ":", ";"} or text.rstrip().endswith("..."):
+    if mark in {",", "-", ":", ";", "..."}:
         return "comma"
     if answers:
         return "short answer"
@@ -72,6 +81,22 @@ def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
     if mark == "?":
         return "question"
     return "statement" if mark in {".", "!"} else "unfinished"
+
+
+def _plain(text: str, language: str) -> str:
+    """``text`` with Western marks."""
+    text = unicodedata.normalize("NFKC", text).strip().translate(_MARKS)
+    return text.translate(_GREEK_MARKS) if language == "el" else text
+
+
+def _words(text: str) -> list[str]:
+    """The words of ``text``, in lower case."""
+    letters = "".join(
+        each if each in _WITHIN_WORDS or unicodedata.category(each)[0] in "LMN" else " "
+        for each in text.lower()
+    )
+    words = _UNSPACED.sub(r" \g<0> ", letters).split()
+    return [word for each in words if (word := each.strip(_WITHIN_WORDS))]
 
 
 def _leans(word: str, mark: str, lexicon: Lexicon) -> bool:

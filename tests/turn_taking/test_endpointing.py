@@ -141,3 +141,50 @@ def test_each_language_has_its_own_endings(language: str, unfinished: str, answe
     assert ending(unfinished, lexicon) == "leaning word"
     assert ending(answer, lexicon) == "one-word answer"
     assert ending(unfinished, lexicon_of(LEXICONS, "fi")) == "statement"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "clue"),
+    [
+        ("zh", "我昨天和我的朋友一起去", "unfinished"),
+        ("zh", "今天的天气怎么样？", "question"),
+        ("zh", "我想听一首歌。", "statement"),
+        ("zh", "鸡蛋，牛奶，", "comma"),
+        ("zh", "鸡蛋、牛奶、", "comma"),
+        ("zh", "好的。", "one word"),
+        ("ja", "昨日友達と一緒に", "unfinished"),
+        ("ja", "今日はいい天気ですね。", "statement"),
+        ("ja", "「電気をつけてください！」", "statement"),
+        ("ja", "はい。", "one word"),
+        ("th", "เมื่อวานฉันไปที่", "unfinished"),
+        ("hi", "आज मौसम कैसा है।", "statement"),
+        ("hi", "नमस्ते", "one word"),
+        ("ar", "ما هو الطقس اليوم؟", "question"),
+        ("ar", "أريد بيضا، حليبا،", "comma"),
+        ("el", "Τι ώρα είναι τώρα;", "question"),
+        ("el", "Θέλω αυγά και γάλα·", "comma"),
+        ("fi", "Haluan maitoa ja leipää;", "comma"),
+        ("fi", "Kyllä.", "one word"),
+    ],
+)
+def test_words_and_marks_of_other_scripts(language: str, text: str, clue: str) -> None:
+    assert ending(text, lexicon_of(LEXICONS, language)) == clue
+
+
+@pytest.mark.parametrize(
+    ("language", "asked"),
+    [("zh", "你想喝什么？"), ("el", "Τι θες;"), ("ar", "ماذا تريد؟")],
+)
+def test_a_question_in_any_script_is_answered_shortly(language: str, asked: str) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+    assert ending("Kava", lexicon, asked) == "short answer"
+
+
+@pytest.mark.parametrize(
+    ("language", "unfinished"),
+    [("zh", "我昨天和我的朋友一起去"), ("ja", "昨日友達と一緒に"), ("th", "เมื่อวานฉันไปที่")],
+)
+def test_an_unfinished_clause_without_spaces_may_wait_long(language: str, unfinished: str) -> None:
+    evidence = Evidence(audio=0.02, text=unfinished, words=-3.0)
+    decision = decide(evidence, SETTINGS, lexicon_of(LEXICONS, language))
+    assert decision.wait_ms > SETTINGS.likely_wait_ms
