@@ -133,4 +133,4 @@ def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     spread = sum(w * (x - mean_x) ** 2 for w, x, _ in points)
     shared = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in points)
     slope = min(max(0.0, shared / spread), mean_y / mean_x) if spread else 0.0
-    return mean_y - slope * mean_x, slope
+    return max(0.0, mean_y - slope * mean_x), slope

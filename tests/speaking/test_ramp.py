@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.audio import Pcm
@@ -213,6 +213,10 @@ def test_the_fixed_cost_is_separated_from_the_cost_per_second() -> None:
     assert ramp.longest_letters(ramp.ready_s(50)) in (49, 50)
 
 
+@example(
+    past=[Spoken(1, 7, 38.1953125, 1, 0), Spoken(1, 5, 1, 1, 0), Spoken(1, 16, 52.224609375, 1, 0)],
+    buffered_s=0.0,
+)
 @given(
     st.lists(
         st.builds(
