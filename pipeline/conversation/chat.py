@@ -8,7 +8,7 @@ same, so the model's KV prefix stays valid.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -29,6 +29,9 @@ from pipeline.spoken.length import word_ends
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""
 
+NO_OUTPUT = "(No result yet.)"
+"""What the model reads as the output of a call while the client has not sent one: many servers
+refuse a call without an output."""
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
@@ -253,9 +256,11 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
     Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
     had just begun in between. So are adjacent answers, because many templates refuse two in a row.
-    An answer is merged with its calls.
+    An answer is merged with its calls. The output of each call follows it at once, whenever it
+    came.
     """
     messages = [Message("system", instructions)] if instructions else []
+    items = list(_with_outputs(items))
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
@@ -269,6 +274,23 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
+    """``items`` with the output of each call behind it, or behind all calls of its answer. Outputs
+    whose call is not among them are left out."""
+    outputs = {item.call_id: item for item in items if isinstance(item, FunctionOutputItem)}
+    waiting: list[str] = []
+    for item, after in zip_longest(items, items[1:]):
+        if isinstance(item, FunctionOutputItem):
+            continue
+        yield item
+        if isinstance(item, FunctionCallItem):
+            waiting.append(item.call_id)
+        if not isinstance(after, FunctionCallItem):
+            for call_id in waiting:
+                yield outputs.get(call_id) or FunctionOutputItem("", call_id, NO_OUTPUT)
+            waiting.clear()
 
 
 def _was_talked_over(item: Item, after: Item | None) -> bool:

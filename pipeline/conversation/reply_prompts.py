@@ -7,7 +7,7 @@ from itertools import dropwhile
 
 from pipeline.commands import ItemReference, ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.chat import NO_OUTPUT, Chat, prompt
 from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
@@ -62,5 +62,8 @@ def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:
 
 
 def awaits_an_answer(messages: Sequence[Message]) -> bool:
-    """Whether the last message is not the assistant's own."""
-    return bool(messages) and messages[-1].role in ("user", "tool")
+    """Whether the last message is the user's, or the output of a call."""
+    if not messages:
+        return False
+    last = messages[-1]
+    return last.role == "user" or (last.role == "tool" and last.content != NO_OUTPUT)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem, prompt
+from pipeline.conversation.chat import (
+    NO_OUTPUT,
+    Chat,
+    DuplicateItem,
+    TooShort,
+    UnknownItem,
+    prompt,
+)
+from pipeline.conversation.reply_prompts import awaits_an_answer
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.speaking.playback import Lead, PlaybackClock
@@ -115,6 +123,33 @@ def test_answers_in_a_row_are_one_message() -> None:
         ("tool", "nobody"),
         ("assistant", "Nobody."),
     ]
+
+
+def test_each_call_has_an_output_that_follows_it() -> None:
+    calls = [FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(3)]
+    late = FunctionOutputItem("o", "call_1", "nobody")
+    lost = FunctionOutputItem("l", "call_9", "a result without its call")
+    items = (user("a", "Look!"), *calls[:2], user("b", "And?"), late, lost, user("c"), calls[2])
+    messages = prompt("", items)
+    assert [(m.role, m.content, m.tool_call_id) for m in messages] == [
+        ("user", "Look!", ""),
+        ("assistant", "", ""),
+        ("tool", NO_OUTPUT, "call_0"),
+        ("tool", "nobody", "call_1"),
+        ("user", "And? hi", ""),
+        ("assistant", "", ""),
+        ("tool", NO_OUTPUT, "call_2"),
+    ]
+    assert [call["id"] for call in messages[1].tool_calls] == ["call_0", "call_1"]
+    assert not awaits_an_answer(messages), "its result does not yet"
+    assert awaits_an_answer(prompt("", (calls[1], late)))
+
+
+def test_calls_made_one_after_the_other_stay_so() -> None:
+    first, second = (FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(2))
+    outputs = [FunctionOutputItem(f"o{n}", f"call_{n}", "nobody") for n in range(2)]
+    messages = prompt("", (user("a"), first, outputs[0], second, outputs[1]))
+    assert [m.role for m in messages] == ["user", "assistant", "tool", "assistant", "tool"]
 
 
 def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:

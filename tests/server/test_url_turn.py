@@ -26,7 +26,7 @@ from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
 from pipeline.messages import Message, Sampling, ToolChoice
 from pipeline.work import Work
-from tests.support.far_answers import data
+from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.recordings import recording
 from tests.support.url_engines import told
@@ -155,6 +155,22 @@ async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache
     roles = [message["role"] for message in streamed[-1]["messages"]]
     assert roles == ["system", "user", "assistant", "tool"]
     assert streamed[-1]["messages"][2]["tool_calls"][0]["id"] == call["call_id"]
+
+
+async def test_a_call_whose_result_never_comes(cache: WeightsCache) -> None:
+    far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
+    async with (
+        serving(far),
+        served(settings_for(far, far, far), cache) as url,
+        talking(url, tools=[TOOL]) as socket,
+    ):
+        for said in ("Dance!", "And now?"):
+            await send(socket, "conversation.item.create", item=text(said))
+            await send(socket, "response.create")
+            events = await until(socket, "response.done")
+            assert events[-1]["response"]["status"] == "completed"
+    prompts = [seen.json["messages"] for seen in far.asked(CHAT)]
+    assert not any(map(has_open_calls, prompts)), "also when it is read ahead"
 
 
 async def test_a_call_that_stands_in_the_text(cache: WeightsCache) -> None:

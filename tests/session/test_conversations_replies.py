@@ -159,16 +159,22 @@ def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn(
 
 def test_a_turn_with_a_tool_call_and_the_answer_to_its_output() -> None:
     """The call leaves when all words did, the client answers 100 ms later."""
-    engines = Engines()
-    engines.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
-    called = max(perform("0 640 Please wave at me.", Engines()).end_ms(), 915) + LAST_MS
-    output = {"type": "function_call_output", "call_id": "call", "output": "done"}
+
+    def waving() -> Engines:
+        engines = Engines()
+        engines.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
+        return engines
+
+    before = perform("0 640 Please wave at me.", waving())
+    called = max(before.end_ms(), 915) + LAST_MS
+    (call,) = before.events(events.ReplyArguments)
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
     script = f"""
         0 640 Please wave at me.
         {called + 100} > conversation.item.create {json.dumps({"item": output})}
         {called + 100} > response.create
     """
-    story = perform(script, engines)
+    story = perform(script, waving())
     end = story.end_ms()
     assert story.table()[-9:] == lines(f"""
         {max(end, 834)}   says 'I will wave.'

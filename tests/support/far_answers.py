@@ -57,6 +57,21 @@ def model(far: Far, id: str) -> dict[str, Any]:
 # --- chat completions --------------------------------------------------------------------------
 
 
+def has_open_calls(messages: Sequence[Any]) -> bool:
+    """Whether calls and outputs do not belong together: OpenAI and vLLM refuse such a prompt."""
+    waiting: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return True
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            return True
+        else:
+            waiting = {call["id"] for call in message.get("tool_calls", ())}
+    return bool(waiting)
+
+
 def chat(far: Far, asked: Any) -> Answered:
     """``POST /v1/chat/completions``."""
     usage: dict[str, Any] = {"prompt_tokens": 20, "completion_tokens": 7, "total_tokens": 27}

@@ -201,6 +201,9 @@ class FarServer:
                 entry = {"id": self.models[0], "loaded_context_length": 6000}
                 return _json({"data": [entry]})
             case "/v1/chat/completions":
+                if far_answers.has_open_calls(seen.json["messages"]):
+                    error = {"message": "'tool_calls' must be followed by tool messages"}
+                    return problem(400, {"error": error})
                 return self._spoken(far_answers.chat(self, seen.json))
             case "/v1/audio/transcriptions":
                 return Mood(body=[self.first_s, json.dumps({"text": self.transcript}).encode()])
