@@ -288,7 +288,10 @@ class Replies:
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
         if ours and latest and latest is not self._given_again and latest.barely_heard:
-            self._pending = _Pending(latest.began_at, self._latest_options, again=True)
+            if latest.plan.continues:
+                cut = latest
+            else:
+                self._pending = _Pending(latest.began_at, self._latest_options, again=True)
         if latest and latest.status == "finished" and not latest.cancelled and latest.unheard_s > 0:
             if heard := latest.heard:
                 self._editor.update(heard)
@@ -300,19 +303,23 @@ class Replies:
 
     def resume(self, cut: Reply, since: float) -> bool:
         """Say the rest of an answer that was interrupted by mistake, as a new reply. False if
-        nothing is left. ``since``: end of the interrupting speech, in the loop's time."""
+        nothing is left, or if the client has deleted it. ``since``: end of the interrupting speech,
+        in the loop's time."""
         said = next((item for item in self._chat.items if item.id == cut.plan.item_id), None)
-        if not isinstance(said, MessageItem) or self.speaking:
-            return False
-        rest = cut.unsaid(said.text)
+        heard, played = said.text if isinstance(said, MessageItem) else "", cut.delivery.playback
+        deleted = said is None and played.sent_seconds > 0
+        rest = "" if deleted or self.speaking else cut.unsaid(heard)
         if not rest.strip():
             return False
-        self._editor.update(replace(said, interrupted=False))
+        if isinstance(said, MessageItem):
+            self._editor.update(replace(said, interrupted=False))
 
         async def messages() -> list[Message]:
             return self._prompts.conversation()
 
-        self._give(messages, since=since, continues=Continuation(cut.plan.reply_id, rest))
+        reply = self._give(messages, since=since, continues=Continuation(cut.plan.reply_id, rest))
+        if cut.plan.continues and played.heard_seconds(since) <= BARELY_HEARD_S:
+            self._given_again = reply
         return True
 
     # -- how replies end
@@ -356,12 +363,14 @@ class Replies:
         since: float | None = None,
         notice: str = "",
         continues: Continuation | None = None,
-    ) -> None:
+    ) -> Reply:
         """Begin a reply with an open gate. ``since``: as for ``_start``; ``None``: now."""
         options = options or ResponseOptions()
         since = asyncio.get_running_loop().time() if since is None else since
         plan = replace(self._plan(options), notice=notice, continues=continues)
-        self._confirm(self._start(options, plan, messages, Work(), since), options)
+        reply = self._start(options, plan, messages, Work(), since)
+        self._confirm(reply, options)
+        return reply
 
     def _start_to_speech(
         self,

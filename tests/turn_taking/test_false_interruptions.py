@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pipeline.commands import CreateResponse, TurnDetection
 from pipeline.conversation.chat import CUT_OFF
 from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected, TurnJudged
 from pipeline.items import MessageItem
@@ -114,6 +116,21 @@ def test_the_model_reads_all_of_an_answer_that_went_on(final: str, heard_s: floa
     assert len(answers) == (2 if final else 1)
 
 
+@in_virtual_time
+async def test_nothing_is_resumed_for_a_client_that_creates_the_answers() -> None:
+    config = replace(VOICE, turn_detection=TurnDetection(create_response=False))
+    stt = ScriptedStt(texts=("Tell me a story.", *FIRST_LOOKS, "Mm-hmm."))
+    async with scene(config=config, stt=stt, llm=story()) as played:
+        await played.say(QUESTION_S)
+        await played.hear(1.0)
+        await played.do(CreateResponse())
+        await played.hear(3.0)
+        await played.say(0.42)
+        await played.hear(6.0)
+    assert len(played.events(InputCommitted)) == 2
+    assert [finished.status for finished in played.events(ReplyFinished)] == ["cancelled"]
+
+
 def test_an_answer_talked_over_by_a_noise_is_given_again_if_no_rest_is_known() -> None:
     words = tuple(f"{word} " for word in ("once upon a time there was a robot " * 2).split())
     llm = ScriptedLlm(deltas=words, per_token_s=0.3)
@@ -140,6 +157,32 @@ def test_of_an_unfinished_answer_the_rest_ends_with_a_whole_sentence() -> None:
     rest = played.events(ReplyFinished)[-1]
     assert rest.status == "completed"
     assert spoken(rest).rstrip().endswith("answer.")
+
+
+@pytest.mark.parametrize("final", ["Mm-hmm.", ""])
+@pytest.mark.parametrize("after_s", [0.1, 0.5, 1.0])
+@in_virtual_time
+async def test_a_rest_of_which_little_was_heard_is_still_the_rest(
+    after_s: float, final: str
+) -> None:
+    llm = story()
+    stt = ScriptedStt(texts=("Tell me a story.", *FIRST_LOOKS, "Mm-hmm.", final))
+    async with scene(config=VOICE, stt=stt, llm=llm) as played:
+        await over_the_answer(played, 0.42)
+        while len(played.events(ReplyStarted)) < 2:
+            await played.hear(0.02)
+        await played.hear(after_s)
+        await played.say(0.42)
+        await played.hear(12.0)
+    assert len(llm.prompts) == 1, "the language model is not asked again"
+    items = [item for item in played.session.chat.items if isinstance(item, MessageItem)]
+    told = " ".join(item.text for item in items if item.role == "assistant")
+    assert told.split() == "".join(STORY).split()
+    assert [bool(started.continues) for started in played.events(ReplyStarted)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 @in_virtual_time
