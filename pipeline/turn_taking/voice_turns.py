@@ -178,7 +178,9 @@ class VoiceTurns:
     async def _read_and_weigh(self, turn: UserTurn, weighing: Weighing) -> None:
         text = None
         with suppress(ReachyVoiceError):  # then its length decides
-            text = (await turn.recognition.transcript(weighing.work)).text
+            said = await turn.recognition.transcript(weighing.work)
+            self._context.note_language(said)
+            text = said.text
         weighing.looking = False
         if not weighing.work.cancelled and turn.attempt is None:
             self._weigh(turn, text, ended=False)
@@ -223,10 +225,10 @@ class VoiceTurns:
         self._publish_words(turn, "")
         if turn.attempt:
             self._publish_pause(turn.item_id, turn.attempt.speech_end)
-        if not self._context.config.interruptible:
+        if self._context.config.interruptible:
+            turn.cut = self._replies.interrupt()
+        else:
             self._replies.go_on()  # held before the client changed its mind
-            return
-        turn.cut = self._replies.interrupt()
         for attempt in before:
             # A turn that still waits for its transcript is answered together with this one.
             attempt.superseded = True

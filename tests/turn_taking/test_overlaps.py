@@ -118,6 +118,15 @@ async def test_commands_and_backchannels_of_the_conversations_language(
 
 
 @in_virtual_time
+async def test_the_first_foreign_words_are_judged_by_the_words_of_their_language() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Kannst du", "Kannst du", "Kannst du tanzen?"))
+    async with scene(stt=stt, llm=story(), config=replace(VOICE, language="")) as played:
+        await over_the_answer(played, 1.0)
+        await played.hear(1.0)
+    assert [each.interrupts for each in played.events(SpeechStarted)] == [None, "question"]
+
+
+@in_virtual_time
 async def test_nothing_is_sent_from_the_onset_to_the_verdict() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", "Mm-hmm."))
     async with scene(stt=stt, llm=story()) as played:

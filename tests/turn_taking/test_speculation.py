@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from pipeline.commands import TurnDetection
 from pipeline.events import (
     InputCommitted,
     ReplyAudio,
@@ -18,7 +20,7 @@ from pipeline.events import (
 from pipeline.messages import Message
 from pipeline.settings import Speculation
 from pipeline.turn_taking.speculation import Budget
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
+from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
 # --- the budget --------------------------------------------------------------------------------
@@ -159,6 +161,25 @@ async def test_speech_over_an_answer_just_begun_is_answered_once(
     first = played.events(ReplyStarted)[0].reply_id
     heard_s = sum(len(e.pcm) / e.rate for e in played.events(ReplyAudio) if e.reply_id == first)
     assert heard_s < 1.3, "sent, of which less was played"
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+@in_virtual_time
+async def test_a_turn_whose_words_come_late_is_answered_with_what_follows_it(
+    interrupts: bool,
+) -> None:
+    llm = ScriptedLlm()
+    stt = ScriptedStt(texts=("I have a dog.", "What does he eat?"), takes_s=3.0)
+    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=interrupts))
+    async with scene(llm=llm, stt=stt, config=config) as played:
+        await played.say(1.024)
+        await played.hear(2.7)
+        assert not played.events(InputCommitted), "it is over, but not transcribed"
+        await played.say(1.024)
+        await played.hear(9.0)
+    assert [prompt[-1].content for prompt in llm.prompts] == ["I have a dog. What does he eat?"]
+    assert [e.status for e in played.events(ReplyFinished)] == ["completed"]
+    assert len(played.events(InputCommitted)) == 2
 
 
 def test_a_network_that_stutters_does_not_kill_a_speculative_reply() -> None:
