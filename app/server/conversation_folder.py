@@ -56,15 +56,14 @@ class ConversationFolder:
         """Mark ``who`` as connected until ``release``. ``None`` if it already is, at any server:
         nothing is kept for this identity any more."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._path(who, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            self.shared(who)
-            return None
-        os.utime(handle)
-        return handle
+        path = self._path(who, "lock")
+        while (handle := _locked(path)) is not None:
+            if _is_at(handle, path):
+                os.utime(handle)
+                return handle
+            os.close(handle)  # deleted before it was locked
+        self.shared(who)
+        return None
 
     def release(self, claim: int) -> None:
         os.close(claim)
@@ -116,8 +115,32 @@ class ConversationFolder:
         for path in self._folder.iterdir():
             lasts_s = self._keep_s if path.suffix == ".conversation" else FORGOTTEN_S
             with contextlib.suppress(FileNotFoundError):  # another server was quicker
-                if self._now() - path.stat().st_mtime >= lasts_s:
+                if self._now() - path.stat().st_mtime < lasts_s:
+                    continue
+                if path.suffix != ".lock":
                     path.unlink()
+                elif (handle := _locked(path)) is not None:  # its client is gone
+                    path.unlink()
+                    os.close(handle)
+
+
+def _locked(path: Path) -> int | None:
+    """A handle of the file with a lock on it; ``None`` if somebody else has the lock."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file still has this name."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:

@@ -32,7 +32,14 @@ from pipeline.bus import Bus, TooSlow
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
-from pipeline.events import ReplyFinished, ReplyStarted, SpeechStarted
+from pipeline.events import (
+    Event,
+    InputCleared,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechRejected,
+    SpeechStarted,
+)
 from pipeline.realtime import wire
 from pipeline.realtime.beta import wants_beta
 from pipeline.realtime.protocol import RealtimeConnection
@@ -130,6 +137,9 @@ class RealtimeSocket:
         self.resting = asyncio.Event()
         """Set while neither side speaks, as far as the client was told."""
         self.resting.set()
+        self._user_speaks = False
+        self._replies = 0
+        """Those in progress."""
         self.address: str = websocket.scope[CALLER].place
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
@@ -276,13 +286,25 @@ class RealtimeSocket:
     async def _send_events(self) -> None:
         async for _, event in self._events:
             self._protocol.apply(event)
-            match event:
-                case SpeechStarted() | ReplyStarted():
-                    self.resting.clear()
-                case ReplyFinished():
-                    self.resting.set()
+            self._note_rest(event)
             await self._flush()
         raise self._closed  # only ``close`` ends the events
+
+    def _note_rest(self, event: Event) -> None:
+        match event:
+            case SpeechStarted():
+                self._user_speaks = True
+            case SpeechRejected() | InputCleared():
+                self._user_speaks = False
+            case ReplyStarted():
+                self._user_speaks = False
+                self._replies += 1
+            case ReplyFinished():
+                self._replies -= 1
+        if self._user_speaks or self._replies:
+            self.resting.clear()
+        else:
+            self.resting.set()
 
     async def _flush(self) -> None:
         """Send what is queued, in order; both directions call this."""

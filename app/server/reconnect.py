@@ -83,7 +83,7 @@ class ParkedConversations:
         if who in self._shared:
             await asyncio.to_thread(self._folder.shared, who)
             return
-        claim = await asyncio.to_thread(self._folder.claim, who)
+        claim = await _claim(self._folder, who)
         if claim is None:
             self._is_shared(who)
             return
@@ -161,3 +161,18 @@ class ParkedConversations:
         if parked := self._parked.pop(who, None):
             parked.expiry.cancel()
             parked.memory.close()
+
+
+async def _claim(folder: ConversationFolder, who: Identity) -> int | None:
+    """A thread cannot be cancelled: what it still claims is released at once."""
+
+    def release(claiming: asyncio.Task[int | None]) -> None:
+        if (claim := claiming.result()) is not None:
+            folder.release(claim)
+
+    claiming = asyncio.create_task(asyncio.to_thread(folder.claim, who))
+    try:
+        return await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        claiming.add_done_callback(release)
+        raise

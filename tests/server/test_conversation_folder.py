@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.server import conversation_folder
 from app.server.conversation_folder import FORGOTTEN_S, ConversationFolder
 from app.server.identity import Identity
 from app.server.load import MOST_BUSY, Load
+from app.server.reconnect import ParkedConversations
 from app.server.server import build_app
 from app.server.serving import _folder
 from app.settings.load import load_settings
@@ -131,6 +134,73 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
     clock.now = now + FORGOTTEN_S + 10
     folder.write(WHO, a_chat(), TOOLS)
     assert {path.suffix for path in tmp_path.iterdir()} == {".conversation"}
+
+
+def test_a_client_that_stays_for_days_is_still_connected(tmp_path: Path) -> None:
+    now = tmp_path.stat().st_mtime
+    clock = Clock()
+    clock.now = now
+    here, there = (ConversationFolder(tmp_path, KEY, 120, clock) for _ in range(2))
+    claim = here.claim(WHO)
+    assert claim is not None
+    clock.now = now + 3 * FORGOTTEN_S
+    there.write(OTHER, a_chat(), TOOLS)
+    assert there.claim(WHO) is None
+    here.release(claim)
+
+
+def test_a_lock_deleted_before_it_was_taken_claims_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server sweeps the folder between opening the file and locking it."""
+    folder = ConversationFolder(tmp_path, KEY, 120)
+    lock, locked = conversation_folder.fcntl.flock, []
+
+    def deleted_first(handle: int, how: int) -> None:
+        if not locked:
+            folder._path(WHO, "lock").unlink()
+        locked.append(handle)
+        lock(handle, how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(conversation_folder.fcntl, "flock", deleted_first)
+        claim = folder.claim(WHO)
+    assert claim is not None
+    assert len(locked) == 2
+    assert ConversationFolder(tmp_path, KEY, 120).claim(WHO) is None
+    folder.release(claim)
+
+
+async def test_a_client_that_goes_while_it_is_claimed_leaves_no_claim(tmp_path: Path) -> None:
+    folder = ConversationFolder(tmp_path, KEY, 120)
+    claiming, go_on = threading.Event(), threading.Event()
+    claim, release, released = folder.claim, folder.release, asyncio.Event()
+
+    def slow_claim(who: Identity) -> int | None:
+        claiming.set()
+        go_on.wait()
+        return claim(who)
+
+    def noted_release(handle: int) -> None:
+        release(handle)
+        released.set()
+
+    folder.claim, folder.release = slow_claim, noted_release  # type: ignore[method-assign]
+    parked = ParkedConversations(120, folder)
+
+    async def come() -> None:
+        with parked.present(WHO):
+            await parked.fetch(WHO, StagedAssistant().memory)
+
+    coming = asyncio.create_task(come())
+    await asyncio.to_thread(claiming.wait)
+    coming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await coming
+    go_on.set()
+    await released.wait()
+    other = ConversationFolder(tmp_path, KEY, 120)
+    assert await asyncio.to_thread(other.claim, WHO) is not None
 
 
 def test_a_folder_needs_the_key(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from app.server.listening import ServerError, bind
 from app.server.server import build_app, serve
 from app.server.serving import Interrupted, local_server
 from app.settings.load import load_settings
+from pipeline import events
 from pipeline.engines.registry import Kind
 from tests.support.scripted_server import ScriptedAssistant, Serve, refusal, talking
 
@@ -188,6 +189,26 @@ async def test_a_conversation_that_does_not_end_is_closed_after_its_time(serving
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
     await served.task
+
+
+@pytest.mark.parametrize("cuts_in", [False, True])
+async def test_nobody_is_sent_away_in_the_middle_of_a_turn(serving: Serve, cuts_in: bool) -> None:
+    """Speech that ends an answer begins a turn; a noise does not."""
+    served = await serving(ScriptedAssistant(hold=True))
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        (link,) = served.sockets.open
+        if cuts_in:
+            session.begin_reply()
+        session.bus.publish(events.SpeechStarted("item_u", 0))
+        if cuts_in:
+            session.end_reply("cancelled", "turn_detected")
+        else:
+            session.bus.publish(events.SpeechRejected("item_u"))
+        session.bus.publish(events.Refused(None, "none", "All events have been sent."))
+        while (await talk.next())["type"] != "error":
+            pass
+        assert link.resting.is_set() != cuts_in
 
 
 async def test_a_second_signal_ends_it_at_once(serving: Serve) -> None:
