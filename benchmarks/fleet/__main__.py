@@ -10,221 +10,34 @@ own (127.0.1.N), sends a person's recording and silence in real time, and asks a
 has been played. After a third of the time one process is killed and started again; after two thirds
 another one gets SIGTERM.
 
-A turn is lost if its answer does not end as ``completed``. ``cpu_s_per_client_s`` is the processor
-time of the reachy-voice processes per second of a connected client. It does not depend on what else
-runs on the machine; latencies do.
+A turn is lost if a word of it was said and its answer does not end as ``completed``.
+``cpu_s_per_client_s`` is the processor time of the reachy-voice processes per second of a connected
+client. It does not depend on what else runs on the machine; latencies do.
+
+Beside it: ``benchmarks.fleet.one_core`` (how many clients one core carries) and
+``benchmarks.fleet.replicas`` (recognisers and voices that die in mid-sentence).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import contextlib
 import json
-import os
-import secrets
-import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import AsyncExitStack
 from typing import Any
 
-import httpx
-import numpy as np
-import psutil
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
-
+from benchmarks.fleet.processes import Voice, engines, fleet_environ
+from benchmarks.fleet.talkers import percentiles, talkers
 from benchmarks.harness.program import arguments, finish, load
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.far_server import FarServer, free_port, serving
-from tests.support.recordings import recording
+from tests.support.haproxy import behind_haproxy
 
-FLEET = Path("examples/fleet")
 DELAYS_S = {"stt": 0.08, "llm": 0.1, "tts": 0.12}
-FRAME_S, RATE = 0.02, 24_000
-SILENCE_S = 0.6
-"""Least silence before the next question."""
-AGAIN_S = 1.0
-"""Between two attempts to connect."""
-TURN_S = 30.0
-"""A turn that takes longer is lost."""
-
-
-@dataclass
-class Talker:
-    """One robot. ``pcm``: its question, at ``RATE``."""
-
-    url: str
-    address: str
-    pcm: Pcm
-    firsts_ms: list[float] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    connected_s: float = 0.0
-    _at: int = 0
-    """Samples of the question that are sent."""
-    _said_at: float = 0.0
-    """When the last of them was."""
-    _asking: bool = False
-
-    async def live(self, until: float) -> None:
-        headers = {"Authorization": "Bearer DUMMY"}
-        while time.monotonic() < until:
-            try:
-                async with connect(
-                    self.url,
-                    additional_headers=headers,
-                    proxy=None,
-                    local_addr=(self.address, 0),
-                ) as socket:
-                    await self._talk(socket, until)
-            except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError) as error:
-                status = getattr(getattr(error, "response", None), "status_code", None)
-                self.counts[f"away: {status or type(error).__name__}"] += 1
-                self.counts["lost"] += self._asking
-                self._asking = False
-                await asyncio.sleep(AGAIN_S)
-
-    async def _talk(self, socket: ClientConnection, until: float) -> None:
-        began = time.monotonic()
-        self._at = len(self.pcm)
-        await socket.send(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
-        sending = asyncio.create_task(self._send(socket))
-        try:
-            while time.monotonic() < until:
-                await self._ask(socket)
-        finally:
-            self.connected_s += time.monotonic() - began
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-
-    async def _send(self, socket: ClientConnection) -> None:
-        """The question, and silence before and after it, in real time."""
-        due, frame = time.monotonic(), int(FRAME_S * RATE)
-        while True:
-            piece = self.pcm[self._at : self._at + frame]
-            sound = np.pad(piece, (0, frame - len(piece))).tobytes()
-            audio = base64.b64encode(sound).decode()
-            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
-            if len(piece):
-                self._at += len(piece)
-                self._said_at = time.monotonic()
-            due += FRAME_S
-            await asyncio.sleep(due - time.monotonic())
-
-    async def _ask(self, socket: ClientConnection) -> None:
-        self._at, self._asking = 0, True
-        first_at, heard_s = None, 0.0
-        async with asyncio.timeout(TURN_S):
-            async for text in socket:
-                event = json.loads(text)
-                if event["type"] == "response.created":
-                    first_at, heard_s = None, 0.0
-                elif event["type"] == "response.output_audio.delta":
-                    first_at = first_at or time.monotonic()
-                    heard_s += len(event["delta"]) * 3 / 4 / 2 / RATE
-                elif event["type"] == "error":
-                    self.counts[f"error: {event['error']['code']}"] += 1
-                elif event["type"] == "response.done" and self._at == len(self.pcm):
-                    self._note(event["response"]["status"], first_at)
-                    break
-            else:
-                raise ConnectionClosed(None, None)
-        await asyncio.sleep(heard_s / 4 + SILENCE_S)
-
-    def _note(self, status: str, first_at: float | None) -> None:
-        self.counts["turns"] += 1
-        self.counts["lost"] += status != "completed"
-        self._asking = False
-        if first_at:
-            self.firsts_ms.append(1000 * (first_at - self._said_at))
-
-
-# --- the processes -----------------------------------------------------------------------------
-
-
-@dataclass
-class Voice:
-    """One reachy-voice process, started again when it has ended."""
-
-    port: int
-    sets: list[str]
-    environ: dict[str, str]
-    cpu_s: float = 0.0
-    rss_mb: float = 0.0
-    _process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        sets = [f"--set={each}" for each in (*self.sets, f"server.port={self.port}")]
-        command = [sys.executable, "-m", "app.cli", "serve", "--config", str(FLEET / "fleet.yaml")]
-        self._process = await asyncio.create_subprocess_exec(
-            *command, *sets, env=self.environ, stderr=asyncio.subprocess.DEVNULL
-        )
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}") as client:
-            headers = {"Authorization": f"Bearer {self.environ['REACHY_VOICE_KEY']}"}
-            while True:
-                with contextlib.suppress(httpx.TransportError):
-                    if (await client.get("/ready", headers=headers)).status_code == 200:
-                        return
-                await asyncio.sleep(0.25)
-
-    def look(self) -> None:
-        """Its processor time, in all its lives, and its memory."""
-        assert self._process
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self._process.pid)
-            times = process.cpu_times()
-            self.cpu_s = times.user + times.system
-            self.rss_mb = process.memory_info().rss / 1e6
-
-    async def end(self, number: signal.Signals) -> None:
-        assert self._process
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
-        await self._process.wait()
-
-
-@asynccontextmanager
-async def balancer(ports: list[int], environ: dict[str, str]) -> AsyncIterator[int]:
-    """HAProxy with the example's file and other ports."""
-    program = shutil.which("haproxy")
-    if program is None:
-        sys.exit("haproxy is not installed (Debian: apt install haproxy)")
-    text, front = (FLEET / "haproxy.cfg").read_text(), free_port()
-    for before, after in ((8765, front), (8771, ports[0]), (8772, ports[1])):
-        text = text.replace(f":{before}", f":{after}")
-    with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
-        file.write(text)
-        file.flush()
-        process = await asyncio.create_subprocess_exec(
-            program, "-q", "-f", file.name, env=environ, stderr=asyncio.subprocess.DEVNULL
-        )
-        try:
-            yield front
-        finally:
-            process.terminate()
-            await process.wait()
-
-
-@asynccontextmanager
-async def engines() -> AsyncIterator[list[str]]:
-    """Settings for a program of its own that plays the three engines."""
-    command = [sys.executable, "-m", "benchmarks.fleet", "--engines"]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout
-    urls = json.loads(await process.stdout.readline())
-    try:
-        yield [f"{kind}.url={url}" for kind, url in urls.items()]
-    finally:
-        process.terminate()
-        await process.wait()
+BETWEEN_CLIENTS_S = 0.1
 
 
 async def play_engines() -> None:
@@ -240,16 +53,7 @@ async def play_engines() -> None:
 
 
 async def play(given: argparse.Namespace) -> dict[str, Any]:
-    question = recording("goforward")
-    resampler = Resampler(LISTEN_RATE, RATE)
-    pcm = np.concatenate((resampler.feed(question.pcm), resampler.flush()))
-    key = secrets.token_urlsafe(32)
-    environ = {
-        **os.environ,
-        "REACHY_VOICE_KEY": key,
-        "REACHY_VOICE__ACCESS__KEYS": key,
-        "REACHY_VOICE__ACCESS__SHARED_KEY": secrets.token_urlsafe(32),
-    }
+    environ = fleet_environ()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         urls = given.engine or await stack.enter_async_context(engines())
@@ -268,39 +72,51 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
         ports = [voice.port for voice in voices]
         front = ports[0]
         if len(ports) > 1:
-            front = await stack.enter_async_context(balancer(ports, environ))
-        url = f"ws://127.0.0.1:{front}/v1/realtime"
-        talkers = [Talker(url, f"127.0.1.{n + 2}", pcm) for n in range(given.clients)]
+            front = await stack.enter_async_context(
+                behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
+            )
+        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", given.clients)
         until = time.monotonic() + 60 * given.minutes
+        lost_early = 0
         async with asyncio.TaskGroup() as group:
-            for talker in talkers:
-                group.create_task(talker.live(until))
-                await asyncio.sleep(0.1)
+            for robot in robots:
+                group.create_task(robot.live(until))
+                await asyncio.sleep(BETWEEN_CLIENTS_S)
             if given.kill:
                 await asyncio.sleep(60 * given.minutes / 3)
                 await voices[0].end(signal.SIGKILL)
                 await voices[0].start()
             if given.drain:
                 await asyncio.sleep(60 * given.minutes / 3)
+                lost_early = sum(robot.counts["lost"] for robot in robots)
                 await voices[1].end(signal.SIGTERM)
                 await voices[1].start()
             await asyncio.sleep(max(0.0, until - time.monotonic() - 1))
             for voice in voices:
                 voice.look()
-    firsts = np.array([ms for talker in talkers for ms in talker.firsts_ms])
-    counts = sum((talker.counts for talker in talkers), Counter[str]())
+            for robot in robots:
+                robot.look()
+    counts = sum((robot.counts for robot in robots), Counter[str]())
+    gaps_ms = [ms for robot in robots for ms in robot.gaps_ms]
     whole = {
         "clients": given.clients,
         "processes": given.processes,
         "minutes": given.minutes,
         "counts": dict(sorted(counts.items())),
-        "most_lost_by_one_client": max(talker.counts["lost"] for talker in talkers),
-        "first_audio_ms": {f"p{p}": round(float(np.percentile(firsts, p))) for p in (50, 95)},
+        "lost_before_the_drain": lost_early if given.drain else None,
+        "most_lost_by_one_client": max(robot.counts["lost"] for robot in robots),
+        "turns_of_each": percentiles(
+            [float(robot.counts["turns"]) for robot in robots], 0, 50, 100
+        ),
+        "first_audio_ms": percentiles([ms for r in robots for ms in r.firsts_ms], 50, 95),
+        "gaps": {"n": len(gaps_ms), "ms": round(sum(gaps_ms))},
     }
     if not (given.kill or given.drain):  # a process that was started again counts from its start
         cpu_s = sum(v.cpu_s - s for v, s in zip(voices, begun_s, strict=True))
         more_mb = sum(v.rss_mb - mb for v, mb in zip(voices, before_mb, strict=True))
-        whole["cpu_s_per_client_s"] = round(cpu_s / sum(t.connected_s for t in talkers), 4)
+        connected_s = sum(robot.connected_s for robot in robots)
+        whole["cpu_s_per_client_s"] = round(cpu_s / connected_s, 4)
+        whole["turns_per_client_minute"] = round(60 * counts["turns"] / connected_s, 1)
         whole["mb_per_client"] = round(more_mb / given.clients, 1)
         whole["mb_before"] = round(before_mb[0])
     return whole

@@ -49,6 +49,7 @@ PACKAGES = (
         "libportaudio2", f"/usr/lib/{MULTIARCH}/libportaudio.so.2", "virtual sound cards"
     ),
     DebianPackage("openssl", "openssl", "our own certificates"),
+    DebianPackage("haproxy", "/usr/sbin/haproxy", "robots behind a balancer"),
     DebianPackage("systemd", "systemd-analyze", "the service's unit"),
     DebianPackage("chromium", "chromium", "the console in a browser"),
 )

@@ -1,0 +1,180 @@
+"""Robots that ask again and again, each from an address of its own (127.0.1.N)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from tests.support.recordings import recording
+
+FRAME_S, RATE = 0.02, 24_000
+SILENCE_S = 0.6
+"""Least silence before the next question."""
+AGAIN_S = 1.0
+"""Between two attempts to connect."""
+TURN_S = 30.0
+"""A turn that takes longer is lost."""
+HEADERS = {"Authorization": "Bearer DUMMY"}
+SPEECH_STEP = 500
+"""A sample louder than this belongs to the question's words."""
+
+
+def question() -> Pcm:
+    """What a person says, at ``RATE``."""
+    resampler = Resampler(LISTEN_RATE, RATE)
+    return np.concatenate((resampler.feed(recording("goforward").pcm), resampler.flush()))
+
+
+async def append(socket: ClientConnection, piece: Pcm) -> None:
+    """Send a frame of it, and silence for what is missing."""
+    sound = np.pad(piece, (0, int(FRAME_S * RATE) - len(piece))).tobytes()
+    audio = base64.b64encode(sound).decode()
+    await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+
+
+@dataclass
+class Player:
+    """Plays what comes at once, and notes when it had nothing to play."""
+
+    first_at: float | None = None
+    heard_s: float = 0.0
+    gaps_ms: list[float] = field(default_factory=list)
+    _until: float = 0.0
+
+    def take(self, seconds: float) -> None:
+        now = time.monotonic()
+        if self.first_at is None:
+            self.first_at = self._until = now
+        if now > self._until:
+            self.gaps_ms.append(1000 * (now - self._until))
+        self._until = max(now, self._until) + seconds
+        self.heard_s += seconds
+
+    @property
+    def left_s(self) -> float:
+        """What is still to be played."""
+        return max(0.0, self._until - time.monotonic())
+
+
+@dataclass
+class Talker:
+    """One robot. ``pcm``: its question."""
+
+    url: str
+    address: str
+    pcm: Pcm
+    firsts_ms: list[float] = field(default_factory=list)
+    gaps_ms: list[float] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    connected_s: float = 0.0
+    _began: float | None = None
+    """When the current connection did."""
+    _at: int = 0
+    """Samples of the question that are sent."""
+    _said_at: float = 0.0
+    """When the last of them was."""
+    _waits: bool = False
+    """Whether an answer is due."""
+
+    def __post_init__(self) -> None:
+        self._speech_at = int(np.argmax(np.abs(self.pcm) > SPEECH_STEP))
+
+    async def live(self, until: float) -> None:
+        while time.monotonic() < until:
+            try:
+                async with connect(
+                    self.url,
+                    additional_headers=HEADERS,
+                    proxy=None,
+                    local_addr=(self.address, 0),
+                ) as socket:
+                    await self._talk(socket, until)
+            except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError) as error:
+                status = getattr(getattr(error, "response", None), "status_code", None)
+                self.counts[f"away: {status or type(error).__name__}"] += 1
+                self.counts["lost"] += self._asking
+                self._waits, self._at = False, 0
+                await asyncio.sleep(AGAIN_S)
+
+    def look(self) -> None:
+        """Bring ``connected_s`` up to date."""
+        if self._began is not None:
+            now = time.monotonic()
+            self.connected_s += now - self._began
+            self._began = now
+
+    @property
+    def _asking(self) -> bool:
+        """Whether words of the question have been sent that are not answered."""
+        return self._waits and self._at > self._speech_at
+
+    async def _talk(self, socket: ClientConnection, until: float) -> None:
+        self._began = time.monotonic()
+        self._at = len(self.pcm)
+        await socket.send(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
+        sending = asyncio.create_task(self._send(socket))
+        try:
+            while time.monotonic() < until:
+                await self._ask(socket)
+        finally:
+            self.look()
+            self._began = None
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send(self, socket: ClientConnection) -> None:
+        """The question, and silence before and after it, in real time."""
+        due, frame = time.monotonic(), int(FRAME_S * RATE)
+        while True:
+            piece = self.pcm[self._at : self._at + frame]
+            await append(socket, piece)
+            if len(piece):
+                self._at += len(piece)
+                self._said_at = time.monotonic()
+            due += FRAME_S
+            await asyncio.sleep(due - time.monotonic())
+
+    async def _ask(self, socket: ClientConnection) -> None:
+        self._at, self._waits = 0, True
+        player = Player()
+        async with asyncio.timeout(TURN_S):
+            async for text in socket:
+                event = json.loads(text)
+                if event["type"] == "response.created":
+                    player = Player()
+                elif event["type"] == "response.output_audio.delta":
+                    player.take(len(event["delta"]) * 3 / 4 / 2 / RATE)
+                elif event["type"] == "error":
+                    self.counts[f"error: {event['error']['code']}"] += 1
+                elif event["type"] == "response.done" and self._at == len(self.pcm):
+                    self._note(event["response"]["status"], player)
+                    break
+            else:
+                raise ConnectionClosed(None, None)
+        await asyncio.sleep(player.left_s + SILENCE_S)
+
+    def _note(self, status: str, player: Player) -> None:
+        self.counts["turns"] += 1
+        self.counts["lost"] += status != "completed"
+        self._waits = False
+        self.gaps_ms += player.gaps_ms
+        if player.first_at:
+            self.firsts_ms.append(1000 * (player.first_at - self._said_at))
+
+
+def talkers(url: str, count: int, first: int = 0) -> list[Talker]:
+    pcm = question()
+    return [Talker(url, f"127.0.1.{first + n + 2}", pcm) for n in range(count)]
+
+
+def percentiles(values: list[float], *which: int) -> dict[str, int | None]:
+    return {f"p{p}": round(float(np.percentile(values, p))) if values else None for p in which}

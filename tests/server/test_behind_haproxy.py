@@ -1,0 +1,164 @@
+"""Two servers behind a real HAProxy with the configuration of ``examples/fleet``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.access.client_secrets import ClientSecrets
+from app.access.policy import Rules, digest, parse_network
+from app.server.conversation_folder import ConversationFolder
+from app.server.gate import Access
+from app.server.listening import bind
+from app.server.server import OpenSockets, build_app, serve
+from tests.server.test_coming_back import TOOLS, abort, ask
+from tests.support.haproxy import behind_haproxy, needs_haproxy
+from tests.support.scripted_server import Talk
+from tests.support.staged_server import StagedAssistant
+
+pytestmark = needs_haproxy
+
+KEY, SHARED = "rv_the-key-of-this-fleet", "a key that all servers of a fleet share"
+SCHOOL = Rules(
+    loopback=False,
+    addresses=(parse_network("127.0.1.0/24"),),
+    keys=(digest(KEY.encode()),),
+    proxies=(parse_network("127.0.0.1"),),
+)
+
+
+@dataclass
+class Fleet:
+    """``port``: the balancer's."""
+
+    port: int
+    assistants: list[StagedAssistant]
+    sockets: list[OpenSockets]
+
+    @contextlib.asynccontextmanager
+    async def robot(
+        self, number: int, key: str = "DUMMY", network: str = "127.0.1"
+    ) -> AsyncIterator[Talk]:
+        """From an address of its own."""
+        async with connect(
+            f"ws://127.0.0.1:{self.port}/v1/realtime",
+            additional_headers={"Authorization": f"Bearer {key}"},
+            local_addr=(f"{network}.{number + 2}", 0),
+        ) as socket:
+            talk = Talk(socket)
+            session = {"type": "realtime", "output_modalities": ["text"], "tools": TOOLS}
+            await talk.send("session.update", session=session)
+            await talk.until("session.updated")
+            yield talk
+
+    def server_of(self, number: int) -> int:
+        address = f"127.0.1.{number + 2}"
+        found = [at for at, own in enumerate(self.sockets) if address in _addresses(own)]
+        assert len(found) == 1
+        return found[0]
+
+
+def _addresses(sockets: OpenSockets) -> set[str]:
+    return {link.address for link in sockets.open}
+
+
+@contextlib.asynccontextmanager
+async def fleet(max_sessions: int, folder: Path | None = None) -> AsyncIterator[Fleet]:
+    assistants = [StagedAssistant() for _ in range(2)]
+    apps, ports, serving = [], [], []
+    async with contextlib.AsyncExitStack() as stack:
+        for assistant in assistants:
+            app = build_app(
+                assistant,
+                max_sessions=max_sessions,
+                folder=ConversationFolder(folder, SHARED, 120) if folder else None,
+                access=Access(SCHOOL, secrets=ClientSecrets(SHARED)),
+            )
+            listener = bind("127.0.0.1", 0)
+            port = listener.getsockname()[1]
+            task = asyncio.create_task(
+                serve(app, "127.0.0.1", port, drain_s=0.0, listener=listener)
+            )
+            stack.push_async_callback(_end, task)
+            apps.append(app)
+            ports.append(port)
+            serving.append(task)
+        front = await stack.enter_async_context(behind_haproxy(ports, KEY))
+        yield Fleet(front, assistants, [app.state.sockets for app in apps])
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_robots_come_back_to_their_server_20_of_20() -> None:
+    async with fleet(max_sessions=20) as school:
+        first: list[int] = []
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(20):
+                talk = await stack.enter_async_context(school.robot(number))
+                await ask(talk, f"I am robot {number}.")
+                first.append(school.server_of(number))
+                stack.push_async_callback(abort, talk)
+        assert set(first) == {0, 1}
+        for number in range(20):
+            async with school.robot(number) as again:
+                await ask(again, "Well?")
+                server = school.server_of(number)
+                assert server == first[number]
+                prompt = school.assistants[server].llm.prompts[-1]
+                assert any(f"I am robot {number}." in message.content for message in prompt)
+
+
+async def test_client_secrets_are_good_at_either_server_50_of_50() -> None:
+    async with fleet(max_sessions=50) as school:
+        url, headers = f"http://127.0.0.1:{school.port}", {"Authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(base_url=url, headers=headers) as client:
+            made = [await client.post("/v1/realtime/client_secrets") for _ in range(50)]
+        secrets = [each.json()["value"] for each in made]
+        async with contextlib.AsyncExitStack() as stack:
+            for number, secret in enumerate(secrets):
+                await stack.enter_async_context(school.robot(number, secret, network="127.0.9"))
+            assert [len(own) for own in school.sockets] == [25, 25]
+        with pytest.raises(InvalidStatus) as refused:
+            async with school.robot(50, "ek_other", network="127.0.9"):
+                pass
+        assert refused.value.response.status_code == 401
+
+
+async def test_nobody_is_refused_while_another_server_has_room() -> None:
+    async with fleet(max_sessions=5) as school, contextlib.AsyncExitStack() as stack:
+        for number in range(10):
+            await stack.enter_async_context(school.robot(number))
+        assert [len(own) for own in school.sockets] == [5, 5]
+        with pytest.raises(InvalidStatus) as refused:
+            async with school.robot(10):
+                pass
+        assert refused.value.response.status_code == 503
+
+
+async def test_the_robots_of_a_draining_server_go_on_at_the_other(tmp_path: Path) -> None:
+    async with fleet(max_sessions=20, folder=tmp_path) as school:
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(20):
+                talk = await stack.enter_async_context(school.robot(number))
+                await ask(talk, f"I am robot {number}.")
+            moved = [number for number in range(20) if school.server_of(number) == 0]
+            assert moved
+            school.sockets[0].close_all()
+            await school.sockets[0].empty()
+        for number in moved:
+            async with school.robot(number) as again:
+                await ask(again, "Well?")
+                assert school.server_of(number) == 1
+                prompt = school.assistants[1].llm.prompts[-1]
+                assert any(f"I am robot {number}." in message.content for message in prompt)
