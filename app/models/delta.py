@@ -1,10 +1,9 @@
 """Updates of a model file that contain only what changed, and are applied without loss.
 
 A delta is a safetensors file of bytes. Its metadata name the base and the result by their SHA-256
-and say how the result is put together (``layout``): bytes copied from the base, whole tensors
-(``NAME@whole``), and tensors of the base with some items replaced by ``NAME@values``. The places
-of those are a mask (``NAME@mask``, a bit per item, the lowest first) or gaps (``NAME@gaps``: items
-passed before each that changes; 255 passes as many and changes none).
+and say what the result is made of (``layout``): bytes of the base, tensors of the delta
+(``NAME@whole``), and tensors of the base of which some items change. Which ones and by how much
+are two zlib streams, ``NAME@places`` and ``NAME@values``: see ``places_from``, ``values_from``.
 """
 
 from __future__ import annotations
@@ -13,42 +12,69 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 
 from app.models.catalogue import Sha256
-from app.models.download import Progress, Report, ignore_progress, megabytes, sha256_of
+from app.models.download import (
+    Progress,
+    Report,
+    ignore_progress,
+    megabytes,
+    require_space,
+    sha256_of,
+)
 from app.models.tensor_file import Piece, header_of, pieces_of
 from pipeline.errors import WeightsError
 
 SUFFIX = ".delta.safetensors"
-FORMAT = "reachy-voice-delta-1"
-CHUNK_BYTES = 4 << 20
-GAPS = 1 << 18
-"""So many are decoded at once."""
+FORMAT = "reachy-voice-delta-2"
+CHUNK_BYTES = 1 << 20
+"""Of a tensor: handled at once, so part of the format."""
+FLUSH_BYTES = 64 << 20
+"""Written bytes are sent to the disk after so many: it works while the rest is made."""
 PASS = 255
-"""A gap that ends without a change."""
 MOST_ITEM_BYTES = 4096
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 Bytes = NDArray[np.uint8]
-Places = NDArray[np.int64]
 Count = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(max_length=1000)]
-Copy = tuple[Literal["copy"], Count, Count]
-"""Start in the base, bytes."""
-Patch = tuple[Literal["patch"], Name, Count, Count, Annotated[int, Field(ge=1, le=MOST_ITEM_BYTES)]]
-"""A tensor's name, start in the base, items, bytes of an item."""
-Put = tuple[Literal["put"], Name]
+
+
+class Copy(NamedTuple):
+    """Bytes of the base."""
+
+    step: Literal["copy"]
+    start: Count
+    size: Count
+
+
+class Put(NamedTuple):
+    """``NAME@whole``."""
+
+    step: Literal["put"]
+    name: Name
+
+
+class Patch(NamedTuple):
+    """Items of the base, of which ``changed`` change."""
+
+    step: Literal["patch"]
+    name: Name
+    start: Count
+    items: Count
+    item_bytes: Annotated[int, Field(ge=1, le=MOST_ITEM_BYTES)]
+    changed: Count
 
 
 class BadDelta(WeightsError):
@@ -60,14 +86,14 @@ class DeltaInfo(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal["reachy-voice-delta-1"]
+    format: Literal["reachy-voice-delta-2"]
     base_sha256: Sha256
     base_bytes: Count
     result_sha256: Sha256
     result_bytes: Count
     licence: str = ""
     tool: str = ""
-    layout: Json[list[Copy | Patch | Put]]
+    layout: Json[list[Copy | Put | Patch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +107,8 @@ class Delta:
     @property
     def changed(self) -> tuple[int, int]:
         """Items that changed, and all items of the tensors that can be compared."""
-        patches = [step for step in self.info.layout if step[0] == "patch"]
-        values = sum(self.parts[f"{each[1]}@values"].size // each[4] for each in patches)
-        return values, sum(each[3] for each in patches)
+        patches = [step for step in self.info.layout if isinstance(step, Patch)]
+        return sum(each.changed for each in patches), sum(each.items for each in patches)
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -92,9 +117,8 @@ class Delta:
 def read_delta(path: Path) -> Delta:
     """Raises ``BadDelta``."""
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
-            header, _ = header_of(file, size)
+            header, _ = header_of(file, path.stat().st_size)
         info = DeltaInfo.model_validate(header.get("__metadata__", {}))
         pieces = pieces_of(path)
         if len(pieces) > len(header):
@@ -109,26 +133,27 @@ def read_delta(path: Path) -> Delta:
 def _check(delta: Delta) -> None:
     """Raises ``ValueError`` or ``KeyError`` unless the layout fits the tensors and the sizes."""
     info, reused, put = delta.info, 0, 0
+    used: list[str] = []
     for step in info.layout:
-        if step[0] == "put":
-            put += delta.parts[f"{step[1]}@whole"].size
+        if isinstance(step, Put):
+            put += delta.parts[f"{step.name}@whole"].size
+            used.append(step.name)
             continue
-        start, size = (step[1], step[2]) if step[0] == "copy" else (step[2], step[3] * step[4])
-        if start + size > info.base_bytes:
+        if isinstance(step, Patch):
+            _streams(delta, step.name)
+            used.append(step.name)
+        size = step.size if isinstance(step, Copy) else step.items * step.item_bytes
+        if step.start + size > info.base_bytes:
             raise ValueError("it reads beyond the end of the base")
         reused += size
-        if step[0] == "patch":
-            places, values = _places(delta, step[1]), delta.parts[f"{step[1]}@values"]
-            if values.size % step[4] or values.size > size:
-                raise ValueError(f"the values of {step[1]!r} do not fit its items")
-            if places.name.endswith("@mask") and places.size != -(-step[3] // 8):
-                raise ValueError(f"the mask of {step[1]!r} has the wrong size")
-    if reused > info.base_bytes or reused + put != info.result_bytes:
+    if len(set(used)) < len(used) or reused > info.base_bytes:
+        raise ValueError("it uses a part twice")
+    if reused + put != info.result_bytes:
         raise ValueError("its parts do not add up to the result")
 
 
-def _places(delta: Delta, name: str) -> Piece:
-    return delta.parts.get(f"{name}@mask") or delta.parts[f"{name}@gaps"]
+def _streams(delta: Delta, name: str) -> tuple[Piece, Piece]:
+    return delta.parts[f"{name}@places"], delta.parts[f"{name}@values"]
 
 
 def _reason(error: Exception) -> str:
@@ -148,6 +173,60 @@ def _bad(path: Path, why: str) -> BadDelta:
     )
 
 
+# --- items -------------------------------------------------------------------------------------
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def parts_of(count: int, item_bytes: int) -> Iterator[tuple[int, int]]:
+    """The chunks of a tensor: first item and number of items."""
+    many = max(1, CHUNK_BYTES // item_bytes)
+    return ((first, min(many, count - first)) for first in range(0, count, many))
+
+
+def as_items(data: Bytes, item_bytes: int) -> NDArray[Any]:
+    """Numbers if they are as large as an item, else rows of bytes."""
+    numbers = _UNSIGNED.get(item_bytes)
+    return data.view(numbers) if numbers else data.reshape(-1, item_bytes)
+
+
+def places_to(places: NDArray[np.intp]) -> bytes:
+    """For each place how many items to pass before it; 255 passes as many and changes none.
+    Before them, in 4 bytes, their number."""
+    gaps = np.diff(places, prepend=-1) - 1
+    ends = np.cumsum(gaps // PASS + 1)
+    coded = np.full(int(ends[-1]) if len(ends) else 0, PASS, np.uint8)
+    coded[ends - 1] = gaps % PASS
+    return len(coded).to_bytes(4, "little") + coded.tobytes()
+
+
+def places_from(read: Callable[[int], Bytes], items: int) -> NDArray[np.int32]:
+    """The inverse of ``places_to``. ``read`` returns so many of its bytes."""
+    length = int.from_bytes(read(4).tobytes(), "little")
+    gaps = read(min(length, items))
+    after = np.cumsum(gaps + (gaps < PASS), dtype=np.int32)
+    if length > items or (length and after[-1] > items):
+        raise _DoesNotFit("it changes items beyond the end of a tensor")
+    places: NDArray[np.int32] = after[gaps < PASS] - 1
+    return places
+
+
+def values_to(old: NDArray[Any], new: NDArray[Any], item_bytes: int) -> bytes:
+    """How much is added to each item: mostly little, which compresses well if the sign is the
+    lowest bit, and the lowest bytes of all items come first, then the next."""
+    added = (new - old).view(f"i{old.itemsize}")
+    coded = (added << 1) ^ (added >> (8 * added.itemsize - 1))
+    planes: bytes = coded.view(np.uint8).reshape(len(old), item_bytes).T.tobytes()
+    return planes
+
+
+def values_from(data: Bytes, item_bytes: int) -> NDArray[Any]:
+    """The inverse of ``values_to``: what is added."""
+    rows = np.ascontiguousarray(data.reshape(item_bytes, len(data) // item_bytes).T).reshape(-1)
+    coded = as_items(rows, item_bytes)
+    return (coded >> 1) ^ -(coded & 1)
+
+
 # --- applying ----------------------------------------------------------------------------------
 
 
@@ -159,17 +238,35 @@ def apply(
     info, target = delta.info, target or base
     if not base.is_file() or base.stat().st_size != info.base_bytes:
         raise _wrong_base(delta, base)
-    with new_file(target, info.result_bytes, base) as out:
-        with base.open("rb", 0) as old, delta.path.open("rb") as new:
-            chunks = _result(delta, old, new)
-            try:
-                digest = _write(chunks, out, partial(_progress, report, target, info.result_bytes))
-            except _DoesNotFit as error:
-                raise _bad(delta.path, str(error)) from error
+    with (
+        new_file(target, info.result_bytes, base) as out,
+        base.open("rb", 0) as old,
+        delta.path.open("rb", 0) as new,
+    ):
+        chunks = _result(delta, old, new)
+        try:
+            digest = _write(chunks, out, partial(_progress, report, target, info.result_bytes))
+        except (_DoesNotFit, zlib.error) as error:
+            raise _bad(delta.path, str(error)) from error
         if digest != info.result_sha256:
             if sha256_of(base) != info.base_sha256:
                 raise _wrong_base(delta, base)
             raise _bad(delta.path, "the result is not what it promises, so it is damaged")
+        if target == base and not os.path.samestat(os.fstat(old.fileno()), base.stat()):
+            raise _wrong_base(delta, base, "it was replaced meanwhile; ")
+
+
+def apply_all(
+    deltas: Sequence[Delta], base: Path, target: Path, report: Report = ignore_progress
+) -> None:
+    """One after the other. Raises ``WeightsError``; then ``target`` has not changed."""
+    half = target.with_name(f".{target.name}.half")
+    try:
+        for number, delta in enumerate(deltas, 1):
+            apply(delta, base, half if number < len(deltas) else target, report)
+            base = half
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def _progress(report: Report, target: Path, total: int, done: int) -> None:
@@ -181,103 +278,99 @@ class _DoesNotFit(Exception):
 
 
 def _write(chunks: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
-    """Write and hash at the same time; the digest. A chunk stays as it is until the next but
-    one is made."""
-    digest, done = hashlib.sha256(), 0
+    """The digest of what is written. Hashing, and sending it to the disk, go on beside it. A chunk
+    stays as it is until the next but one is made."""
+    digest, done, sent = hashlib.sha256(), 0, 0
     hashed: Future[None] | None = None
-    with ThreadPoolExecutor(1) as beside:
+    flushed: Future[None] | None = None
+    with ThreadPoolExecutor(2) as beside:
         for chunk in chunks:
             if hashed is not None:
                 hashed.result()
             hashed = beside.submit(digest.update, chunk.data)
             out.write(chunk.data)
             done += len(chunk)
+            if done - sent >= FLUSH_BYTES and (flushed is None or flushed.done()):
+                if flushed is not None:
+                    flushed.result()
+                flushed, sent = beside.submit(os.fsync, out.fileno()), done
             report(done)
+    if flushed is not None:
+        flushed.result()
     return digest.hexdigest()
 
 
 def _result(delta: Delta, old: BinaryIO, new: BinaryIO) -> Iterator[Bytes]:
-    buffers = [np.empty(CHUNK_BYTES, np.uint8) for _ in range(2)]
+    buffers = [np.empty(max(CHUNK_BYTES, MOST_ITEM_BYTES), np.uint8) for _ in range(2)]
 
     def filled(file: BinaryIO, start: int, size: int) -> Bytes:
         buffers.reverse()
-        return read_into(file, start, buffers[0][:size])
+        return read_into(buffers[0][:size], file, start)
 
     for step in delta.info.layout:
-        if step[0] == "patch":
-            _, name, start, count, item = step
-            for first, size, places, values in _changes(delta, name, new, count, item):
-                items = filled(old, start + first * item, size * item)
-                as_items(items, item)[places] = as_items(values, item)
-                yield items
+        if not isinstance(step, Patch):
+            put = isinstance(step, Put)
+            piece = delta.parts[f"{step.name}@whole"] if isinstance(step, Put) else step
+            for first, many in parts_of(piece.size, 1):
+                yield filled(new if put else old, piece.start + first, many)
             continue
-        if step[0] == "copy":
-            file, start, size = old, step[1], step[2]
-        else:
-            whole = delta.parts[f"{step[1]}@whole"]
-            file, start, size = new, whole.start, whole.size
-        for at in range(0, size, CHUNK_BYTES):
-            yield filled(file, start + at, min(CHUNK_BYTES, size - at))
+        places, values = (_Inflated(new, each) for each in _streams(delta, step.name))
+        item = step.item_bytes
+        for first, size in parts_of(step.items, item):
+            items = filled(old, step.start + first * item, size * item)
+            where = places_from(places.read, size)
+            as_items(items, item)[where] += values_from(values.read(len(where) * item), item)
+            yield items
+        places.end()
+        values.end()
 
 
-def _changes(
-    delta: Delta, name: str, file: BinaryIO, count: int, item: int
-) -> Iterator[tuple[int, int, Places, Bytes]]:
-    """For each part of a tensor: its first item, their number, which ones change, and to what."""
-    piece, values = _places(delta, name), delta.parts[f"{name}@values"]
-    read = used = at = 0
-    known: Places = np.empty(0, np.int64)
-    for first, size in parts_of(count, item):
-        if piece.name.endswith("@mask"):
-            bits = read_into(file, piece.start + first // 8, np.empty(-(-size // 8), np.uint8))
-            places = np.flatnonzero(np.unpackbits(bits, bitorder="little")[:size])
-        else:
-            end = first + size
-            while read < piece.size and (at < end or end == count):
-                gaps = np.empty(min(GAPS, piece.size - read), np.uint8)
-                read_into(file, piece.start + read, gaps)
-                read += len(gaps)
-                after = at + np.cumsum(gaps.astype(np.int64) + (gaps < PASS))
-                at = int(after[-1])
-                known = np.concatenate((known, after[gaps < PASS] - 1))
-                if at > count:
-                    raise _DoesNotFit(f"it changes items beyond the end of {name!r}")
-            cut = int(np.searchsorted(known, end))
-            places, known = known[:cut] - first, known[cut:]
-        replaced = np.empty(len(places) * item, np.uint8)
-        if used + len(replaced) > values.size:
-            raise _DoesNotFit(f"it has too few values for {name!r}")
-        read_into(file, values.start + used, replaced)
-        used += len(replaced)
-        yield first, size, places, replaced
-    if used < values.size or (read < piece.size and not piece.name.endswith("@mask")):
-        raise _DoesNotFit(f"it has too many values for {name!r}")
+class _Inflated:
+    """Reads a zlib stream of a file."""
+
+    def __init__(self, file: BinaryIO, piece: Piece) -> None:
+        self._file = file
+        self._at, self._end = piece.start, piece.start + piece.size
+        self._stream = zlib.decompressobj()
+
+    def read(self, size: int) -> Bytes:
+        found = bytearray()
+        while len(found) < size:
+            found += self._some(size - len(found))
+        return np.frombuffer(found, np.uint8)
+
+    def end(self) -> None:
+        """Raises ``_DoesNotFit`` if there is more."""
+        while not self._stream.eof:
+            if self._some(1):
+                raise _DoesNotFit("it has more than it needs")
+        if self._stream.unused_data or self._at < self._end:
+            raise _DoesNotFit("it has more than it needs")
+
+    def _some(self, most: int) -> bytes:
+        data = self._stream.unconsumed_tail
+        if not data and (size := min(CHUNK_BYTES, self._end - self._at)):
+            data = read_into(np.empty(size, np.uint8), self._file, self._at).tobytes()
+            self._at += size
+        found = self._stream.decompress(data, most)
+        if not data and not found:
+            raise _DoesNotFit("a part of it ends too early")
+        return found
 
 
-def parts_of(count: int, item: int) -> Iterator[tuple[int, int]]:
-    """First item and number of items; multiples of 8, so that masks are cut between bytes."""
-    many = CHUNK_BYTES // item // 8 * 8
-    return ((first, min(many, count - first)) for first in range(0, count, many))
-
-
-def as_items(data: Bytes, item: int) -> NDArray[Any]:
-    """Numbers if they are as large as an item, which is faster; else rows of bytes."""
-    return data.view(_UNSIGNED[item]) if item in _UNSIGNED else data.reshape(-1, item)
-
-
-def read_into(file: BinaryIO, start: int, into: Bytes) -> Bytes:
-    """Fill and return ``into``."""
+def read_into(buffer: Bytes, file: BinaryIO, start: int) -> Bytes:
+    """Fill and return ``buffer``."""
     file.seek(start)
-    if file.readinto(into.data) < len(into):  # type: ignore[attr-defined]
+    if file.readinto(buffer.data) < len(buffer):  # type: ignore[attr-defined]
         raise _DoesNotFit(f"{Path(file.name).name} became shorter meanwhile")
-    return into
+    return buffer
 
 
-def _wrong_base(delta: Delta, base: Path) -> BadDelta:
+def _wrong_base(delta: Delta, base: Path, but: str = "") -> BadDelta:
     info = delta.info
     return BadDelta(
         f"{delta.path.name} does not belong to {base.name}",
-        why=f"it was made from a file of {megabytes(info.base_bytes)} "
+        why=f"{but}it was made from a file of {megabytes(info.base_bytes)} "
         f"with the sha256 {info.base_sha256[:16]}...",
         fix="Nothing was changed. Apply it to that file, or fetch the whole new model",
     )
@@ -293,9 +386,9 @@ def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bina
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)  # one at a time; released when it is closed
             try:
+                part.unlink(missing_ok=True)
+                require_space(target.parent, size, target.name)
                 with part.open("wb") as file:
-                    if size:
-                        os.posix_fallocate(file.fileno(), 0, size)  # fails now if the disk is full
                     yield file
                     file.flush()
                     os.fsync(file.fileno())

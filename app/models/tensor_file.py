@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ MOST_HEADER_BYTES = 16 << 20
 """Of a safetensors file: some 100,000 tensors."""
 MOST_AXES = 8
 SUFFIXES = (".gguf", ".safetensors")
+
+
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error)
 
 
 class NotTensors(WeightsError):
@@ -40,12 +44,15 @@ def pieces_of(path: Path) -> list[Piece]:
     """Raises ``NotTensors``."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        gguf = file.read(4) == b"GGUF"
-        file.seek(0)
         try:
-            found = list(_gguf(file, size)) if gguf else _safetensors(file, size)
+            if file.read(4) == b"GGUF":
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    found = list(_gguf(data))
+            else:
+                file.seek(0)
+                found = _safetensors(file, size)
             return list(_covering(found, size))
-        except (ValueError, TypeError, LookupError, RecursionError, OverflowError) as error:
+        except _DAMAGED as error:
             raise NotTensors(
                 f"{path.name} cannot be read",
                 why=str(error) or type(error).__name__,
@@ -111,7 +118,7 @@ def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
 
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Of ``enum gguf_type``, without texts and lists."""
-_TEXT, _LIST, _U32 = 8, 9, 4
+_TEXT, _LIST = 8, 9
 _BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
     1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
     32: {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 20: 18, 39: 17},
@@ -124,31 +131,26 @@ _BLOCKS = {
 }
 
 
-def _gguf(file: BinaryIO, size: int) -> Iterator[Piece]:
+def _gguf(data: mmap.mmap) -> Iterator[Piece]:
     """The counts, each entry of the metadata, the descriptions of the tensors, each tensor."""
-    _, version, tensors, entries = _unpack(file, "IIQQ")
+    reader = _Reader(data)
+    _, version, tensors, entries = reader.unpack("IIQQ")
     if version not in (2, 3):
         raise ValueError(f"version {version} of GGUF is not known")
-    if 13 * entries + 24 * tensors > size:
-        raise ValueError("it is cut off, or its counts are wrong")
-    yield Piece("@gguf", 0, file.tell())
+    yield Piece("@gguf", 0, reader.at)
     alignment = 32
     for _ in range(entries):
-        start = file.tell()
-        key, kind = _text(file, size), _unpack(file, "I")[0]
-        value = file.tell()
-        _pass_value(file, kind, size)
-        end = file.tell()
-        if key == "general.alignment" and kind == _U32:
-            file.seek(value)
-            (alignment,) = _unpack(file, "I")
-        yield Piece(f"@key:{key}", start, end - start)
-        file.seek(end)
-    start = file.tell()
-    heads = [_tensor_head(file, size) for _ in range(tensors)]
-    yield Piece("@tensors", start, file.tell() - start)
-    data = -(-file.tell() // max(1, alignment)) * max(1, alignment)
-    ends = sorted({offset for *_, offset in heads} | {size - data})
+        start = reader.at
+        key, (kind,) = reader.text(), reader.unpack("I")
+        if key == "general.alignment":
+            (alignment,) = struct.unpack_from("<I", data, reader.at)
+        reader.skip(kind)
+        yield Piece(f"@key:{key}", start, reader.at - start)
+    start = reader.at
+    heads = [reader.tensor() for _ in range(tensors)]
+    yield Piece("@tensors", start, reader.at - start)
+    begin = -(-reader.at // alignment) * alignment
+    ends = sorted({offset for *_, offset in heads} | {len(data) - begin})
     after = dict(itertools.pairwise(ends))
     for name, shape, kind, offset in heads:
         numbers, block = _BLOCKS.get(kind, (0, 1))
@@ -157,50 +159,44 @@ def _gguf(file: BinaryIO, size: int) -> Iterator[Piece]:
         length = count // numbers * block if known else after.get(offset, 0) - offset
         if length < 0:
             raise ValueError(f"the place of {name!r} is wrong")
-        item = block if known else 1
-        yield Piece(name, data + offset, length, item, kind=f"{kind} {list(shape)}")
+        yield Piece(name, begin + offset, length, block if known else 1, f"{kind} {list(shape)}")
 
 
-def _tensor_head(file: BinaryIO, size: int) -> tuple[str, tuple[int, ...], int, int]:
-    name, (axes,) = _text(file, size), _unpack(file, "I")
-    if axes > MOST_AXES:
-        raise ValueError(f"{name!r} has {axes} axes")
-    shape = _unpack(file, f"{axes}Q")
-    kind, offset = _unpack(file, "IQ")
-    return name, shape, kind, offset
+class _Reader:
+    """Reads a GGUF file from ``at`` on. Raises ``struct.error`` behind its end."""
 
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 0
 
-def _unpack(file: BinaryIO, kinds: str) -> tuple[int, ...]:
-    form = struct.Struct(f"<{kinds}")
-    data = file.read(form.size)
-    if len(data) < form.size:
-        raise ValueError("it is cut off")
-    return form.unpack(data)
+    def unpack(self, kinds: str) -> tuple[int, ...]:
+        form = struct.Struct(f"<{kinds}")
+        found = form.unpack_from(self.data, self.at)
+        self.at += form.size
+        return found
 
+    def text(self) -> str:
+        (length,) = self.unpack("Q")
+        if length > MOST_HEADER_BYTES:
+            raise ValueError("a name in it is too long")
+        self.at += length
+        return self.data[self.at - length : self.at].decode()
 
-def _text(file: BinaryIO, size: int) -> str:
-    (length,) = _unpack(file, "Q")
-    if length > size - file.tell():
-        raise ValueError("it is cut off")
-    return file.read(length).decode()
+    def skip(self, kind: int) -> None:
+        """Pass a value."""
+        count = 1
+        if kind == _LIST:
+            kind, count = self.unpack("IQ")
+        if kind != _TEXT:
+            self.at += count * _SCALAR_BYTES[kind]
+            return
+        for _ in range(count):
+            (length,) = self.unpack("Q")
+            self.at += length
 
-
-def _pass_value(file: BinaryIO, kind: int, size: int) -> None:
-    counts = [1]
-    if kind == _LIST:
-        kind, count = _unpack(file, "IQ")
-        counts = [count]
-    if kind == _TEXT:
-        if counts[0] * 8 > size:
-            raise ValueError("it is cut off")
-        for _ in range(counts[0]):
-            (length,) = _unpack(file, "Q")
-            _pass(file, length, size)
-    else:
-        _pass(file, counts[0] * _SCALAR_BYTES[kind], size)
-
-
-def _pass(file: BinaryIO, length: int, size: int) -> None:
-    if length > size - file.tell():
-        raise ValueError("it is cut off")
-    file.seek(length, 1)
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Name, shape, type and place."""
+        name, (axes,) = self.text(), self.unpack("I")
+        if axes > MOST_AXES:
+            raise ValueError(f"{name!r} has {axes} axes")
+        shape, (kind, offset) = self.unpack(f"{axes}Q"), self.unpack("IQ")
+        return name, shape, kind, offset

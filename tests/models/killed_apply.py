@@ -1,6 +1,6 @@
 """Applies a delta in children that are killed, each one at a later step, until one is not.
 
-``python -m tests.models.killed_apply DELTA MODEL`` prints how many were killed before the result
+``python -m tests.models.killed_apply OLD NEW`` prints how many were killed before the result
 was in place, and how many afterwards.
 """
 
@@ -10,10 +10,12 @@ import hashlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from app.models import delta as product
+from app.models.delta_making import make_delta
 
 
 def apply_and_die(path: Path, model: Path, step: int) -> None:
@@ -21,6 +23,8 @@ def apply_and_die(path: Path, model: Path, step: int) -> None:
     left = [step]
 
     def count(*_: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # how often it flushes beside the work depends on the disk
         left[0] -= 1
         if left[0] < 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -34,15 +38,18 @@ def apply_and_die(path: Path, model: Path, step: int) -> None:
 
         return call
 
-    product.CHUNK_BYTES = 1024
     os.fsync = counted(os.fsync)
     Path.replace = counted(Path.replace)  # type: ignore[method-assign]
     product.apply(product.read_delta(path), model, report=count)
 
 
 def main() -> None:
-    path, model = map(Path, sys.argv[1:])
+    model, new = map(Path, sys.argv[1:])
+    product.CHUNK_BYTES = 1024
+    product.FLUSH_BYTES = 4096
+    path = make_delta(model, new, model.with_name("delta")).path
     info = product.read_delta(path).info
+    model.with_name("base").write_bytes(model.read_bytes())
     before = after = 0
     while True:
         child = os.fork()
@@ -55,6 +62,7 @@ def main() -> None:
             digest == info.result_sha256
         ), "neither the old model nor the new one"
         if not os.WIFSIGNALED(status):
+            assert not status, "it was not applied"
             break
         if digest == info.base_sha256:
             before += 1
