@@ -84,7 +84,7 @@ def _program() -> Path:
     """This program, where it stays. Raises ``ConfigError`` if that is not set up yet."""
     place = Place.of(os.environ)
     if IS_INSTALLED and Path(sys.prefix).resolve() != place.venv.resolve():
-        raise ConfigError("The engines are not set up", fix="Run: reachy-voice setup")
+        raise ConfigError("This version is not set up yet", fix="Run: reachy-voice setup")
     return place.program
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -70,20 +72,29 @@ def _do(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def _wheel(source: Path, folder: Path) -> Path:
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    _do(sys.executable, "-m", "pip", "wheel", "-q", *offline, "-w", folder, source)
+    (wheel,) = folder.glob("reachy_voice-*.whl")
+    return wheel
+
+
+def _install(machine: Machine, *what: str | Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", machine.program.with_name("python")]
+    _do(*pip, "install", "-q", *what)
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     home = tmp_path_factory.mktemp("home")
-    venv, wheels = home / "environment", home / "wheels"
-    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    _do(sys.executable, "-m", "pip", "wheel", "-q", *offline, "-w", wheels, ROOT)
+    venv = home / "environment"
+    wheel = _wheel(ROOT, home / "wheels")
     _do(sys.executable, "-m", "venv", "--without-pip", venv)
-    (wheel,) = wheels.glob("reachy_voice-*.whl")
     pins = home / "pins.txt"  # without hashes, which the wheel has not
     locked = (ROOT / "requirements.lock").read_text().splitlines()
     pins.write_text("\n".join(line.rstrip(" \\") for line in locked if "==" in line))
-    install = [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "-q"]
-    _do(*install, "--constraint", pins, wheel)
     made = Machine(venv / "bin" / "reachy-voice", home)
+    _install(made, "--constraint", pins, wheel)
     made.cache.mkdir(parents=True)
     (made.cache / "weights").symlink_to(REAL_CACHE / "reachy-voice" / "weights")
     return made
@@ -158,6 +169,28 @@ def test_its_environment_outlives_what_installed_it(ready: Machine) -> None:
         assert shown.returncode == 0, shown.stderr
     finally:
         moved.rename(ready.program.parents[1])
+
+
+def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for folder in ("app", "config", "hardware", "pipeline", "script"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    for file in (*ROOT.glob("requirements*.lock"), *map(ROOT.joinpath, ("README.md", "LICENSE"))):
+        shutil.copy(file, source)
+    project = (ROOT / "pyproject.toml").read_text()
+    (source / "pyproject.toml").write_text(
+        re.sub(r'(?m)^version = ".+"', 'version = "99"', project)
+    )
+    _install(ready, "--no-deps", "--no-index", _wheel(source, tmp_path))
+    early = ready.run("service", "install")
+    assert early.returncode == 3, early.stderr
+    assert "reachy-voice setup" in early.stderr
+    done = ready.run("setup")
+    assert done.returncode == 0, done.stderr
+    stays = Machine(ready.home / ".local/share/reachy-voice/.venv/bin/reachy-voice", ready.home)
+    assert stays.run("--version").stdout == "99\n"
+    assert stays.run("config", "check").returncode == 0
 
 
 def _words(option: str, values: Sequence[str]) -> list[str]:
