@@ -104,5 +104,6 @@ def _no_space(place: Path, needed_mb: int, free_mb: int) -> SetupError:
         NO_SPACE,
         "there is not enough disk space",
         f"{place} has {free_mb} MB free, but {needed_mb} MB are needed",
-        "Free some space, or move the checkout; XDG_CACHE_HOME moves the cache",
+        "Free some space, or move the checkout (XDG_DATA_HOME, if installed from a wheel); "
+        "XDG_CACHE_HOME moves the cache",
     )

@@ -178,7 +178,7 @@ def set_up(
     if all(step.is_done(place) for step in steps):
         return
     try:
-        with locked(place.build / "setup.lock", "another setup of this checkout") as lock:
+        with locked(place.build / "setup.lock", "another setup") as lock:
             _do(place, steps, lock, needs or Needs(), ahead, agreed, running)
     except OSError as error:
         raise _os_error(error) from error
