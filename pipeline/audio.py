@@ -191,7 +191,7 @@ class Resampler:
         self._up, self._down = to_rate // divisor, from_rate // divisor
         self._filters = _filters(self._up, self._down)
         self._half = self._filters.shape[1] // 2
-        self._held = np.zeros(self._half, np.int16)
+        self._held = np.zeros(self._half, np.float32)
         """Input from ``_first`` on."""
         self._first = -self._half
         self._given = 0
@@ -212,16 +212,19 @@ class Resampler:
 
     def _convert(self, pcm: Pcm, until: int) -> Pcm:
         """Output up to input position ``until``."""
-        self._held = np.concatenate((self._held, pcm))
+        self._held = np.concatenate((self._held, pcm.astype(np.float32)))
         last = max(self._given, ceil(until * self._up / self._down))
         at = np.arange(self._given, last, dtype=np.int64) * self._down
         self._given = last
         if not len(at):
             return np.zeros(0, np.int16)
-        whole, phase = at // self._up, at % self._up
+        whole, phase = np.divmod(at, self._up)
         starts = whole - self._half + 1 - self._first
-        windows = np.lib.stride_tricks.sliding_window_view(self._held, self._filters.shape[1])
-        mixed = np.einsum("nt,nt->n", windows[starts].astype(np.float32), self._filters[phase])
+        taps, step = self._filters.shape[1], self._held.strides[0]
+        # As sliding_window_view, which takes longer than the sum itself.
+        shape = (len(self._held) - taps + 1, taps)
+        windows = np.lib.stride_tricks.as_strided(self._held, shape, (step, step))
+        mixed = np.einsum("nt,nt->n", windows[starts], self._filters[phase])
         spent = int(starts[-1])
         self._held = self._held[spent:]
         self._first += spent

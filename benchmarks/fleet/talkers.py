@@ -156,7 +156,11 @@ class Talker:
                 elif event["type"] == "error":
                     self.counts[f"error: {event['error']['code']}"] += 1
                 elif event["type"] == "response.done" and self._at == len(self.pcm):
-                    self._note(event["response"]["status"], player)
+                    status = event["response"]["status"]
+                    if status == "cancelled":  # it began too early, and another follows
+                        self.counts["began too early"] += 1
+                        continue
+                    self._note(status, player)
                     break
             else:
                 raise ConnectionClosed(None, None)
@@ -164,7 +168,9 @@ class Talker:
 
     def _note(self, status: str, player: Player) -> None:
         self.counts["turns"] += 1
-        self.counts["lost"] += status != "completed"
+        if status != "completed":
+            self.counts[status] += 1
+            self.counts["lost"] += 1
         self._waits = False
         self.gaps_ms += player.gaps_ms
         if player.first_at:

@@ -34,7 +34,8 @@ def reduced(pcm: Pcm, speech_from: int) -> Pcm:
     """All windows one after the other; from that sample on they pass for speech."""
     reducer, found = NoiseReducer(WINDOW), []
     for frame in Framer(WINDOW).feed(pcm):
-        found.append(reducer.reduce(frame.pcm))
+        reducer.hear(frame.pcm)
+        found.append(reducer.reduced())
         reducer.learn(1.0 if frame.index >= speech_from else 0.0)
     return np.concatenate(found)
 
@@ -65,7 +66,8 @@ def test_any_sound_gives_a_window_of_samples(levels: list[int], score: float) ->
     reducer = NoiseReducer(WINDOW)
     reducer.learn(score)
     for level in levels:
-        found = reducer.reduce(np.full(WINDOW, level, np.int16))
+        reducer.hear(np.full(WINDOW, level, np.int16))
+        found = reducer.reduced()
         assert found.shape == (WINDOW,)
         assert found.dtype == np.int16
         reducer.learn(score)
@@ -96,7 +98,7 @@ def test_the_level_of_the_noise_is_known(level_dbfs: int) -> None:
     reducer = NoiseReducer(WINDOW)
     heard = gained(noise("pink", 2 * LISTEN_RATE, np.random.default_rng(1)), level_dbfs)
     for frame in Framer(WINDOW).feed(to_pcm(heard)):
-        reducer.reduce(frame.pcm)
+        reducer.hear(frame.pcm)
         reducer.learn(0.0)
     assert reducer.noise_dbfs == pytest.approx(level_dbfs, abs=1.5)
 

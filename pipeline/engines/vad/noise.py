@@ -1,7 +1,8 @@
 """Removes steady noise from a stream, so that a VAD hears speech no louder than the noise.
 
 Spectral subtraction: the noise is tracked slowly while there is no speech. What is left
-sounds bad and is for a VAD's ears only. Pure; numpy; about 0.1 ms of CPU per window.
+sounds bad and is for a VAD's ears only. Pure; numpy; 0.04 ms of CPU per window, 0.1 if the sound
+without noise is wanted.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class NoiseReducer:
         self._noise: Power | None = None
         self._count = 0
 
-    def reduce(self, pcm: Pcm) -> Pcm:
-        """The next window, shape ``(window_samples,)`` int16, without the noise. Not delayed."""
+    def hear(self, pcm: Pcm) -> None:
+        """Take the next window, shape ``(window_samples,)``."""
         self._heard[: self._new] = self._heard[self._new :]
         self._heard[self._new :] = pcm
         power = np.abs(np.fft.rfft(self._heard * self._taper)) ** 2
@@ -60,6 +61,10 @@ class NoiseReducer:
         if self._noise is None:
             # The first window is half empty.
             self._noise, self._count = self._power * 2, 1
+
+    def reduced(self) -> Pcm:
+        """The newest window, int16, without the noise. Not delayed."""
+        assert self._noise is not None
         over = self._power / (_OVER * self._noise + _LEAST_NOISE) - 1
         ratio = np.maximum(over, 0)
         gain = _smoothed(np.maximum(ratio / (1 + ratio), _FLOOR), _GAIN_SMOOTH_BINS)
@@ -88,9 +93,11 @@ class NoiseReducer:
 
 def _smoothed(values: Power, reach: int) -> Power:
     """Mean over ``reach`` neighbours on either side."""
-    padded = np.pad(values, reach, mode="edge")
-    sums = np.concatenate((np.zeros(1, values.dtype), np.cumsum(padded)))
     width = 2 * reach + 1
+    sums = np.zeros(len(values) + width, values.dtype)
+    padded = sums[1:]
+    padded[:reach], padded[reach:-reach], padded[-reach:] = values[0], values, values[-1]
+    np.cumsum(padded, out=padded)
     mean: Power = ((sums[width:] - sums[:-width]) / width).astype(np.float32)
     return mean
 

@@ -58,7 +58,7 @@ class SileroStream:
         if len(pcm) != WINDOW_SAMPLES:
             raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
         plain = self._plain.score(pcm)
-        without_noise = self._noise.reduce(pcm)
+        self._noise.hear(pcm)
         if self._noise.noise_dbfs < LOUD_DBFS:
             self._noise.learn(plain)
             self._second = None
@@ -66,7 +66,7 @@ class SileroStream:
         if self._second is None:
             self._second = _Network(self._session), SecondOpinion(WINDOW_SAMPLES)
         network, opinion = self._second
-        reduced = network.score(without_noise)
+        reduced = network.score(self._noise.reduced())
         self._noise.learn(max(plain, reduced))
         return opinion.together(plain, reduced)
 
