@@ -1,8 +1,8 @@
 """Written text -> what a voice says.
 
 ``speakable`` takes out what is only for eyes (``markup``) and writes numbers, dates, units and
-signs as the words that are said: in English (``english``), German, French, Spanish and Italian
-(``worded``). In other languages that is left to the voice.
+signs as the words that are said: in English (``english``), German, French, Spanish, Italian,
+Portuguese and Dutch (``worded``). In other languages that is left to the voice.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, ordinal
+from pipeline.spoken.numbers import cardinal, ordinal, roman
 from pipeline.spoken.rules import full_stop, rule
 
 TITLES = {
@@ -121,20 +121,13 @@ _COUNTED = (
     "World War|Chapter|Part|Act|Scene|Volume|Book|Phase|Type|Stage|Level|Section|Article|Class"
     "|Episode|Title|Appendix|Super Bowl|Mark|Final Fantasy|Rocky|Apollo|Saturn|Pentium"
 )
-_VALUES = {"X": 10, "V": 5, "I": 1}
-
-
-def _roman(text: str) -> int:
-    values = [_VALUES[sign] for sign in text]
-    signs = zip(values, [*values[1:], 0], strict=True)
-    return sum(-value if value < after else value for value, after in signs)
 
 
 def _counted(match: re.Match[str]) -> str:
     """ "Henry VIII" -> "Henry the eighth", "Part II" -> "Part two"; not of "as Mary I am"."""
     if match[2] == "I" and _VERB.match(match.string[match.end() :]):
         return match[0]
-    value = _roman(match[2])
+    value = roman(match[2])
     said = cardinal(value) if re.fullmatch(_COUNTED, match[1]) else f"the {ordinal(value)}"
     return f"{match[1]} {said}"
 

@@ -60,3 +60,10 @@ def number(text: str) -> str:
     by_digit = len(whole) > MOST_DIGITS or (whole.startswith("0") and len(whole) > 1)
     said = digits(whole) if by_digit else cardinal(int(whole or 0))
     return f"{said} point {digits(part)}" if point else said
+
+
+def roman(text: str) -> int:
+    """The value of a numeral of X, V and I."""
+    values = [{"X": 10, "V": 5, "I": 1}[sign] for sign in text]
+    signs = zip(values, [*values[1:], 0], strict=True)
+    return sum(-value if value < after else value for value, after in signs)

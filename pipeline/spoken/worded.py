@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from pipeline.spoken.numbers import MOST_DIGITS
+from pipeline.spoken.language import SMALL_WORDS
+from pipeline.spoken.numbers import MOST_DIGITS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
 from pipeline.spoken.rules import Rule, apply, full_stop, rule
-from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS, Wording
+from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS
 
 _N = r"(?:\d{1,3}(?:[.\u202f\u00a0 ]\d{3})+(?![\d])(?:,\d+)?|\d+(?:[,.]\d+)?)"
 """1.234,5 or 1 234,5 or 1234,5 or 1234.5, without a sign."""
@@ -23,8 +24,16 @@ _DECIMALS_AS_ONE_NUMBER = 2
 
 _AT_ENDS = ("etc.", "usw.", "ecc.")
 """These end most of their sentences; behind others a capital may be a noun's or a name's."""
-_FEMININE = re.compile(r"(?!días$|mapas$|planetas$|\w*(?:em|am|om|iom|gram)as$)\w+as")
-"""Spanish nouns, as far as their ending shows it."""
+_ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
+_WOMAN = r"\w+a|Isabel|Elisabeth|Margarethe?|Margrethe"
+_FEMININE = {
+    "uma": ((r"\bum$", "uma"), (r"\bdois$", "duas"), ("entos", "entas")),
+    "una": (("uno$", "una"), ("cientos", "cientas"), ("quinientos", "quinientas")),
+    "une": ((r"\bun$", "une"),),
+}
+"""The ends of numbers before nouns of which there is "une"."""
+_SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
+_DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
 def said(text: str, language: str) -> str:
@@ -36,7 +45,7 @@ def said(text: str, language: str) -> str:
 
 @cache
 def _rules(language: str) -> tuple[Sequence[Rule], ...]:
-    words = _Words(WORDINGS[language])
+    words = _Words(language)
     return (TYPOGRAPHY, *words.rules(), PAUSES)
 
 
@@ -47,8 +56,9 @@ def _any_of(signs: Iterable[str]) -> str:
 class _Words:
     """The rules of one language."""
 
-    def __init__(self, wording: Wording) -> None:
-        self._w = wording
+    def __init__(self, language: str) -> None:
+        self._w = WORDINGS[language]
+        self._small_words = SMALL_WORDS[language].split()
 
     # -- numbers
 
@@ -61,12 +71,12 @@ class _Words:
             return text
         if value == 1:
             return one.partition(" ")[0]
-        feminine = one.startswith(("une ", "una "))
-        if self._w is SPANISH:
-            if feminine:
-                return re.sub("uno$", "una", text.replace("cientos", "cientas"))
-            return re.sub("uno$", "un", text).replace("veintiun", "veintiún")
-        return re.sub(r"\bun$", "une", text) if feminine else text
+        if one.startswith(("uma ", "una ", "une ")):
+            for masculine, feminine in _FEMININE[one[:3]]:
+                text = re.sub(masculine, feminine, text)
+        elif self._w is SPANISH:
+            text = re.sub("uno$", "un", text).replace("veintiun", "veintiún")
+        return text
 
     def _digits(self, text: str) -> str:
         return " ".join(self._cardinal(int(sign)) for sign in text if sign.isdigit())
@@ -88,11 +98,12 @@ class _Words:
         )
 
     def _plain(self, match: re.Match[str]) -> str:
-        """A number that nothing else has claimed; before a word it may count that."""
-        counts = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        """A number that nothing else has claimed; before a noun it may count that."""
+        after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
+        counts = after and after[1].lower() not in self._small_words
         one = f"{self._w.one} " if counts else ""
-        if counts and self._w is SPANISH and _FEMININE.fullmatch(counts[1]):
-            one = "una "
+        if after and counts and re.fullmatch(self._w.feminine, after[1]):
+            one = f"{self._w.one_feminine} "
         if re.fullmatch(r"1[1-9]\d\d", match[0]):
             return f" {self._year(int(match[0]))} "
         return f" {self._number(match[0], one)} "
@@ -105,6 +116,33 @@ class _Words:
     def _ordinal(self, match: re.Match[str]) -> str:
         end, new = self._w.ordinals[match[2]]
         return re.sub(f"{end}$", new, str(self._w.numbers.to_ordinal(int(match[1]))))
+
+    def _joined(self, match: re.Match[str]) -> str:
+        """ "90er" -> "neunziger"; "3-mal" -> "dreimal"."""
+        value = int(match[1])
+        number = self._year(value) if 1100 <= value < 2000 else self._cardinal(value, "ein ")
+        return number + match[2]
+
+    def _ruler(self, match: re.Match[str]) -> str:
+        """ "Louis XIV" -> "Louis quatorze". In German, a ruler's number has a full stop."""
+        value, (before, ordinals) = roman(match[2]), self._w.ruler
+        words, stop = self._w.numbers, match[3] or ""
+        if value > ordinals or (self._w is GERMAN and not stop):
+            return f"{match[1]} {words.to_cardinal(value)}{stop}"
+        if re.match(r"\s[^\W\d_A-ZÄÖÜ]", match.string[match.end() :]):
+            stop = ""
+        said = f"{before}{words.to_ordinal(value)}{stop}"
+        if re.fullmatch(_WOMAN, match[1]):
+            said = re.sub(r"o\b", "a", said) if before != "der " else said.replace("der", "die")
+        return f"{match[1]} {said}"
+
+    def _dotted(self, match: re.Match[str]) -> str:
+        """ "2.1.3" -> "zwei Punkt eins Punkt drei"; not of "1.234.567"."""
+        if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match["n"]):
+            return match[0]
+        parts = match["n"].split(".")
+        point = f" {self._w.address['.']} "
+        return f"{match['before'] or ''} {point.join(self._cardinal(int(part)) for part in parts)}"
 
     # -- dates and times
 
@@ -126,7 +164,7 @@ class _Words:
         day, month = int(match["day"]), int(match["month"])
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return match[0]
-        year = match["year"] or ""
+        year = match.groupdict().get("year") or ""
         found = self._date(day, self._w.months[month - 1], year, match["before"] or "")
         return f"{match['before'] or ''}{found}"
 
@@ -143,13 +181,21 @@ class _Words:
         template = self._w.time if minute else self._w.hour
         spoken = self._cardinal(hour, self._w.one_hour)
         found = template.format(hour=spoken, minute=self._cardinal(minute))
-        return found.replace("heures", "heure") if hour == 1 else found
+        return re.sub(r"\b(heure|hora)s\b", r"\1", found) if hour <= 1 else found
 
     # -- amounts
 
+    def _several(self, number: str, one: str, several: str) -> str:
+        """ "deux euros", "deux millions d'euros"."""
+        said = self._number(number, one)
+        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo])\w*$", said) else ""
+        if of == "de " and self._w.to == "à" and several[0] in "aeiou":
+            of = "d'"
+        return f"{said} {of}{several}"
+
     def _amount(self, match: re.Match[str]) -> str:
         one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
-        found = one if match["n"] == "1" else f"{self._number(match['n'], one)} {several}"
+        found = one if match["n"] == "1" else self._several(match["n"], one, several)
         shortened = match["unit"].isalpha() and match["unit"].istitle()
         return found + (_last_stop(match) if shortened else full_stop(match))
 
@@ -157,15 +203,31 @@ class _Words:
         one, several = self._w.currencies[match["sign"]]
         whole, _, part = match["n"].rpartition(",") if "," in match["n"] else (match["n"], "", "")
         if len(part) != 2:
-            return one if match["n"] == "1" else f"{self._number(match['n'], one)} {several}"
-        found = one if whole == "1" else f"{self._number(whole, one)} {several}"
-        return found if part == "00" else f"{found}{self._w.cents}{self._cardinal(int(part))}"
+            return one if match["n"] == "1" else self._several(match["n"], one, several)
+        found = one if whole == "1" else self._several(whole, one, several)
+        cents = self._cardinal(int(part))
+        if whole == "0" and int(part):
+            return f"{cents} {self._w.cents_alone}"
+        return found if part == "00" else f"{found}{self._w.cents}{cents}"
+
+    def _rate(self, match: re.Match[str]) -> str:
+        """ "4 €/kg" -> "vier Euro pro Kilogramm"."""
+        names = {**self._w.units, **self._w.currencies}
+        one, several = names[match["of"]]
+        amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+        each = re.split(r"[ ']", names[match["unit"]][0], maxsplit=1)[1]
+        return f"{amount} {self._w.per} {each}"
 
     def _phone(self, match: re.Match[str]) -> str:
         if len(re.findall(r"\d", match[0])) < _FEWEST_DIGITS_OF_PHONES:
             return match[0]
         plus = f"{self._w.signs['+']} " if match[0].startswith("+") else ""
         return plus + ", ".join(self._digits(group) for group in re.findall(r"\d+", match[0]))
+
+    def _grouped(self, match: re.Match[str]) -> str:
+        """Digits in groups that are not those of a large number."""
+        large = re.fullmatch(r"\d{1,3}(?:\s\d{3})+", match[0])
+        return match[0] if large or not re.search(r"\d{3}", match[0]) else self._phone(match)
 
     def _spelled(self, match: re.Match[str]) -> str:
         words = "".join(f" {self._w.address[s]} " if s in self._w.address else s for s in match[0])
@@ -177,46 +239,78 @@ class _Words:
         """In the order in which they apply."""
         return [
             self._abbreviations(),
+            self._roman_numerals(),
+            self._fractions(),
             self._dates(),
-            self._phones(),
             self._times(),
+            self._phones(),
             self._ordinals(),
             self._ranges(),
             self._amounts(),
-            (
-                rule(rf"(?<![\d.,]){_N}(?!\d)", self._plain),
-                rule(r"\d+", lambda m: f" {self._number(m[0])} "),
-            ),
+            self._numbers(),
             self._signs(),
         ]
 
     def _abbreviations(self) -> Sequence[Rule]:
-        short, titles = self._w.abbreviations, self._w.titles
+        short, titles, numbered = self._w.abbreviations, self._w.titles, self._w.numbered
         hosts = "com|org|net|de|fr|es|it|eu|io"
         return (
             rule(
-                rf"(?<![\w.])({_any_of(short)})(?!\w)",
+                rf"(?<![\w.])({_any_of(short)})(?![^\W\d])",
                 lambda m: short[m[1]] + (full_stop if m[1] in _AT_ENDS else _last_stop)(m),
             ),
             rule(
                 rf"(?<![\w.])({_any_of(titles)})\s+(?=[A-ZÄÖÜÉÀ])",
                 lambda m: f"{titles[m[1]]} ",
             ),
+            rule(r"(?<!\w)'(?=\d\d)", ""),
+            rule(rf"(?<![\w.])({_any_of(numbered)})\s?(?=\d)", lambda m: f"{numbered[m[1]]} "),
             rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", self._spelled),
             rule(rf"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:{hosts})\b", self._spelled),
+        )
+
+    def _roman_numerals(self) -> Sequence[Rule]:
+        """Only where a number is wanted: "MIX" is none."""
+        return (
+            rule(rf"\b({self._w.counted})\s({_ROMAN})\b", lambda m: f"{m[1]} {roman(m[2])}"),
+            rule(
+                rf"\b({_ROMAN})(?:{self._w.nth})",
+                lambda m: str(self._w.numbers.to_ordinal(roman(m[1]))),
+            ),
+            rule(
+                rf"\b([A-ZÉ][a-zà-ÿ]+)\s(?![IVX]\b)({_ROMAN})\b(\.)?(?!\w)",
+                self._ruler,
+            ),
+        )
+
+    def _fractions(self) -> Sequence[Rule]:
+        parts = _any_of(_SIGNS_OF_PARTS)
+        return (
+            rule(rf"(?<![\d/.,])({parts})(?![\d/.,])", lambda m: _SIGNS_OF_PARTS[m[1]]),
+            rule(r"(?<=\d),[-–—]+(?!\d)", ""),
+            rule(r"(?<=\d)\s?([½¼¾])", lambda m: _DECIMALS_OF[m[1]]),
         )
 
     def _dates(self) -> Sequence[Rule]:
         before, day = r"(?P<before>\b[^\W\d_]+\s)?", r"(?P<day>[12]\d|3[01]|0?[1-9])"
         year = r"(?P<year>1\d{3}|20\d\d)"
         months = _any_of(self._w.months)
+        at = rf"\b({self._w.at})\s"
         return (
+            rule(
+                rf"{at}(\d\d?)\.([0-5]\d)(?!\d|\.\d)(?:(\s?[–-]\s?\d\d?)\.([0-5]\d))?",
+                lambda m: f"{m[1]} {m[2]}:{m[3]}" + (f"{m[4]}:{m[5]}" if m[4] else ""),
+            ),
+            rule(
+                rf"(?P<before>\b(?:{self._w.on})\s){day}/(?P<month>1[0-2]|0?[1-9])(?![\d/])",
+                self._numeric_date,
+            ),
             rule(
                 rf"{before}\b{year}-(?P<month>[01]\d)-(?P<day>[0-3]\d)\b",
                 self._numeric_date,
             ),
             rule(
-                rf"{before}(?<![\d.,/])\b{day}(?P<sep>[./])(?P<month>1[0-2]|0?[1-9])"
+                rf"{before}(?<![\d.,/])\b{day}(?P<sep>[./-])(?P<month>1[0-2]|0?[1-9])"
                 r"(?:(?P=sep)(?P<year>1\d{3}|20\d\d|\d\d)\b|\.(?=\s|$))(?![\d/])",
                 self._numeric_date,
             ),
@@ -231,16 +325,25 @@ class _Words:
     def _phones(self) -> Sequence[Rule]:
         return (
             rule(r"(?<![\w+])(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
-            rule(r"(?<![\w.,:])0\d+(?![\d.,:]*\d)", lambda m: self._digits(m[0])),
+            rule(rf"(?<![\w.,+])(?:{self._w.phone})(?!\s?[\w.,%€$])", self._phone),
+            rule(r"(?<![\w.,+])\d{2,3}(?:\s\d{2,7}){1,4}(?!\s?[\w%€$]|[.,]\d)", self._grouped),
+            rule(r"(?<![\w.,:])(?<!\d\s)0\d+(?![\d.,:]*\d)", lambda m: self._digits(m[0])),
         )
 
     def _times(self) -> Sequence[Rule]:
         hour, minute = r"(?<![\d.,:])(?P<hour>\d\d?)", r"(?P<minute>[0-5]\d)"
         word = self._w.hour_word
+        before = rf"\d\d?(?:[:.h]\s?[0-5]\d)?(?:{word})?"
+        after = rf"\d\d?(?::[0-5]\d|[.h]\s?[0-5]\d(?={word})|{word})"
+        span = rule(
+            rf"(?<![\d.,:-])({before})\s?[–—-]\s?(?={after}(?![:\d-]))",
+            lambda m: f"{m[1].replace('.', ':')} {self._w.to} ",
+        )
         clock = rule(rf"{hour}:{minute}(?:{word})?(?![:\d])", self._time)
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
-            return (clock,)
+            return (span, clock)
         return (
+            span,
             clock,
             rule(rf"{hour}\.{minute}{word}", self._time),
             rule(rf"{hour}{word}\s?{minute}?(?!\w)", self._time),
@@ -264,6 +367,10 @@ class _Words:
     def _amounts(self) -> Sequence[Rule]:
         units, money = _any_of(self._w.units), _any_of(self._w.currencies)
         return (
+            rule(
+                rf"(?<![\w.,])(?P<n>{_N})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?P<unit>{units})(?!\w)",
+                self._rate,
+            ),
             rule(rf"(?<![\w.,])(?P<n>{_N})\s?(?P<sign>{money})(?!\w)", self._money),
             rule(rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{_N})(?!\w)", self._money),
             rule(
@@ -271,6 +378,26 @@ class _Words:
                 self._amount,
             ),
         )
+
+    def _numbers(self) -> Sequence[Rule]:
+        times = rf" {self._w.times} "
+        return (
+            rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
+            rule(r"(?<=\d)\s?[x×](?!\w)", times),
+            rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
+            rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
+            rule(r"(?<![\d:])(\d{1,3}):(?=\d{1,3}(?![:\d]))", rf"\1 {self._w.ratio} "),
+            *self._german_compounds(),
+            *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),
+            rule(rf"(?<![\d.,]){_N}(?!\d)", self._plain),
+            rule(r"\d+", lambda m: f" {self._number(m[0])} "),
+        )
+
+    def _german_compounds(self) -> Sequence[Rule]:
+        """The hyphen and the digits of "20-jährig" are one word."""
+        if self._w is not GERMAN:
+            return ()
+        return (rule(r"(?<![\w.,])(\d{1,4})-?(ern?|[a-zäöü]{3,})(?!\w)", self._joined),)
 
     def _signs(self) -> Sequence[Rule]:
         several = {**self._w.units, **self._w.currencies}

@@ -1,4 +1,5 @@
-"""How German, French, Spanish and Italian are said: the words for numbers, dates, units and signs.
+"""How German, French, Spanish, Italian, Portuguese and Dutch are said: the words for numbers,
+dates, units and signs.
 
 Data only; ``pipeline.spoken.worded`` makes rules of it. English has rules of its own.
 """
@@ -12,6 +13,8 @@ from num2words.lang_DE import Num2Word_DE
 from num2words.lang_ES import Num2Word_ES
 from num2words.lang_FR import Num2Word_FR
 from num2words.lang_IT import Num2Word_IT
+from num2words.lang_NL import Num2Word_NL
+from num2words.lang_PT import Num2Word_PT
 
 
 def _table(text: str) -> dict[str, tuple[str, str]]:
@@ -38,7 +41,13 @@ class Wording:
     month. ``hour``, ``time``: templates of ``{hour}`` and ``{minute}``; ``hour_word``: a pattern of
     what may stand behind the digits. ``cents``: between euros and cents. ``to``: in ranges.
     ``units``, ``currencies``: one of it, and the name of several. ``abbreviations``: those with a
-    full stop may end a sentence. ``titles``: only before a name.
+    full stop may end a sentence. ``titles``: only before a name; ``numbered``: before a number.
+    ``cents_alone``: behind less than a euro. ``times``: "3x". ``per``: "€/kg". ``ratio``: "3:2".
+    ``of``: between millions and what they are millions of. ``one_feminine``: 1 before a noun that
+    ``feminine`` matches; ``ones``: other patterns, and 1 before them. Patterns: ``at``, before a
+    time with a full stop; ``on``, before a date without a year; ``counted``, before Roman numerals
+    that count; ``nth``, behind those that are ordinals; ``phone``: numbers that are called.
+    ``ruler``: what is said between a name and its number, and up to which one that is an ordinal.
     """
 
     numbers: Any
@@ -61,6 +70,21 @@ class Wording:
     abbreviations: dict[str, str]
     titles: dict[str, str]
     address: dict[str, str]
+    cents_alone: str
+    times: str
+    per: str
+    ratio: str
+    at: str
+    on: str
+    one_feminine: str
+    feminine: str
+    counted: str
+    ruler: tuple[str, int]
+    numbered: dict[str, str]
+    of: str = ""
+    ones: dict[str, str] = field(default_factory=dict)
+    nth: str = r"(?!)"
+    phone: str = r"(?!)"
     ordinals: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Ending behind the digits -> the end of the ordinal, and what is said in its place."""
 
@@ -98,7 +122,9 @@ GERMAN = Wording(
         km² = ein Quadratkilometer | Quadratkilometer; m³ m3 = ein Kubikmeter | Kubikmeter;
         °C ℃ = ein Grad Celsius | Grad Celsius; °F = ein Grad Fahrenheit | Grad Fahrenheit;
         ° = ein Grad | Grad; % = ein Prozent | Prozent; ‰ = ein Promille | Promille;
-        Mio = eine Million | Millionen; Mrd = eine Milliarde | Milliarden
+        Mio = eine Million | Millionen; Mrd = eine Milliarde | Milliarden;
+        Min = eine Minute | Minuten; Sek = eine Sekunde | Sekunden;
+        Mbit/s = ein Megabit pro Sekunde | Megabit pro Sekunde
     """),
     currencies=_table("""
         € EUR = ein Euro | Euro; $ USD = ein Dollar | Dollar; £ GBP = ein Pfund | Pfund;
@@ -107,18 +133,34 @@ GERMAN = Wording(
     signs=_pairs("""
         & = und; + = plus; = = gleich; × = mal; ÷ = durch; ≈ = ungefähr; ± = plus minus;
         < = kleiner als; > = größer als; § = Paragraf; ½ = ein halb; ¼ = ein Viertel;
-        ¾ = drei Viertel
+        ¾ = drei Viertel; ⅓ = ein Drittel; ⅔ = zwei Drittel
     """),
     abbreviations=_pairs("""
         z. B. = zum Beispiel; z.B. = zum Beispiel; d. h. = das heißt; d.h. = das heißt;
         u. a. = unter anderem; u.a. = unter anderem; usw. = und so weiter; etc. = et cetera;
         bzw. = beziehungsweise; ca. = circa; evtl. = eventuell; ggf. = gegebenenfalls;
-        inkl. = inklusive; Nr. = Nummer; vgl. = vergleiche
+        inkl. = inklusive; Nr. = Nummer; n° = Nummer; vgl. = vergleiche; max. = maximal;
+        v. Chr. = vor Christus; n. Chr. = nach Christus
     """),
     titles=_pairs("""
         Dr. = Doktor; Prof. = Professor; Hr. = Herr; Fr. = Frau; St. = Sankt
     """),
     address={".": "Punkt", "@": "ät", "-": "Strich", "_": "Unterstrich"},
+    cents_alone="Cent",
+    times="mal",
+    per="pro",
+    ratio="zu",
+    at="[Uu]m|[Gg]egen",
+    on="[Aa]m|[Vv]om|[Zz]um|[Bb]is|[Dd]er|[Dd]en",
+    one_feminine="eine",
+    feminine=r"(?!Junge|Name|Kunde|Käse|Ende|Auge|Interesse|Ge|Lö|Hase|Affe|Buchstabe|Gedanke)[A-Z]"
+    r"\w*(?:e|ung|heit|keit|schaft|ion|tät|erin|ur)|Frau|Zahl|Stadt|Nacht|Hand|Tür|Uhr|Mutter"
+    r"|Tochter|Schwester|Art|Antwort|Milliarde|Kugel|Gabel|Nummer|Feder|Insel|Regel",
+    counted="Abschnitt|Hartz|Kapitel|Teil|Band|Akt|Artikel|Weltkrieg|Klasse|Stufe|Phase|Szene|Typ|Apollo",
+    ruler=("der ", 99),
+    numbered=_pairs("""
+        S. = Seite; Abs. = Absatz; Kap. = Kapitel; Bd. = Band; Tel. = Telefon
+    """),
 )
 
 FRENCH = Wording(
@@ -154,7 +196,9 @@ FRENCH = Wording(
         m/s = un mètre par seconde | mètres par seconde; m² m2 = un mètre carré | mètres carrés;
         km² = un kilomètre carré | kilomètres carrés; m³ m3 = un mètre cube | mètres cubes;
         °C ℃ = un degré Celsius | degrés Celsius; °F = un degré Fahrenheit | degrés Fahrenheit;
-        ° = un degré | degrés; % = un pour cent | pour cent; ‰ = un pour mille | pour mille
+        ° = un degré | degrés; % = un pour cent | pour cent; ‰ = un pour mille | pour mille;
+        Mbit/s = un mégabit par seconde | mégabits par seconde;
+        M€ = un million d'euros | millions d'euros; Md€ = un milliard d'euros | milliards d'euros
     """),
     currencies=_table("""
         € EUR = un euro | euros; $ USD = un dollar | dollars; £ GBP = une livre | livres;
@@ -163,16 +207,36 @@ FRENCH = Wording(
     signs=_pairs("""
         & = et; + = plus; = = égale; × = fois; ÷ = divisé par; ≈ = environ; ± = plus ou moins;
         < = plus petit que; > = plus grand que; § = paragraphe; ½ = un demi; ¼ = un quart;
-        ¾ = trois quarts
+        ¾ = trois quarts; ⅓ = un tiers; ⅔ = deux tiers
     """),
     abbreviations=_pairs("""
         p. ex. = par exemple; c.-à-d. = c'est-à-dire; etc. = et cetera; env. = environ;
-        n° = numéro; nº = numéro; av. J.-C. = avant Jésus-Christ
+        n° = numéro; nº = numéro; N° = numéro; 24h/24 = vingt-quatre heures sur vingt-quatre;
+        7j/7 = sept jours sur sept; Ier = premier; av. J.-C. = avant Jésus-Christ
     """),
     titles=_pairs("""
-        M. = Monsieur; Mme = Madame; Mlle = Mademoiselle; Dr = Docteur; St = Saint; Ste = Sainte
+        M. = Monsieur; Mme = Madame; Mlle = Mademoiselle; Dr = Docteur; St = Saint; Ste = Sainte;
+        MM. = Messieurs; bd = boulevard; av. = avenue
     """),
     address={".": "point", "@": "arobase", "-": "tiret", "_": "tiret bas"},
+    cents_alone="centimes",
+    times="fois",
+    per="par",
+    ratio="à",
+    at="(?!)",
+    on="[Ll]e|[Dd]u|[Aa]u",
+    one_feminine="une",
+    feminine=r"\w+(?:tion|sion|té|tte|elle|ée|ance|ence|esse|euse|trice|ière|aine|onne|ille)"
+    r"|fois|heure|minute|seconde|année|femme|pomme|chose|page|langue|main|maison|nuit|note|tasse"
+    r"|étoile|île|mer|ville|voix|carte|table|porte|chaise|route|balle|pièce|image|idée|partie|étape"
+    r"|règle|cuillère|tranche|goutte|lettre|dent|forme|phrase|sorte|voiture|ligne|lune|équipe",
+    counted="[Cc]hapitre|[Tt]ome|[Aa]cte|[Vv]olume|[Pp]artie|[Aa]rticle|[Pp]hase|[Tt]ype|Apollo",
+    ruler=("", 1),
+    numbered=_pairs("""
+        p. = page; pp. = pages; chap. = chapitre; fig. = figure
+    """),
+    of="de ",
+    nth=r"(?:e|è?me)\b",
     ordinals={
         "er": ("", ""),
         "ers": ("", "s"),
@@ -220,7 +284,9 @@ SPANISH = Wording(
         km² = un kilómetro cuadrado | kilómetros cuadrados;
         m³ m3 = un metro cúbico | metros cúbicos; °C ℃ = un grado Celsius | grados Celsius;
         °F = un grado Fahrenheit | grados Fahrenheit; ° = un grado | grados;
-        % = uno por ciento | por ciento; ‰ = uno por mil | por mil
+        % = uno por ciento | por ciento; ‰ = uno por mil | por mil;
+        Mbit/s = un megabit por segundo | megabits por segundo;
+        M€ = un millón de euros | millones de euros
     """),
     currencies=_table("""
         € EUR = un euro | euros; $ USD = un dólar | dólares; £ GBP = una libra | libras;
@@ -228,16 +294,39 @@ SPANISH = Wording(
     """),
     signs=_pairs("""
         & = y; + = más; = = igual a; × = por; ÷ = entre; ≈ = aproximadamente; ± = más menos;
-        < = menor que; > = mayor que; § = sección; ½ = medio; ¼ = un cuarto; ¾ = tres cuartos
+        < = menor que; > = mayor que; § = sección; ½ = medio; ¼ = un cuarto; ¾ = tres cuartos;
+        ⅓ = un tercio; ⅔ = dos tercios
     """),
     abbreviations=_pairs("""
         p. ej. = por ejemplo; etc. = etcétera; aprox. = aproximadamente; EE. UU. = Estados Unidos;
-        EE.UU. = Estados Unidos; n.º = número; n.° = número; Ud. = usted; Uds. = ustedes
+        EE.UU. = Estados Unidos; n.º = número; n.° = número; nº = número; n° = número;
+        N.º = número; N° = número; Ud. = usted; Uds. = ustedes
     """),
     titles=_pairs("""
-        Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D. = don
+        Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D. = don;
+        Avda. = avenida; Av. = avenida
     """),
     address={".": "punto", "@": "arroba", "-": "guion", "_": "guion bajo"},
+    cents_alone="céntimos",
+    times="veces",
+    per="por",
+    ratio="a",
+    at="[Ll]as|[Ll]a",
+    on="[Ee]l|[Dd]el|[Aa]l",
+    one_feminine="una",
+    feminine=r"(?!(?:días?|mapas?|planetas?|poetas?)\b)(?!\w*(?:em|am|om|iom|gram|im)as?\b)"
+    r"\w+(?:as?|ción|ciones|sión|siones|dad|dades|tad|tades|tud)|vez|veces|mujer|mujeres|noches?"
+    r"|tardes?|flor|flores|manos?|fotos?|partes?|clases?|calles?|llaves?|nubes?|red|redes|luz|luces"
+    r"|voz|voces|madres?",
+    counted="[Ss]iglo|[Cc]apítulo|[Tt]omo|[Aa]cto|[Vv]olumen|[Aa]rtículo|[Ff]ase|[Tt]ipo|Apolo"
+    "|Guerra Mundial",
+    ruler=("", 10),
+    numbered=_pairs("""
+        pág. = página; págs. = páginas; p. = página; art. = artículo; cap. = capítulo;
+        vol. = volumen; tel. = teléfono
+    """),
+    of="de ",
+    phone=r"[6-9]\d\d \d{3} \d{3}",
     ordinals={
         "º": ("", ""),
         ".º": ("", ""),
@@ -281,7 +370,9 @@ ITALIAN = Wording(
         m/s = un metro al secondo | metri al secondo; m² m2 = un metro quadrato | metri quadrati;
         km² = un chilometro quadrato | chilometri quadrati; m³ m3 = un metro cubo | metri cubi;
         °C ℃ = un grado Celsius | gradi Celsius; °F = un grado Fahrenheit | gradi Fahrenheit;
-        ° = un grado | gradi; % = uno per cento | per cento; ‰ = uno per mille | per mille
+        ° = un grado | gradi; % = uno per cento | per cento; ‰ = uno per mille | per mille;
+        Mbit/s = un megabit al secondo | megabit al secondo;
+        mln = un milione | milioni; mld = un miliardo | miliardi
     """),
     currencies=_table("""
         € EUR = un euro | euro; $ USD = un dollaro | dollari; £ GBP = una sterlina | sterline;
@@ -289,27 +380,203 @@ ITALIAN = Wording(
     """),
     signs=_pairs("""
         & = e; + = più; = = uguale; × = per; ÷ = diviso; ≈ = circa; ± = più o meno; < = minore di;
-        > = maggiore di; § = paragrafo; ½ = mezzo; ¼ = un quarto; ¾ = tre quarti
+        > = maggiore di; § = paragrafo; ½ = mezzo; ¼ = un quarto; ¾ = tre quarti; ⅓ = un terzo;
+        ⅔ = due terzi
     """),
     abbreviations=_pairs("""
-        ad es. = ad esempio; per es. = per esempio; ecc. = eccetera; ca. = circa; n. = numero;
-        pag. = pagina
+        ad es. = ad esempio; per es. = per esempio; ecc. = eccetera; ca. = circa; n° = numero;
+        nº = numero; N° = numero
     """),
     titles=_pairs("""
         Sig. = signor; Sig.ra = signora; Sig.na = signorina; Dott. = dottor;
         Dott.ssa = dottoressa; Prof. = professor
     """),
     address={".": "punto", "@": "chiocciola", "-": "trattino", "_": "trattino basso"},
+    cents_alone="centesimi",
+    times="volte",
+    per="per",
+    ratio="a",
+    at="[Aa]lle|[Dd]alle|[Dd]elle|[Oo]re|[Ll]e",
+    on="[Ii]l|[Dd]el|[Aa]l|[Dd]al",
+    one_feminine="una",
+    feminine=r"(?!\w*(?:ema|amma|oma|ista|eta|ima)\b)\w+a|\w+(?:zione|sione|gione|tà|tù|trice)"
+    r"|mano|notte|madre|moglie|parte|chiave|luce|voce|croce|legge|rete|classe|nave|gente|fine",
+    counted="[Cc]apitolo|[Vv]olume|[Aa]tto|[Aa]rticolo|[Ff]ase|[Tt]ipo|Guerra Mondiale|Apollo",
+    ruler=("", 99),
+    numbered=_pairs("""
+        pag. = pagina; pagg. = pagine; p. = pagina; art. = articolo; cap. = capitolo;
+        vol. = volume; tel. = telefono; n. = numero; N. = numero
+    """),
+    of="di ",
+    ones={r"[aeiou]\w*a\b": "un'", r"(?:s[^\Waeiou]|z|gn|ps)\w+": "uno "},
+    nth=r"(?=\s(?:secolo|[Rr]epubblica)\b)",
     ordinals={"º": ("", ""), "°": ("", ""), "ª": ("o", "a")},
 )
 
-WORDINGS = {"de": GERMAN, "fr": FRENCH, "es": SPANISH, "it": ITALIAN}
+PORTUGUESE = Wording(
+    numbers=Num2Word_PT(),
+    one="um",
+    comma="vírgula",
+    months=(
+        *("janeiro", "fevereiro", "março", "abril", "maio", "junho", "julho", "agosto"),
+        *("setembro", "outubro", "novembro", "dezembro"),
+    ),
+    date="{day} de {month}",
+    year=" de {year}",
+    first="um",
+    hour="{hour} horas",
+    time="{hour} e {minute}",
+    one_hour="uma hora",
+    hour_word=r"\s?(?:horas?\b|h(?![^\W\d_]))",
+    cents=" e ",
+    to="a",
+    minus="menos",
+    units=_table("""
+        km = um quilómetro | quilómetros; m = um metro | metros; cm = um centímetro | centímetros;
+        mm = um milímetro | milímetros; kg = um quilograma | quilogramas; g = um grama | gramas;
+        mg = um miligrama | miligramas; t = uma tonelada | toneladas; l L = um litro | litros;
+        ml = um mililitro | mililitros; ms = um milissegundo | milissegundos;
+        s = um segundo | segundos; min = um minuto | minutos; h = uma hora | horas;
+        W = um watt | watts; kW = um quilowatt | quilowatts;
+        kWh = um quilowatt-hora | quilowatts-hora; V = um volt | volts; Hz = um hertz | hertz;
+        GHz = um gigahertz | gigahertz; kB = um kilobyte | kilobytes; MB = um megabyte | megabytes;
+        GB = um gigabyte | gigabytes; TB = um terabyte | terabytes;
+        Mbit/s = um megabit por segundo | megabits por segundo;
+        km/h = um quilómetro por hora | quilómetros por hora;
+        m/s = um metro por segundo | metros por segundo;
+        m² m2 = um metro quadrado | metros quadrados;
+        km² = um quilómetro quadrado | quilómetros quadrados;
+        m³ m3 = um metro cúbico | metros cúbicos; °C ℃ = um grau Celsius | graus Celsius;
+        °F = um grau Fahrenheit | graus Fahrenheit; ° = um grau | graus;
+        % = um por cento | por cento; ‰ = um por mil | por mil;
+        M€ = um milhão de euros | milhões de euros
+    """),
+    currencies=_table("""
+        € EUR = um euro | euros; $ USD = um dólar | dólares; £ GBP = uma libra | libras;
+        ¥ JPY = um iene | ienes; CHF = um franco | francos; R$ BRL = um real | reais
+    """),
+    signs=_pairs("""
+        & = e; + = mais; = = igual a; × = vezes; ÷ = a dividir por; ≈ = cerca de;
+        ± = mais ou menos; < = menor que; > = maior que; § = parágrafo; ½ = meio; ¼ = um quarto;
+        ¾ = três quartos; ⅓ = um terço; ⅔ = dois terços
+    """),
+    abbreviations=_pairs("""
+        p. ex. = por exemplo; etc. = et cetera; aprox. = aproximadamente; n.º = número;
+        n.° = número; nº = número; n° = número; N.º = número; EUA = Estados Unidos
+    """),
+    titles=_pairs("""
+        Sr. = senhor; Sra. = senhora; Sr.ª = senhora; Dr. = doutor; Dra. = doutora; D. = Dom;
+        Av. = avenida
+    """),
+    address={".": "ponto", "@": "arroba", "-": "hífen", "_": "traço inferior"},
+    cents_alone="cêntimos",
+    times="vezes",
+    per="por",
+    ratio="a",
+    at="[Àà]s|[Dd]as",
+    on="[Aa]o?|[Dd]e|[Dd]o|[Nn]o|[Dd]ia|[Ee]m",
+    one_feminine="uma",
+    feminine=r"(?!(?:dias?|mapas?|planetas?|poetas?)\b)(?!\w*(?:em|am|om|gram|im)as?\b)"
+    r"\w+(?:as?|ção|ções|são|sões|dade|dades|gem|gens|tude)|vez|vezes|mulher|mulheres|noites?"
+    r"|tardes?|flor|flores|mãos?|partes?|classes?|chaves?|luz|luzes|voz|vozes|mães?|manhãs?",
+    counted="[Ss]éculo|[Cc]apítulo|[Tt]omo|[Aa]to|[Vv]olume|[Aa]rtigo|[Ff]ase|[Tt]ipo|Apollo"
+    "|Guerra Mundial",
+    ruler=("", 10),
+    numbered=_pairs("""
+        pág. = página; págs. = páginas; p. = página; art. = artigo; cap. = capítulo;
+        tel. = telefone
+    """),
+    of="de ",
+    phone=r"[29]\d\d \d{3} \d{3}",
+    ordinals={"º": ("", ""), ".º": ("", ""), "ª": ("o", "a"), ".ª": ("o", "a")},
+)
+
+DUTCH = Wording(
+    numbers=Num2Word_NL(),
+    one="één",
+    comma="komma",
+    months=(
+        *("januari", "februari", "maart", "april", "mei", "juni", "juli", "augustus"),
+        *("september", "oktober", "november", "december"),
+    ),
+    date="{day} {month}",
+    year=" {year}",
+    first="één",
+    hour="{hour} uur",
+    time="{hour} uur {minute}",
+    one_hour="één uur",
+    hour_word=r"\s?(?:uur\b|u(?![^\W\d_]))",
+    cents=" ",
+    to="tot",
+    minus="minus",
+    units=_table("""
+        km = één kilometer | kilometer; m = één meter | meter; cm = één centimeter | centimeter;
+        mm = één millimeter | millimeter; kg = één kilogram | kilogram; g = één gram | gram;
+        mg = één milligram | milligram; t = één ton | ton; l L = één liter | liter;
+        ml = één milliliter | milliliter; ms = één milliseconde | milliseconden;
+        s sec = één seconde | seconden; min = één minuut | minuten; h = één uur | uur;
+        W = één watt | watt; kW = één kilowatt | kilowatt; kWh = één kilowattuur | kilowattuur;
+        V = één volt | volt; Hz = één hertz | hertz; GHz = één gigahertz | gigahertz;
+        kB = één kilobyte | kilobyte; MB = één megabyte | megabyte; GB = één gigabyte | gigabyte;
+        TB = één terabyte | terabyte; Mbit/s = één megabit per seconde | megabit per seconde;
+        km/h km/u = één kilometer per uur | kilometer per uur;
+        m/s = één meter per seconde | meter per seconde;
+        m² m2 = één vierkante meter | vierkante meter;
+        km² = één vierkante kilometer | vierkante kilometer;
+        m³ m3 = één kubieke meter | kubieke meter; °C ℃ = één graad Celsius | graden Celsius;
+        °F = één graad Fahrenheit | graden Fahrenheit; ° = één graad | graden;
+        % = één procent | procent; ‰ = één promille | promille;
+        mln = één miljoen | miljoen; mld = één miljard | miljard
+    """),
+    currencies=_table("""
+        € EUR = één euro | euro; $ USD = één dollar | dollar; £ GBP = één pond | pond;
+        ¥ JPY = één yen | yen; CHF = één frank | frank
+    """),
+    signs=_pairs("""
+        & = en; + = plus; = = is; × = keer; ÷ = gedeeld door; ≈ = ongeveer; ± = plus of min;
+        < = kleiner dan; > = groter dan; § = paragraaf; ½ = een half; ¼ = een kwart;
+        ¾ = driekwart; ⅓ = een derde; ⅔ = twee derde
+    """),
+    abbreviations=_pairs("""
+        bijv. = bijvoorbeeld; bv. = bijvoorbeeld; d.w.z. = dat wil zeggen; enz. = enzovoort;
+        etc. = et cetera; ca. = circa; o.a. = onder andere; a.u.b. = alstublieft; nr. = nummer;
+        n° = nummer; Nr. = nummer; max. = maximaal; v.Chr. = voor Christus; n.Chr. = na Christus
+    """),
+    titles=_pairs("""
+        dhr. = de heer; mw. = mevrouw; mevr. = mevrouw; dr. = doctor; Dr. = doctor;
+        prof. = professor; Prof. = professor; St. = Sint
+    """),
+    address={".": "punt", "@": "apenstaartje", "-": "streepje", "_": "laag streepje"},
+    cents_alone="cent",
+    times="keer",
+    per="per",
+    ratio="tegen",
+    at="[Oo]m|[Rr]ond",
+    on="[Oo]p|[Vv]an|[Tt]ot",
+    one_feminine="één",
+    feminine="(?!)",
+    counted="[Hh]oofdstuk|[Dd]eel|[Bb]and|[Aa]kte|[Aa]rtikel|Wereldoorlog|[Ff]ase|[Tt]ype|Apollo",
+    ruler=("de ", 99),
+    numbered=_pairs("""
+        blz. = bladzijde; p. = pagina; art. = artikel; tel. = telefoon
+    """),
+    ordinals={"e": ("", ""), "de": ("", ""), "ste": ("", "")},
+)
+
+WORDINGS = {
+    "de": GERMAN,
+    "es": SPANISH,
+    "fr": FRENCH,
+    "it": ITALIAN,
+    "nl": DUTCH,
+    "pt": PORTUGUESE,
+}
 """By language, ISO 639-1."""
 
 SHORTENED = {
     language: frozenset(
         part.rstrip(".").lower()
-        for short in (*wording.abbreviations, *wording.titles)
+        for short in (*wording.abbreviations, *wording.titles, *wording.numbered)
         for part in short.split()
         if part.endswith(".")
     )

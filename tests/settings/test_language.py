@@ -152,8 +152,8 @@ def test_numbers_are_words_of_the_language() -> None:
     assert english == ("en", "It is five degrees.")
     (german,) = asked_in("", "Wie warm ist es?", answer="Es sind 5 Grad.")
     assert german == ("de", "Es sind fünf Grad.")
-    (dutch,) = asked_in("nl", "Hoe warm is het?", answer="Het is 5 graden.")
-    assert dutch == ("nl", "Het is 5 graden."), "that is left to the voice"
+    (swedish,) = asked_in("sv", "Hur varmt är det?", answer="Det är 5 grader.")
+    assert swedish == ("sv", "Det är 5 grader."), "that is left to the voice"
 
 
 def test_without_one_it_is_the_language_of_what_is_answered() -> None:

@@ -108,17 +108,17 @@ def test_what_is_for_eyes_is_not_spoken(written: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(("written", "spoken"), [
-    ("**Om 15.30 uur** is het 20 °C 😀", "Om 15.30 uur is het 20 °C"),
-    ("- een\n- twee", "een. twee"),
-    ("Zie [hier](http://x.y)!", "Zie hier!"),
-    ("Het kost 5 € & meer", "Het kost 5 € & meer"),
+    ("**Kl. 15.30** är det 20 °C 😀", "Kl. 15.30 är det 20 °C"),
+    ("- ett\n- två", "ett. två"),
+    ("Se [här](http://x.y)!", "Se här!"),
+    ("Det kostar 5 € & mer", "Det kostar 5 € & mer"),
     ("3 * 4 = 12", "3 × 4 = 12"),
     ("你好 **世界** 😀", "你好 世界"),
 ])  # fmt: skip
 def test_other_languages_lose_their_markup_and_keep_their_numbers(
     written: str, spoken: str
 ) -> None:
-    assert speakable(written, "nl") == spoken
+    assert speakable(written, "sv") == spoken
 
 
 @pytest.mark.parametrize("written", [
