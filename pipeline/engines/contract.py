@@ -99,11 +99,13 @@ class Partial:
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
-    what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it."""
+    what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
+    ``language_probability``: how sure it is."""
 
     text: str
     seconds: float
     language: str = ""
+    language_probability: float = 1.0
 
 
 class Utterance(Protocol):

@@ -69,6 +69,39 @@ async def test_the_recognisers_word_counts_where_the_text_shows_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("second", "told", "probability", "spoken"),
+    [
+        ("Ja.", "nl", 0.8, "de"),  # misheard
+        ("OK.", "en", 0.93, "de"),
+        ("Stop it.", "en", 0.9, "de"),
+        ("Buenos días.", "es", 0.97, "es"),  # the recogniser is sure
+        ("Guten Morgen.", "de", 0.71, "de"),  # no change
+        ("¿Cómo estás?", "es", 0.75, "es"),  # the words show it
+        ("Cuéntame un chiste", "es", 0.75, "es"),  # long enough
+    ],
+)
+@in_virtual_time
+async def test_a_word_or_two_change_the_language_only_if_that_is_sure(
+    second: str, told: str, probability: float, spoken: str
+) -> None:
+    said = ("Wie spät ist es?", second)
+    stt = ScriptedStt(texts=said, languages={second: told}, language_probability=probability)
+    voice = Polyglot()
+    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
+        await turns(it, 2)
+    assert [language for language, _ in voice.asked] == ["de", spoken]
+
+
+@in_virtual_time
+async def test_the_first_language_needs_no_more_than_the_recognisers_word() -> None:
+    stt = ScriptedStt(texts=("Ja.",), languages={"Ja.": "de"}, language_probability=0.7)
+    voice = Polyglot()
+    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
+        await turns(it, 1)
+    assert voice.asked == [("de", "Okay.")]
+
+
+@pytest.mark.parametrize(
     ("over", "status"),
     [
         ("Ja, genau.", "completed"),

@@ -96,6 +96,7 @@ class ScriptedStt:
     texts: Sequence[str] = ("hello",)
     languages: Mapping[str, str] = field(default_factory=dict)
     """Text -> the language that is reported with it."""
+    language_probability: float = 1.0
     takes_s: float = 0.06
     partials: Sequence[str] = ()
     """One after the other for each piece that is fed, if partials are asked for."""
@@ -129,7 +130,8 @@ class ScriptedUtterance:
         pcm = np.concatenate(self.pcm)
         self.stt.finished.append(pcm)
         text = self.stt.text()
-        return Transcript(text, len(pcm) / LISTEN_RATE, self.stt.languages.get(text, ""))
+        told = self.stt.languages.get(text, "")
+        return Transcript(text, len(pcm) / LISTEN_RATE, told, self.stt.language_probability)
 
     def close(self) -> None:
         self.stt.open_utterances -= 1

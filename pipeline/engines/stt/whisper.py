@@ -77,7 +77,7 @@ class Recogniser:
         if not len(pcm):
             return Heard()
         encoded = self._encoded(pcm)
-        sure = language
+        sure, share = language, 1.0
         if not language:
             language, share = self._detected(encoded)
             sure = language if share >= SURE else ""
@@ -92,7 +92,7 @@ class Recogniser:
         if found.no_speech_prob > NO_SPEECH and found.scores[0] < UNLIKELY:
             return Heard()
         text = spoken(text_of(found.sequences[0]))
-        return Heard(text, sure if text else "")
+        return Heard(text, sure if text else "", share)
 
     def _encoded(self, pcm: Pcm) -> Any:
         size = max(SHORTEST_WINDOW_SAMPLES, len(pcm) + SILENCE_SAMPLES)

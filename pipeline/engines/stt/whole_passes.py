@@ -19,10 +19,11 @@ half of the pass."""
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Words of one pass; ``language``: see ``Transcript``."""
+    """Words of one pass; ``language`` and its probability: see ``Transcript``."""
 
     text: str = ""
     language: str = ""
+    language_probability: float = 1.0
 
 
 Pass = Callable[[Pcm], Heard]
@@ -61,7 +62,9 @@ class WholeUtterance:
             raise Cancelled
         if self._decoded_samples != self._samples:
             self._decode()
-        return Transcript(self._heard.text, self._samples / LISTEN_RATE, self._heard.language)
+        heard = self._heard
+        seconds = self._samples / LISTEN_RATE
+        return Transcript(heard.text, seconds, heard.language, heard.language_probability)
 
     def _settle(self) -> None:
         """Transcribe audio beyond one pass for good."""
@@ -79,7 +82,9 @@ class WholeUtterance:
 
 
 def _joined(before: Heard, after: Heard) -> Heard:
-    return Heard(f"{before.text} {after.text}".strip(), after.language or before.language)
+    told = after if after.language else before
+    text = f"{before.text} {after.text}".strip()
+    return Heard(text, told.language, told.language_probability)
 
 
 def quietest(pcm: Pcm) -> int:
