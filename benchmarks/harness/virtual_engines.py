@@ -20,12 +20,12 @@ from pipeline.engines.contract import (
     EndOfTurn,
     Finished,
     Partial,
+    Stt,
     TextDelta,
     Transcript,
     Warmed,
 )
 from pipeline.engines.contract import Utterance as UtteranceEngine
-from pipeline.engines.stt.moonshine import Moonshine
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
@@ -88,7 +88,7 @@ class Heard(Protocol):
     passes: list[float]
 
     @property
-    def stt(self) -> Moonshine: ...
+    def stt(self) -> Stt: ...
 
     def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]: ...
 

@@ -14,7 +14,9 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, TypeGuard, get_args
+from unicodedata import combining, normalize
 
 from pipeline.audio import samples_of
 from pipeline.settings import BargeIn, Lexicon, PolicyName
@@ -75,15 +77,14 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
-    if _is_one_of(said[0], lexicon.commands):
+    if _is_command(said[0], lexicon):
         return "command"
+    few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
+    if few and all(_is_one_of(word, lexicon.backchannels) for word in said):
+        return "backchannel" if overlap.ended else "unsure"
     own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
     if said[0] in lexicon.openers and not own:
         return "question"
-    few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
-    agrees = few and all(_is_one_of(word, lexicon.backchannels) for word in said)
-    if agrees:
-        return "backchannel" if overlap.ended else "unsure"
     if not overlap.ended:
         if overlap.speech_ms >= settings.surely_meant_ms:
             return "long"
@@ -119,10 +120,28 @@ def is_echo(said: list[str], spoken: list[str]) -> bool:
     return again >= tuning.ECHOED * sum(map(len, said))
 
 
+def _is_command(word: str, lexicon: Lexicon) -> bool:
+    """Of "tais-toi", the first part counts. A word that agrees is no misheard command: Portuguese
+    "está" is like "escuta"."""
+    if _is_in(word, lexicon.commands) or _is_in(word.partition("-")[0], lexicon.commands):
+        return True
+    return not _is_in(word, lexicon.backchannels) and _is_one_of(word, lexicon.commands)
+
+
+def _is_in(word: str, words: Sequence[str]) -> bool:
+    """Recognisers often leave accents out: "si" for "sì"."""
+    return _bare(word) in map(_bare, words)
+
+
 def _is_one_of(word: str, words: Sequence[str]) -> bool:
-    return word in words or (
-        len(word) >= tuning.MISHEARD_LETTERS and _is_among(word, words, tuning.MISHEARD)
-    )
+    long = len(word) >= tuning.MISHEARD_LETTERS
+    return _is_in(word, words) or (long and _is_among(word, words, tuning.MISHEARD))
+
+
+@lru_cache(4096)
+def _bare(word: str) -> str:
+    """Without accents."""
+    return "".join(each for each in normalize("NFD", word) if not combining(each))
 
 
 def _is_among(word: str, words: Iterable[str], alike: float) -> bool:

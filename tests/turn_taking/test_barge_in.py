@@ -124,6 +124,30 @@ def test_a_pause_always_brings_a_verdict(
 
 
 @pytest.mark.parametrize(
+    ("language", "text", "verdict"),
+    [
+        # Recognisers leave accents and silent letters out.
+        ("it", "Si, si.", "backchannel"),
+        ("it", "O capito.", "backchannel"),
+        ("es", "Ya veo.", "backchannel"),
+        ("fr", "Arrete !", "command"),
+        # The first word may begin a question, too.
+        ("it", "È vero.", "backchannel"),
+        ("it", "È vero che piove?", "question"),
+        ("pt", "É verdade.", "backchannel"),
+        ("pt", "Está bem.", "backchannel"),
+        ("de", "Ich verstehe.", "backchannel"),
+        ("nl", "Ik snap het.", "backchannel"),
+        # A pronoun hangs on the command.
+        ("fr", "Tais-toi.", "command"),
+        ("pt", "Cala-te.", "command"),
+    ],
+)
+def test_words_as_a_recogniser_writes_them(language: str, text: str, verdict: Verdict) -> None:
+    assert judge(Overlap(700, True, text), WORDS, lexicon_of(LEXICONS, language)) == verdict
+
+
+@pytest.mark.parametrize(
     ("language", "command", "agreement", "question"),
     [
         ("de", "Warte!", "Ja, genau.", "Wann ist"),
