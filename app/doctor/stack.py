@@ -288,7 +288,8 @@ def check_locked(
     if others:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         detail = f"not as locked: {', '.join(others[:4])}{more}"
-        fix = f"Run: .venv/bin/pip install --no-deps --require-hashes -r {lock.name}"
+        pip = f"{shlex.quote(sys.executable)} -m pip"
+        fix = f"Run: {pip} install --no-deps --require-hashes -r {shlex.quote(str(lock))}"
         yield Check("versions", "warn", detail, fix)
 
 

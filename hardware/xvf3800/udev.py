@@ -7,11 +7,16 @@ who may use microphones anyway, such as over ssh.
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+
 from hardware.xvf3800.boards import USB_IDS
 
 RULES_NAME = "70-reachy-voice.rules"
 RULES_PATH = f"/etc/udev/rules.d/{RULES_NAME}"
-INSTALL = "sudo .venv/bin/reachy-voice xvf udev --install"
+PROGRAM = shlex.quote(str(Path(sys.prefix) / "bin" / "reachy-voice"))
+INSTALL = f"sudo {PROGRAM} xvf udev --install"
 SECOND_STEP = "Then unplug the array and plug it in again. Over ssh: sudo usermod -aG audio $USER"
 RELOAD = (
     ("udevadm", "control", "--reload"),
