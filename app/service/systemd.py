@@ -69,9 +69,9 @@ ProtectKernelModules=yes
 ProtectKernelTunables=yes
 CapabilityBoundingSet=
 """
-"""Needs user namespaces, which some systems deny to users. Without ProtectClock, which before
-systemd 253 also denies a root's service all devices, a GPU for one; the clock is protected by the
-other lines."""
+"""Needs user namespaces and more, which some systems, and many containers, deny. Without
+ProtectClock, which before systemd 253 also denies a root's service all devices, a GPU for one; the
+clock is protected by the other lines."""
 
 
 def unit(start: Start, environment: Path, *, sandbox: bool = True) -> str:
@@ -113,7 +113,7 @@ class SystemdService:
         ``ServiceError``."""
         # Before anything is written: without a manager there is nothing to install into.
         self._systemctl("show-environment")
-        sandbox = self._has_namespaces()
+        sandbox = self._has_sandboxes()
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.file.write_text(unit(start, self.environment, sandbox=sandbox))
         self._systemctl("daemon-reload")
@@ -121,7 +121,7 @@ class SystemdService:
         self._systemctl("restart", "--no-block", NAME)
         notes = [f"Installed {self.file}", "What it says: journalctl --user -u reachy-voice -f"]
         if not sandbox:
-            notes.append("This system denies user namespaces: the file system is not protected.")
+            notes.append("This system denies users' sandboxes: the file system is not protected.")
         return [*notes, *self._linger()]
 
     def status(self) -> list[str]:
@@ -160,10 +160,10 @@ class SystemdService:
     def _systemctl(self, *arguments: str) -> str:
         return do(self.environ, "systemctl", "--user", *arguments, fix=MANAGER_FIX)
 
-    def _has_namespaces(self) -> bool:
-        probe = ("--user", "--wait", "--quiet", "--collect", "-pPrivateUsers=yes")
-        code, _ = ask(self.environ, "systemd-run", *probe, "-pProtectSystem=strict", "true")
-        return code == 0
+    def _has_sandboxes(self) -> bool:
+        probe = ["--user", "--wait", "--quiet", "--collect"]
+        probe += [f"--property={line}" for line in SANDBOX.format(writable="-/tmp").splitlines()]
+        return ask(self.environ, "systemd-run", *probe, "true")[0] == 0
 
     def _linger(self) -> list[str]:
         user = self.environ.get("USER") or getpass.getuser()

@@ -94,15 +94,18 @@ def test_without_systemd(system: FakeSystem) -> None:
     with pytest.raises(ServiceError) as caught:
         service(system).install(START)
     assert caught.value.why == "systemctl is not installed"
+    assert "log in" not in caught.value.fix.lower()
 
 
-def test_where_user_namespaces_are_denied_it_runs_without(system: FakeSystem) -> None:
+def test_where_sandboxes_are_denied_it_runs_without_one(system: FakeSystem) -> None:
     system.answers("systemd-run", "exit 1")
     notes = service(system).install(START)
     written = service(system).file.read_text()
     assert "PrivateUsers" not in written
     assert "NoNewPrivileges=yes" in written
-    assert any("user namespaces" in note for note in notes)
+    assert any("sandboxes" in note for note in notes)
+    (probe,) = (call for call in system.calls() if call.startswith("systemd-run"))
+    assert "ProtectKernelTunables=yes" in probe
 
 
 SHOWN = {"Result": "success", "StatusText": "", "NRestarts": "0", "ExecMainStatus": "0"}
