@@ -46,17 +46,29 @@ class Proposal:
             "Take it? [Y/n] "
         )
 
-    def keep(self, *, taken: bool) -> None:
-        """Write the settings file, unless there is one by now."""
+    def keep(self, *, taken: bool) -> bool:
+        """Write the settings file, unless there is one by now. False: it could not be written."""
         file = Path(self.file)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x") as new:
-            new.write(KEPT.format(profile=self.profile if taken else "default"))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x") as new:
+                new.write(KEPT.format(profile=self.profile if taken else "default"))
+        except FileExistsError:
+            print(f"{file} is there by now, and is used as it is.", file=sys.stderr)
+            return True
+        except OSError as error:
+            print(
+                f"The answer cannot be kept in {file}: {error.strerror}. The default starts; for "
+                f"the other, start with: --config {self.profile}",
+                file=sys.stderr,
+            )
+            return False
         print(
             f"Kept in {file}. To change it, edit that line, or start once with: reachy-voice serve "
             f"--config {'default' if taken else self.profile}",
             file=sys.stderr,
         )
+        return True
 
 
 def may_ask(settings: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
@@ -74,12 +86,15 @@ def proposal(place: Place) -> Proposal | None:
 
 
 def answered(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
-    """Ask, and keep the answer. The end of the input is no answer, so it is not kept."""
+    """Ask until the answer is yes or no, and keep it. The end of the input is neither."""
     print(offer.text(fetches), end="", file=sys.stderr, flush=True)
-    line = sys.stdin.readline()
-    if not line:
-        print(file=sys.stderr)
-        return False
-    taken = line.strip().lower() in ("", "y", "yes")
-    offer.keep(taken=taken)
-    return taken
+    while line := sys.stdin.buffer.readline():
+        typed = line.decode(errors="replace").strip().lower()
+        if typed in ("", "y", "yes"):
+            return offer.keep(taken=True)
+        if typed in ("n", "no"):
+            offer.keep(taken=False)
+            return False
+        print("Please answer y or n. Take it? [Y/n] ", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return False

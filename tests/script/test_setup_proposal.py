@@ -81,7 +81,7 @@ class Checkout:
                     typed = b""
         os.close(terminal)
         _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status), shown.decode()
+        return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
 
     def served(self) -> bool:
         return self.ran.exists() and "serve" in self.ran.read_text().split()
@@ -118,6 +118,29 @@ def test_the_end_of_input_serves_the_default_and_is_no_answer(checkout: Checkout
     code, shown = checkout.serve(b"\x04")
     assert code == 0, shown
     assert not checkout.owners.exists()
+    assert checkout.served()
+
+
+@pytest.mark.parametrize(
+    ("typed", "profile"), [(b"what\xff?\ny\n", "cpu-plus"), (b"?\nno\n", "default")]
+)
+def test_what_is_neither_yes_nor_no_is_asked_again(
+    checkout: Checkout, typed: bytes, profile: str
+) -> None:
+    code, shown = checkout.serve(typed)
+    assert code == 0, shown
+    assert "Please answer y or n." in shown
+    assert checkout.owners.read_text().endswith(f"extends: {profile}\n")
+    assert checkout.served()
+
+
+def test_an_answer_that_cannot_be_kept_starts_the_default(checkout: Checkout) -> None:
+    checkout.owners.parent.parent.write_text("in the way")
+    code, shown = checkout.serve(b"y\n")
+    assert code == 0, shown
+    assert "cannot be kept" in shown
+    assert "--config cpu-plus" in shown
+    assert "qwen3-1.7b" not in shown
     assert checkout.served()
 
 
@@ -165,8 +188,7 @@ def test_settings_of_the_owner_are_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("# mine\n")
     offer = proposal.Proposal(**OFFER, file=str(file))
-    with pytest.raises(FileExistsError):
-        offer.keep(taken=True)
+    assert offer.keep(taken=True)
     assert file.read_text() == "# mine\n"
 
 
