@@ -11,15 +11,20 @@ import socket
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosed
 
 from app.access.policy import parse_network
 from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, GuardedHttp, WaitingRoom
+from app.server.listening import uvicorn_config
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, appear_from, talking
+from tests.support.virtual_time import in_virtual_time
 
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -113,21 +118,41 @@ async def test_a_body_that_never_ends_is_cut(
     assert not caplog.records
 
 
-async def test_bytes_that_trickle_in_win_no_time(serving: Serve) -> None:
-    served = await serving(handshake_s=0.1)
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+class Wire(asyncio.Transport):
+    """The server's end of a connection without a socket."""
 
-    async def trickle() -> None:
-        for byte in UPGRADE:
-            writer.write(bytes([byte]))
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.sent = b""
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def close(self) -> None:
+        self.closing = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+@in_virtual_time
+async def test_bytes_that_trickle_in_win_no_time() -> None:
+    config = uvicorn_config(Starlette(), 1, 20.0)
+    config.load()
+    room = WaitingRoom()
+    link = GuardedHttp(config, ServerState(), {}, room=room, handshake_s=1.0, on_refused=never)
+    wire = Wire()
+    link.connection_made(wire)
+    for byte in UPGRADE:
+        if not wire.closing:
+            link.data_received(bytes([byte]))
             await asyncio.sleep(0.01)
-
-    trickling = asyncio.create_task(trickle())
-    got = await reader.read()
-    trickling.cancel()
-    await asyncio.wait({trickling})
-    assert b"408" in got
-    writer.close()
+    assert wire.sent.startswith(b"HTTP/1.1 408")
+    assert asyncio.get_running_loop().time() == pytest.approx(1.0)
+    link.connection_lost(None)
 
 
 async def test_the_second_request_of_a_connection_has_to_arrive_too(serving: Serve) -> None:
