@@ -215,7 +215,8 @@ async def test_another_server_behind_the_url_goes_on(
         await begin(socket)
         await voices[0].program.kill()
         events = await until(socket, DONE)
-        assert events[-1]["response"]["status"] in ("completed", "incomplete")
+        done = events[-1]["response"]
+        assert done["status"] in ("completed", "incomplete"), done["status_details"]
         assert "Sorry" not in transcript(events)
         await begin(socket)
         await brains[0].program.kill()

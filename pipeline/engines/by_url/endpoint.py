@@ -1,4 +1,4 @@
-"""Requests to one server: concurrency limit, time-outs, cancellation, one retry.
+"""Requests to one server: concurrency limit, time-outs, cancellation.
 
     async with endpoint.ask("chat/completions", body, work, private) as exchange:
         async for event in exchange.events(): ...
@@ -41,8 +41,6 @@ T = TypeVar("T")
 STALLED_S = 1.0
 """After this much silence in a request, the server is probed: llama-server closes its port when
 told to end, but not the answers that it has begun."""
-STALE_S = 1.0
-"""A request on a stale kept-alive connection fails sooner than this."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
 
@@ -301,20 +299,10 @@ class Endpoint:
     async def _answer(self, path: str, body: Body, exchange: Exchange) -> Answer:
         headers = {**self.options.headers, "Content-Type": body.content_type}
         request = Request("POST", joined(self.options.url, path), headers, body.content)
-        began = asyncio.get_running_loop().time()
         try:
-            return await self._send(request, exchange)
-        except Broken as broken:
-            soon = asyncio.get_running_loop().time() - began < STALE_S
-            if not broken.repeatable or not soon:
-                raise self._lost(broken) from broken
-        try:
-            return await self._send(request, exchange)
+            return await exchange.until(self._pool.send(request, self.options.connect_s))
         except Broken as broken:
             raise self._lost(broken) from broken
-
-    async def _send(self, request: Request, exchange: Exchange) -> Answer:
-        return await exchange.until(self._pool.send(request, self.options.connect_s))
 
     def _lost(self, broken: Broken) -> EngineError:
         error = unreachable(self.place, broken)

@@ -1,7 +1,8 @@
 """The HTTP client that all engines by URL share. Nothing else in the pipeline uses httpx.
 
 It follows no redirects, takes no proxy from the environment, and keeps connections open for the
-next request. Failures raise ``Broken``, which says whether the request may be repeated.
+next request. A request that the server ends at once, without an answer, is repeated. Other
+failures raise ``Broken``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     import httpx
@@ -24,6 +25,12 @@ KEPT_S = 120.0
 MOST_KEPT = 32
 LET_GO_S = 0.5
 """Longest wait for a server to close a connection that we have left."""
+
+AT_ONCE_S = 1.0
+"""A request on a stale kept-alive connection, or to a server that is ending, fails sooner."""
+AGAIN_S = (0.0, 0.1, 0.4)
+"""Pauses before a request that failed so is repeated: a server that is ending accepts connections
+for a moment more, then its address refuses them, or leads to another server."""
 
 Why = Literal["connect", "slow", "broken", "garbled"]
 
@@ -48,45 +55,21 @@ def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> t
 
 class Broken(Exception):
     """No answer, or only part of it. ``why``: the connection failed, was too slow or broke, or the
-    answer is not HTTP. ``repeatable``: the server cannot have begun to answer."""
+    answer is not HTTP."""
 
-    def __init__(self, why: Why, detail: str, *, repeatable: bool) -> None:
+    def __init__(self, why: Why, detail: str) -> None:
         super().__init__(detail)
         self.why = why
         self.detail = detail
-        self.repeatable = repeatable
-
-
-class _Trace:
-    """How far a request got, as httpcore reports it."""
-
-    def __init__(self) -> None:
-        self.new_connection = False
-        self.sent = False
-        self.answered = False
-
-    async def __call__(self, name: str, info: Mapping[str, Any]) -> None:
-        if name == "connection.connect_tcp.started":
-            self.new_connection = True
-        elif name == "http11.send_request_headers.started":
-            self.sent = True
-        elif name == "http11.receive_response_headers.complete":
-            self.answered = True
-
-    @property
-    def repeatable(self) -> bool:
-        """Nothing was sent, or only over a kept-alive connection that the server had closed."""
-        return not self.answered and not (self.sent and self.new_connection)
 
 
 class Answer:
     """The head of an answer, and access to its body. Always ``close`` it."""
 
-    def __init__(self, response: httpx.Response, trace: _Trace, carrier: _Carrier) -> None:
+    def __init__(self, response: httpx.Response, carrier: _Carrier) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         """Names are case-insensitive."""
-        self.kept_connection = not trace.new_connection
         self._carrier = carrier
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
@@ -112,7 +95,7 @@ class _Carrier:
     work and then its task, would interrupt httpcore's closing and leave the connection open, and
     the server at work."""
 
-    def __init__(self, client: httpx.AsyncClient, request: httpx.Request, trace: _Trace) -> None:
+    def __init__(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         self.head: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.pieces: asyncio.Queue[bytes | Broken | None] = asyncio.Queue(1)
         """``None`` is the end."""
@@ -120,7 +103,7 @@ class _Carrier:
         self._connection: socket.socket | None = None
         """While the answer is read."""
         self._left = False
-        self.task = asyncio.create_task(self._carry(client, request, trace))
+        self.task = asyncio.create_task(self._carry(client, request))
 
     async def answer(self) -> Answer:
         try:
@@ -149,30 +132,28 @@ class _Carrier:
         limit = asyncio.get_running_loop().call_later(LET_GO_S, self.stop)
         self.task.add_done_callback(lambda _: limit.cancel())
 
-    async def _carry(
-        self, client: httpx.AsyncClient, request: httpx.Request, trace: _Trace
-    ) -> None:
+    async def _carry(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         end: Broken | None = None
         try:
             response = await client.send(request, stream=True)
             try:
-                await self._read(response, trace)
+                await self._read(response)
             finally:
                 self._connection = None
                 self._closing = True
                 await response.aclose()
                 self._closing = False
         except Exception as error:
-            end = _broken(error, repeatable=trace.repeatable and not self.head.done())
+            end = _broken(error)
         if end and not self.head.done():
             self.head.set_exception(end)
         elif not self._left:
             await self.pieces.put(end)
 
-    async def _read(self, response: httpx.Response, trace: _Trace) -> None:
+    async def _read(self, response: httpx.Response) -> None:
         if self.head.cancelled():
             return
-        self.head.set_result(Answer(response, trace, self))
+        self.head.set_result(Answer(response, self))
         stream = response.extensions.get("network_stream")
         connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
         self._connection = connection
@@ -235,19 +216,29 @@ class Pool:
     async def send(self, request: Request, connect_s: float) -> Answer:
         """The answer's head, as soon as it arrives. Raises ``Broken``. The caller limits the time
         after connecting; cancelling the call closes the connection."""
+        loop = asyncio.get_running_loop()
+        for pause_s in AGAIN_S:
+            began = loop.time()
+            try:
+                return await self._send_once(request, connect_s)
+            except Broken as broken:
+                if broken.why != "broken" or loop.time() - began > AT_ONCE_S:
+                    raise
+            await asyncio.sleep(pause_s)
+        return await self._send_once(request, connect_s)
+
+    async def _send_once(self, request: Request, connect_s: float) -> Answer:
         client = self._client or await self._made()
         import httpx
 
-        trace = _Trace()
         built = client.build_request(
             request.method,
             request.url,
             headers=dict(request.headers),
             content=request.content,
             timeout=httpx.Timeout(None, connect=connect_s),
-            extensions={"trace": trace},
         )
-        carrier = _Carrier(client, built, trace)
+        carrier = _Carrier(client, built)
         self._carriers.add(carrier)
         carrier.task.add_done_callback(lambda _: self._carriers.discard(carrier))
         return await carrier.answer()
@@ -255,14 +246,14 @@ class Pool:
     async def _made(self) -> httpx.AsyncClient:
         async with self._making:
             if not self._open:
-                raise Broken("connect", "the client is closed", repeatable=False)
+                raise Broken("connect", "the client is closed")
             if self._client is None:
                 # In a thread, because it loads modules and CA certificates.
                 try:
                     self._client = await asyncio.to_thread(_client)
                 except OSError as error:
                     what = "the certificates of SSL_CERT_FILE cannot be read"
-                    raise Broken("connect", f"{what}: {error}", repeatable=False) from error
+                    raise Broken("connect", f"{what}: {error}") from error
             return self._client
 
 
@@ -284,16 +275,16 @@ def _client() -> httpx.AsyncClient:
     )
 
 
-def _broken(error: Exception, *, repeatable: bool) -> Broken:
+def _broken(error: Exception) -> Broken:
     import httpx
 
     detail = str(error) or type(error).__name__
     match error:
         case httpx.ConnectTimeout():
-            return Broken("slow", "nothing answers at that address", repeatable=False)
+            return Broken("slow", "nothing answers at that address")
         case httpx.ConnectError():
-            return Broken("connect", detail, repeatable=repeatable)
+            return Broken("connect", detail)
         case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
-            return Broken("broken", detail, repeatable=repeatable)
+            return Broken("broken", detail)
         case _:
-            return Broken("garbled", detail, repeatable=False)
+            return Broken("garbled", detail)

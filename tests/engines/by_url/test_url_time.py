@@ -136,7 +136,7 @@ class LookedAtPool(ScriptedPool):
         if asked[0].method == "POST":
             return await super().send(*asked)
         if self.wrong:
-            raise Broken(self.wrong, "All connection attempts failed", repeatable=False)
+            raise Broken(self.wrong, "All connection attempts failed")
         return ScriptedAnswer("application/json", [b'{"data": [{"id": "m"}]}'])
 
 
