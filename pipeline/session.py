@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, samples_of
+from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Bus
 from pipeline.commands import (
     AddItem,
@@ -56,6 +56,8 @@ from pipeline.work import CLIENT, new_client
 INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
+GAPS_OF_A_STALL = 1.5
+"""A client has stalled after this many times the longest gap in its audio lately."""
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
 
@@ -227,14 +229,16 @@ class Session:
             await self._handle(await self._inbox.get())
             return
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
+        # One that sends rarely, or in bursts, has not stalled: silence would cut its words apart.
         # An array keeps reporting directions meanwhile.
-        stall_ms = self._context.settings.endpointing.stall_ms
+        stall_s = self._context.settings.endpointing.stall_ms / 1000
+        stall_s = max(stall_s, GAPS_OF_A_STALL * self._arrivals.gap_s)
         try:
-            async with asyncio.timeout(stall_ms / 1000):
+            async with asyncio.timeout(stall_s):
                 while isinstance(command := await self._inbox.get(), NoteDirection):
                     self._note_direction(command)
         except TimeoutError:
-            await self._turns.hear(np.zeros(samples_of(stall_ms), np.int16))
+            await self._turns.hear(np.zeros(round(stall_s * LISTEN_RATE), np.int16))
         else:
             await self._handle(command)
 

@@ -22,14 +22,22 @@ class Arrivals:
         """When the newest audio would have come without any delay."""
         self._epoch_at = -math.inf
         self._least_s, self._most_s, self._most_before_s = math.inf, 0.0, 0.0
+        self._newest_at = -math.inf
+        self._gap_s, self._gap_before_s = 0.0, 0.0
 
     @property
     def jitter_s(self) -> float:
         """How much later the slowest audio came than the quickest, rounded to 10 ms."""
         return round(max(self._most_s, self._most_before_s), 2)
 
+    @property
+    def gap_s(self) -> float:
+        """The longest time between two messages lately, but for mutes."""
+        return max(self._gap_s, self._gap_before_s)
+
     def note(self, seconds: float, now: float) -> None:
         """``seconds`` of audio have arrived."""
+        gap_s, self._newest_at = now - self._newest_at, now
         self._due += seconds
         if abs(now - self._due) > _MUTED_S:
             self._due = now
@@ -37,6 +45,9 @@ class Arrivals:
             self._due += self._least_s if math.isfinite(self._least_s) else 0.0
             self._epoch_at, self._most_before_s = now, self._most_s
             self._least_s, self._most_s = math.inf, 0.0
+            self._gap_before_s, self._gap_s = self._gap_s, 0.0
+        if gap_s <= _MUTED_S:
+            self._gap_s = max(self._gap_s, gap_s)
         if now < self._due:
             self._most_s += self._due - now
             self._due = now

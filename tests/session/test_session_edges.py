@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from pipeline.commands import (
     AddItem,
@@ -39,6 +40,26 @@ from tests.support.scripted import (
     text_item,
 )
 from tests.support.virtual_time import in_virtual_time
+
+
+@pytest.mark.parametrize("message_ms", [20, 500])
+@pytest.mark.parametrize("every_ms", [260, 500, 900])
+@in_virtual_time
+async def test_audio_that_comes_rarely_or_in_bursts_is_heard_without_holes(
+    every_ms: int, message_ms: int
+) -> None:
+    stt = ScriptedStt()
+    async with scene(stt=stt) as played:
+        speech = played.noise(3000, 16_000 * 3)
+        pcm = np.concatenate((np.zeros(40_000, np.int16), speech, np.zeros(64_000, np.int16)))
+        for burst in np.split(pcm, range(every_ms * 16, len(pcm), every_ms * 16)):
+            await asyncio.sleep(len(burst) / 16_000)
+            step = message_ms * 16
+            for message in np.split(burst, range(step, len(burst), step)):
+                await played.session.submit(AppendAudio(message, 16_000))
+    assert len(played.events(InputCommitted)) == len(played.events(ReplyStarted)) == 1
+    heard = np.flatnonzero(stt.finished[-1])
+    assert len(heard) == heard[-1] - heard[0] + 1 == len(speech)
 
 
 @in_virtual_time
