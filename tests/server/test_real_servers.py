@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -29,7 +31,9 @@ from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.server.test_url_turn import TOOL, send, talking, text, until
 from tests.support.real_servers import (
+    BUILT,
     MODEL,
+    ROOT,
     RealServer,
     audio_server,
     behind_one_url,
@@ -86,6 +90,17 @@ async def response_to(socket: ClientConnection, *items: dict[str, Any]) -> dict[
 
 def words(deltas: list[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+async def test_the_documentation_names_the_tested_version() -> None:
+    program = Path(BUILT.read_text()) / "llama-server"
+    told = await asyncio.to_thread(
+        subprocess.run, [program, "--version"], capture_output=True, text=True, check=True
+    )
+    found = re.search(r"version: (\S+) \(build \d+, commit (\w+)\)", told.stdout + told.stderr)
+    assert found
+    assert f"llama.cpp {found[1]} ({found[2]})" in (ROOT / "docs" / "servers.md").read_text()
+    assert f"llama.cpp {found[1]}" in (ROOT / "README.md").read_text()
 
 
 # --- whole turns -------------------------------------------------------------------------------
