@@ -8,7 +8,7 @@
    for the last one also zstd and bsdiff, where ``zstandard`` and ``bsdiff4`` are installed.
 2. A delta of 1 % of a file of N MB is made and applied in processes of their own: speed, peak
    memory, and the speed of a copy that is flushed to the disk.
-3. Processes that apply it are killed at random moments: what is left.
+3. Processes that apply it are killed at random moments while they write: what is left.
 4. The real server with its language model: a client talks, and while it does, updates arrive, the
    last one bad. A turn is lost if it was not recognised or not answered. Exit code 1: a turn was
    lost, an update was not used, or a kill left neither the old model nor the new one.
@@ -36,7 +36,7 @@ import numpy as np
 
 from app.models.delta import SUFFIX, apply, read_delta
 from app.models.delta_making import make_delta
-from app.models.download import sha256_of
+from app.models.download import Progress, sha256_of
 from app.models.tensor_file import pieces_of
 from app.server.listening import bind
 from app.server.serving import PATH
@@ -173,10 +173,17 @@ def child(words: list[str]) -> dict[str, float]:
 def alone(what: str, paths: list[Path]) -> None:
     """Make or apply a delta, and print how long it took and the most memory."""
     began = time.monotonic()
+    writes: list[int] = []
+
+    def report(now: Progress) -> None:
+        if what == "say" and not writes:
+            print("it writes", flush=True)
+        writes.append(now.done)
+
     if what == "make":
         make_delta(paths[0], paths[1], paths[2])
     else:
-        apply(read_delta(paths[0]), paths[1], paths[2] if paths[2:] else None)
+        apply(read_delta(paths[0]), paths[1], paths[2] if paths[2:] else None, report)
     seconds = time.monotonic() - began
     # Not ru_maxrss, which begins with the parent's memory.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -226,17 +233,17 @@ def killed(model: Path, delta: Path, kills: int, seconds: float) -> dict[str, in
     """Apply it in place and kill that at a random moment, again and again."""
     draw, info = random.Random(0), read_delta(delta).info
     found = {"old": 0, "new": 0, "neither": 0}
-    run = [sys.executable, "-m", "benchmarks.updates", "--alone", "apply", str(delta), str(model)]
+    run = [sys.executable, "-m", "benchmarks.updates", "--alone", "say", str(delta), str(model)]
     kept = model.with_name("kept")
     model.replace(kept)
     for _ in range(kills):
         model.unlink(missing_ok=True)
         os.link(kept, model)
-        process = subprocess.Popen(run, stdout=subprocess.DEVNULL)
-        # It writes in the last part of its life.
-        time.sleep(draw.uniform(0.5, 1.2 * seconds + 0.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with subprocess.Popen(run, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(draw.uniform(0, 1.1 * seconds))
+            process.send_signal(signal.SIGKILL)
         digest = sha256_of(model)
         names = {info.base_sha256: "old", info.result_sha256: "new"}
         found[names.get(digest, "neither")] += 1

@@ -190,10 +190,15 @@ def use(
     typer.echo("Done, until the server stops. To make it permanent, write it into your settings.")
 
 
+_FILE: Any = {"exists": True, "dir_okay": False}
+
+
 @app.command()
 def delta(
-    old: Annotated[Path, typer.Argument(help="The model that others have (safetensors, GGUF).")],
-    new: Annotated[Path, typer.Argument(help="The model that they shall have.")],
+    old: Annotated[
+        Path, typer.Argument(help="The model that others have (safetensors, GGUF).", **_FILE)
+    ],
+    new: Annotated[Path, typer.Argument(help="The model that they shall have.", **_FILE)],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the update.")],
     licence: Annotated[str, typer.Option(help="Of the new model, e.g. Apache-2.0.")] = "",
     index: Annotated[
@@ -216,7 +221,9 @@ def apply_(
     update: Annotated[Path, typer.Argument(metavar="DELTA", help="Made by `models delta`.")],
     model: Annotated[
         Path | None,
-        typer.Argument(help="The file to update; default: the one in use that it was made from."),
+        typer.Argument(
+            help="The file to update; default: the one in use that it was made from.", **_FILE
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the new model there instead.")

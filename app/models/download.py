@@ -69,11 +69,12 @@ class Fetcher:
         self,
         *,
         timeout_s: float = 30,
+        redirects: bool = True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         import httpx
 
-        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        self._client = httpx.Client(timeout=timeout_s, follow_redirects=redirects)
         self._sleep = sleep
 
     def __enter__(self) -> Fetcher:

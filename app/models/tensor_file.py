@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import mmap
@@ -125,7 +124,8 @@ _BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
     256: {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292, 16: 66, 17: 74, 18: 98, 19: 50}
     | {21: 110, 22: 82, 23: 136, 29: 56, 34: 54, 35: 66},
 }
-"""Numbers in a block -> ``enum ggml_type`` -> bytes. Other types are compared byte by byte."""
+"""Numbers in a block -> ``enum ggml_type`` -> bytes. Tensors of other types are gaps, which
+are compared byte by byte."""
 _BLOCKS = {
     kind: (numbers, size) for numbers, of in _BLOCK_BYTES.items() for kind, size in of.items()
 }
@@ -150,16 +150,11 @@ def _gguf(data: mmap.mmap) -> Iterator[Piece]:
     heads = [reader.tensor() for _ in range(tensors)]
     yield Piece("@tensors", start, reader.at - start)
     begin = -(-reader.at // alignment) * alignment
-    ends = sorted({offset for *_, offset in heads} | {len(data) - begin})
-    after = dict(itertools.pairwise(ends))
     for name, shape, kind, offset in heads:
-        numbers, block = _BLOCKS.get(kind, (0, 1))
-        count = math.prod(shape)
-        known = numbers and count % numbers == 0
-        length = count // numbers * block if known else after.get(offset, 0) - offset
-        if length < 0:
-            raise ValueError(f"the place of {name!r} is wrong")
-        yield Piece(name, begin + offset, length, block if known else 1, f"{kind} {list(shape)}")
+        numbers, block = _BLOCKS.get(kind, (0, 0))
+        if numbers and math.prod(shape) % numbers == 0:
+            size = math.prod(shape) // numbers * block
+            yield Piece(name, begin + offset, size, block, f"{kind} {list(shape)}")
 
 
 class _Reader:

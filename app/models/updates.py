@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from app.models.catalogue import Sha256
-from app.models.delta import SUFFIX, BadDelta, Delta, apply, read_delta
+from app.models.delta import SUFFIX, BadDelta, Delta, apply_all, read_delta
 from app.models.download import Report, sha256_of
 from app.models.tensor_file import SUFFIXES
 from app.models.weights import WeightsCache
@@ -172,17 +172,10 @@ class Updates:
         """Apply ``deltas`` beside the model in use. Raises ``WeightsError``."""
         if self.result(file, digest):
             return
-        home, (now, _) = self._home(digest), self.now(file)
-        target = _mirror(file, home)
-        half = home / ".half"
-        for number, path in enumerate(deltas, 1):
-            last = number == len(deltas)
-            delta = read_delta(path)
-            if last and delta.info.result_sha256 != digest:
-                raise BadDelta(f"{path.name} is not used", why="it leads to another model")
-            apply(delta, now, target if last else half, report)
-            now = half
-        half.unlink(missing_ok=True)
+        found = [read_delta(path) for path in deltas]
+        if found[-1].info.result_sha256 != digest:
+            raise BadDelta(f"{deltas[-1].name} is not used", why="it leads to another model")
+        apply_all(found, self.now(file)[0], _mirror(file, self._home(digest)), report)
 
     def keep(self, file: ModelFile, digest: str, spent: Iterable[Path] = ()) -> None:
         """Use this model from now on; delete the others, and ``spent`` deltas that were fetched."""

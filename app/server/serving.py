@@ -113,7 +113,7 @@ async def run_server(
                 answering = _answer_commands(assistant, live, real_port, commands)
                 aside.append(group.create_task(answering))
             if updates is not None:
-                aside.append(group.create_task(_follow_updates(assistant, updates)))
+                aside.append(group.create_task(updates.follow()))
             fresh = [each for each in {tls, browser_tls} if each is not None]
             aside += [group.create_task(each.keep_fresh()) for each in fresh]
             aside += map(group.create_task, _beside(assistant, array, own_address, real_port, tls))
@@ -192,14 +192,6 @@ async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:
         await live.watch()
     except (OSError, RuntimeError) as error:  # includes watchfiles' own errors
         log.warning("changes to the settings files are not noticed: %s", error)
-
-
-async def _follow_updates(assistant: Assistant, updates: UpdateFollower) -> None:
-    await assistant.ready.wait()
-    try:
-        await updates.follow()
-    except* (OSError, RuntimeError) as errors:  # includes watchfiles' own errors
-        log.warning("updates of the weights are not noticed: %s", errors.exceptions[0])
 
 
 async def _answer_commands(

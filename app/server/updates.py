@@ -13,27 +13,33 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
 
 import numpy as np
 
 from app.compose import Assistant
 from app.models.delta import SUFFIX, BadDelta
-from app.models.download import Fetcher, Progress, Remote, Report
+from app.models.download import Fetcher, Progress, Remote, Report, require_space
 from app.models.engine_set import Engine
 from app.models.updates import ModelFile, Update, degenerate, model_files, read_index, updates_in
 from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import EngineOptions, Kind
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import EngineError, ReachyVoiceError, WeightsError
 from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice
 from pipeline.work import Cancelled, Priority, Work
+
+if TYPE_CHECKING:
+    import httpx
 
 log = logging.getLogger("reachy_voice.updates")
 
 ASK_AGAIN_S = 60.0
-"""A URL is asked this often whether its index has changed."""
+"""An index is asked for this often."""
+INDEX_S = 60.0
+"""It must have come whole by then, and an update within ``FETCH_S``."""
+FETCH_S = 3600.0
 MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
@@ -47,30 +53,40 @@ class UpdateFollower:
     """``follow`` runs until it is cancelled."""
 
     def __init__(
-        self, assistant: Assistant, exchange: Exchange, ask_again_s: float = ASK_AGAIN_S
+        self,
+        assistant: Assistant,
+        exchange: Exchange,
+        ask_again_s: float = ASK_AGAIN_S,
+        patience_s: float = INDEX_S,
     ) -> None:
         self._assistant = assistant
         self._exchange = exchange
         self._ask_again_s = ask_again_s
+        self._patience_s = patience_s
         self._updates = assistant.engines.updates
         self._cache = assistant.engines.cache
 
     async def follow(self) -> None:
         """``updates:`` is read once; a change takes effect when the server restarts."""
+        await self._assistant.ready.wait()
         async with asyncio.TaskGroup() as group:
             for kind in Kind:
                 if source := getattr(self._assistant.settings.engine(kind), "updates", None):
-                    far = source.startswith(("http://", "https://"))
-                    follow = self._follow_url if far else self._follow_folder
-                    group.create_task(follow(kind, source))
+                    group.create_task(self._follow(kind, source))
 
     # -- where updates come from
+
+    async def _follow(self, kind: Kind, source: str) -> None:
+        far = source.startswith(("http://", "https://"))
+        try:
+            await (self._follow_url if far else self._follow_folder)(kind, source)
+        except* (OSError, RuntimeError) as errors:  # includes watchfiles' own errors
+            log.warning("updates of %s are not noticed: %s", kind, errors.exceptions[0])
 
     async def _follow_folder(self, kind: Kind, source: str) -> None:
         from watchfiles import awatch
 
         folder = await asyncio.to_thread(_made, source)
-
         changed = asyncio.Event()
         changed.set()
 
@@ -79,7 +95,8 @@ class UpdateFollower:
                 changed.set()
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(notice())  # first: nothing that arrives from now on is missed
+            group.create_task(notice())
+            await asyncio.sleep(0)  # it watches: nothing that arrives from now on is missed
             while True:
                 await changed.wait()
                 changed.clear()
@@ -94,25 +111,17 @@ class UpdateFollower:
     async def _follow_url(self, kind: Kind, url: str) -> None:
         import httpx
 
-        headers: dict[str, str] = {}
-        async with httpx.AsyncClient(follow_redirects=True) as client:
+        done = b""
+        async with httpx.AsyncClient() as client:
 
             async def ask() -> None:
-                nonlocal headers
-                async with client.stream("GET", url, headers=headers) as response:
-                    if response.status_code == httpx.codes.NOT_MODIFIED:
-                        return
-                    response.raise_for_status()
-                    text = b""
-                    async for block in response.aiter_bytes():
-                        text += block
-                        if len(text) > MOST_INDEX_BYTES:
-                            raise ValueError("the index of updates is too long")
-                known = [(each.base, each.result, each) for each in read_index(text)]
-                await self._bring(kind, known, partial(self._fetch, url))
-                wanted = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
-                found = response.headers
-                headers = {name: found[key] for key, name in wanted.items() if key in found}
+                nonlocal done
+                async with asyncio.timeout(self._patience_s):
+                    text = await _index(client, url)
+                if text != done:
+                    known = [(each.base, each.result, each) for each in read_index(text)]
+                    await self._bring(kind, known, partial(self._fetch, url))
+                    done = text
 
             while True:
                 await self._tried(kind, ask)
@@ -120,17 +129,25 @@ class UpdateFollower:
 
     async def _fetch(self, url: str, update: Update) -> Path:
         folder = self._cache.directory / "downloads"
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         target = folder / f"{update.sha256}{SUFFIX}"
         place = urljoin(url, update.file)
-        remote = Remote(place, "an update", update.size, update.sha256)
+        if urlsplit(place)[:2] != urlsplit(url)[:2]:
+            raise WeightsError(
+                f"{place} is not fetched",
+                why="it is on another server than the index of updates",
+                fix="Put it where the index is",
+            )
 
         def fetch(report: Report) -> None:
+            folder.mkdir(parents=True, exist_ok=True)
             if not target.exists():
-                with Fetcher() as fetcher:
+                require_space(folder, update.size, "an update")
+                with Fetcher(redirects=False) as fetcher:
+                    remote = Remote(place, "an update", update.size, update.sha256)
                     fetcher.fetch(remote, target, report)
 
-        await _in_thread(fetch)
+        async with asyncio.timeout(FETCH_S):  # what came is kept
+            await _in_thread(fetch)
         return target
 
     # -- what is done with them
@@ -138,10 +155,9 @@ class UpdateFollower:
     async def _tried(self, kind: Kind, look: Callable[[], Awaitable[None]]) -> None:
         try:
             await look()
-        except ReachyVoiceError as error:
-            log.error("%s is not updated: %s", kind, error)
         except Exception as error:  # networks and disks fail in many ways; the server goes on
-            log.error("%s is not updated: %s: %s", kind, type(error).__name__, error)
+            why = error if isinstance(error, ReachyVoiceError) else repr(error)
+            log.error("%s is not updated: %s", kind, why)
 
     async def _bring(self, kind: Kind, known: Known, fetch: Fetch) -> None:
         """Give the engine the newest model that these deltas lead to and that works."""
@@ -214,6 +230,18 @@ class UpdateFollower:
             return "".join([each.text async for each in deltas if isinstance(each, TextDelta)])
         finally:
             conversation.close()
+
+
+async def _index(client: httpx.AsyncClient, url: str) -> bytes:
+    as_it_is = {"Accept-Encoding": "identity"}
+    async with client.stream("GET", url, headers=as_it_is) as response:
+        response.raise_for_status()  # also of a redirection: only what was named is trusted
+        text = b""
+        async for block in response.aiter_raw():
+            text += block
+            if len(text) > MOST_INDEX_BYTES:
+                raise ValueError("the index of updates is too long")
+    return text
 
 
 def _made(folder: str) -> Path:

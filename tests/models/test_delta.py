@@ -214,7 +214,7 @@ def test_a_gguf_s_alignment_and_order_are_kept(tmp_path: Path) -> None:
     text = piece("@gguf") + piece("@key:x.y") + piece("@key:tokens")
     text += piece("@key:general.architecture") + piece("@tensors")
     padded = text.ljust(-(-len(text) // 64) * 64, b"\xaa")
-    padded += piece("embed") + b"\xbb" * 32 + piece("norm") + piece("blk.0") + piece("odd")
+    padded += piece("embed") + b"\xbb" * 32 + piece("norm") + piece("blk.0") + data[-64:]
     new = tmp_path / "new"
     new.write_bytes(padded)
     there_and_back(old, new)

@@ -79,7 +79,7 @@ def logged() -> Iterator[WatchedLog]:
 
 @asynccontextmanager
 async def running(
-    file: Path, cache: WeightsCache, *, room: bool = True, ask_again_s: float = 60
+    file: Path, cache: WeightsCache, *, room: bool = True, **follows: float
 ) -> AsyncIterator[Running]:
     def load(more: Sequence[str]) -> Loaded:
         return load_settings(str(file), more)
@@ -96,7 +96,7 @@ async def running(
             on_ready=port.set_result,
             port=0,
             live=live,
-            updates=UpdateFollower(assistant, exchange, ask_again_s),
+            updates=UpdateFollower(assistant, exchange, **follows),
         )
     )
     try:

@@ -15,11 +15,19 @@ from typer.testing import CliRunner
 
 from app.cli.command_line import cli
 from app.models.catalogue import Catalogue, Entry
-from app.models.delta import SUFFIX
+from app.models.delta import SUFFIX, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import sha256_of
 from app.models.pull import pull
-from app.models.updates import ModelFile, Updates, degenerate, model_files, read_index
+from app.models.updates import (
+    ModelFile,
+    Updates,
+    add_to_index,
+    degenerate,
+    model_files,
+    read_index,
+    updates_in,
+)
 from app.models.weights import WeightsCache
 from app.server.updates import UpdateFollower, silence
 from app.settings.load import load_settings
@@ -196,9 +204,9 @@ class Publisher:
         self._last = new
         return made.replace((place or self.place) / made.name)
 
-    def settings(self, file: Path, source: str) -> None:
-        llm = f"llm: {{engine: small, model_file: {self.base}, updates: '{source}'}}"
-        file.write_text(file.read_text().replace("llm: {engine: small}", llm))
+    def settings(self, file: Path, source: str, kind: str = "llm") -> None:
+        engine = f"{kind}: {{engine: small, model_file: {self.base}, updates: '{source}'}}"
+        file.write_text(file.read_text().replace(f"{kind}: {{engine: small}}", engine))
 
 
 @pytest.fixture
@@ -259,6 +267,16 @@ async def test_several_at_once_and_a_bad_last_one(
         await logged.until("is updated")
         async with robot_app(server.url) as app:
             assert (await turn(app, 1))[1].startswith("This is third.")
+    await asyncio.to_thread(_is_never_tried_again, own_cache, publisher)
+
+
+def _is_never_tried_again(cache: WeightsCache, publisher: Publisher) -> None:
+    """After a restart, as long as the record is there."""
+    known, again = updates_in(publisher.place), Updates(cache)
+    _, digest = again.now(ModelFile(publisher.base))
+    assert again.chain(digest, known) == []
+    (cache.directory / "updates" / "record.json").unlink()
+    assert len(Updates(cache).chain(digest, known)) == 1
 
 
 async def test_an_index_at_a_url(
@@ -270,29 +288,56 @@ async def test_an_index_at_a_url(
     tmp_path: Path,
 ) -> None:
     def serve(text: str) -> None:
-        from app.models.delta import read_delta
-        from app.models.updates import add_to_index
-
         path = publisher.publish(text, tmp_path)
         add_to_index(tmp_path / "index.json", read_delta(path))
         server.files[f"/a/{path.name}"] = path.read_bytes()
         server.files["/a/index.json"] = (tmp_path / "index.json").read_bytes()
 
-    server.tags = True
     await asyncio.to_thread(serve, "second")
-    publisher.settings(settings_file, f"{server.url}/a/index.json")
-    async with running(settings_file, own_cache, ask_again_s=0.05) as running_server:
+    index = f"{server.url}/a/index.json"
+    publisher.settings(settings_file, index)
+    async with running(settings_file, own_cache, ask_again_s=0.05, patience_s=2) as running_server:
         await logged.until("is updated")
         server.statuses.append(500)
         await logged.until("500")
+        server.redirects["/a/index.json"] = f"{server.url}/private"
+        await logged.until("302")
+        server.redirects.clear()
+        for text, said in (
+            (b'[{"file": "x"', "cannot be read"),
+            (b"[" * 100_000, "cannot be read"),
+            (b" " * (2 << 20), "too long"),
+        ):
+            server.files["/a/index.json"] = text
+            await logged.until(said)
+        server.stall_after.append(1)
+        await logged.until("TimeoutError")
         await asyncio.to_thread(serve, "third")
+        third = server.files["/a/index.json"]
+        server.files["/a/index.json"] = third.replace(b'"2.', b'"http://127.0.0.2/2.')
+        await logged.until("on another server")
+        server.redirects[f"/a/2{SUFFIX}"] = "/private"
+        server.files["/a/index.json"] = third
+        await logged.until("302")
+        server.redirects.clear()
         await logged.until("is updated")
         async with robot_app(running_server.url) as app:
             assert (await turn(app, 1))[1].startswith("This is third.")
-    paths = [path for path, _ in server.requests]
-    assert [path for path in paths if path.endswith(SUFFIX)] == [f"/a/1{SUFFIX}", f"/a/2{SUFFIX}"]
-    assert any("if-none-match" in headers for _, headers in server.requests)
+    asked = [path for path, _ in server.requests]
+    assert "/private" not in asked
+    assert asked.count(f"/a/1{SUFFIX}") == 1
     assert not list((own_cache.directory / "downloads").iterdir())
+
+
+async def test_one_source_that_fails_leaves_the_others(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    publisher.settings(settings_file, f"{publisher.base}/no-folder", "tts")
+    async with running(settings_file, own_cache):
+        await logged.until("updates of tts are not noticed")
+        await asyncio.to_thread(publisher.publish, "second")
+        await logged.until("llm is updated")
 
 
 # --- parts -------------------------------------------------------------------------------------

@@ -20,8 +20,10 @@ class FileServer:
     """The next answers, instead of files."""
     hang_up_after: list[int] = field(default_factory=list)
     """For each of the next requests: bytes after which the connection is dropped."""
-    tags: bool = False
-    """Whether files have an ``ETag``, and are not sent again to those who know it."""
+    stall_after: list[int] = field(default_factory=list)
+    """For each of the next requests: bytes after which nothing comes until the client hangs up."""
+    redirects: dict[str, str] = field(default_factory=dict)
+    """Path -> where it has gone."""
     resumes: bool = True
     """Whether ``Range`` is understood."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -31,10 +33,6 @@ class FileServer:
     def ranges(self) -> list[str]:
         """The ``Range`` header of each request, empty where there was none."""
         return [headers.get("range", "") for _, headers in self.requests]
-
-
-def _tag(content: bytes) -> str:
-    return f'"{hash(content)}"'
 
 
 @contextmanager
@@ -47,15 +45,17 @@ def file_server() -> Iterator[FileServer]:
             content = state.files.get(self.path)
             if state.statuses:
                 self._end_with(state.statuses.pop(0))
+            elif self.path in state.redirects:
+                self._end_with(302, state.redirects[self.path])
             elif content is None:
                 self._end_with(404)
-            elif state.tags and self.headers.get("If-None-Match") == _tag(content):
-                self._end_with(304)
             else:
                 self._send(content)
 
-        def _end_with(self, status: int) -> None:
+        def _end_with(self, status: int, location: str = "") -> None:
             self.send_response(status)
+            if location:
+                self.send_header("Location", location)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -73,13 +73,15 @@ def file_server() -> Iterator[FileServer]:
             else:
                 self.send_response(200)
             self.send_header("Content-Length", str(len(content) - start))
-            if state.tags:
-                self.send_header("ETag", _tag(content))
             if self.path.endswith("/"):
                 self.send_header("Content-Type", "text/html")
             self.end_headers()
             limit = state.hang_up_after.pop(0) if state.hang_up_after else len(content)
-            self.wfile.write(content[start : start + limit])
+            if state.stall_after:
+                self.wfile.write(content[start:][: state.stall_after.pop(0)])
+                self.connection.recv(1)
+            else:
+                self.wfile.write(content[start : start + limit])
             self.close_connection = True
 
         def log_message(self, *_: object) -> None:

@@ -18,9 +18,12 @@ class WatchedLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.put_nowait(record.getMessage())
 
-    async def until(self, text: str) -> None:
-        while text not in await self.lines.get():
-            pass
+    async def until(self, text: str) -> list[str]:
+        """The lines before the one with ``text``."""
+        before: list[str] = []
+        while text not in (line := await self.lines.get()):
+            before.append(line)
+        return before
 
 
 @contextmanager
