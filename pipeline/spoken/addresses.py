@@ -87,6 +87,7 @@ PHONES = (
     rule(r"(?<![\w.-])\d{4}(?:[ -]\d{4}){3}(?![\w-])", _phone),
     rule(r"(?<![\w.-])\d{3}-\d{4}(?![\w-])", _short_phone),
     rule(r"(?<![\w.-])\d+(?:-\d+){2,}(?![\w-])", _phone),
+    rule(r"(?<=\b[Cc]all |\b[Dd]ial )(?:112|911|988|999)\b", lambda m: digits(m[0])),
 )
 
 _BY_DIGITS = "code|pin|zip|password|passcode|extension|ext|account|serial|id|combination"

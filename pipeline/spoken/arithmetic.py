@@ -108,6 +108,8 @@ SUMS = (
     rule(r"(?<!\w)<\s?(?=\d)", "less than "),
     rule(r"(?<!\w)>\s?(?=\d)", "more than "),
     rule(r"(?<=\d)\s?[×·]\s?(?=[\d(])|(?<=[\w)])\s[×·]\s(?=[\w(])|(?<=[\w)])×(?=[\w(])", " times "),
+    rule(r"(?<=\d)\sx\s(?=\d)", " times "),
+    rule(r"(?<=\d)(?<!\b0)x(?=\d)", " by "),
     rule(r"(?<=[\w)])\s?÷\s?(?=[\w(])|(?<=\d)\s/\s(?=\d)", " divided by "),
     rule(r"\s*±\s*", " plus or minus "),
     rule(r"√\s?\(?(?=\w)", "the square root of "),

@@ -215,6 +215,9 @@ They won 3-2. => They won three to two.
 5-3=2 => five minus three equals two
 3 * 4 = 12 => three times four equals twelve
 3 × 4 => three times four
+3 x 4 => three times four
+1920x1080 => one thousand nine hundred twenty by one thousand eighty
+Call 911. => Call nine one one.
 12 ÷ 4 = 3 => twelve divided by four equals three
 12 / 4 => twelve divided by four
 x^2 => x squared
