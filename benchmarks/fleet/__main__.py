@@ -6,9 +6,9 @@
 Starts reachy-voice processes with ``examples/fleet/fleet.yaml``, HAProxy with
 ``examples/fleet/haproxy.cfg`` (if there are two or more processes), and one server for the three
 engines that answers after 80 (STT), 100 (LLM) and 120 ms (TTS). Each client has an address of its
-own (127.0.1.N), sends a person's recording and silence in real time, and asks again when the answer
-has been played. After a third of the time one process is killed and started again; after two thirds
-another one gets SIGTERM.
+own (127.0.1.N), sends a person's recording and silence in real time, and asks again ``--silence``
+seconds after the answer has been played. After a third of the time one process is killed and
+started again; after two thirds another one gets SIGTERM.
 
 A turn is lost if a word of it was said and its answer does not end as ``completed``.
 ``cpu_s_per_client_s`` is the processor time of the reachy-voice processes per second of a connected
@@ -30,7 +30,7 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.fleet.processes import Voice, engines, fleet_environ
+from benchmarks.fleet.processes import Voice, engines, fleet_environ, played_sets
 from benchmarks.fleet.talkers import percentiles, talkers
 from benchmarks.harness.program import arguments, finish, load
 from tests.support.far_server import FarServer, free_port, serving
@@ -59,8 +59,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
         urls = given.engine or await stack.enter_async_context(engines())
         sets = [
             *urls,
-            *("turn.engine=silence", "playback.watch_voice=false", "access.loopback=false"),
-            *("access.addresses=[127.0.1.0/24]", f"server.conversations_dir={folder}"),
+            *played_sets(folder),
             *(f"server.max_sessions={given.most}", f"server.finish_s={given.finish_s}"),
         ]
         voices = [Voice(free_port(), sets, environ) for _ in range(given.processes)]
@@ -75,7 +74,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
             front = await stack.enter_async_context(
                 behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
             )
-        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", given.clients)
+        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", range(given.clients), given.silence)
         until = time.monotonic() + 60 * given.minutes
         lost_early = 0
         async with asyncio.TaskGroup() as group:
@@ -127,6 +126,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--clients", type=int, default=30)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--silence", type=float, default=0.6, metavar="S", help="between answer and question"
+    )
     parser.add_argument("--most", type=int, default=30, help="server.max_sessions of each")
     parser.add_argument("--finish_s", type=float, default=5.0, help="server.finish_s")
     parser.add_argument("--kill", action="store_true")

@@ -76,6 +76,14 @@ def fleet_environ() -> dict[str, str]:
     }
 
 
+def played_sets(folder: str) -> list[str]:
+    """Settings for ``talkers``, which wait for silence only and hear no voice."""
+    return [
+        *("turn.engine=silence", "playback.watch_voice=false", "access.loopback=false"),
+        *("access.addresses=[127.0.1.0/24]", f"server.conversations_dir={folder}"),
+    ]
+
+
 @asynccontextmanager
 async def engines() -> AsyncIterator[list[str]]:
     """Settings for a program of its own that plays the three engines."""

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Any, Literal
 
 import psutil
@@ -35,7 +36,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from app.server.process_usage import usage
 from benchmarks.fleet.processes import Voice, fleet_environ
-from benchmarks.fleet.talkers import FRAME_S, HEADERS, RATE, Player, append, question
+from benchmarks.fleet.talkers import FRAME_S, HEADERS, RATE, SILENT_FRAME, Player, question
 from benchmarks.harness.program import arguments, finish, load
 from benchmarks.wer import word_errors
 from tests.support.far_server import FarServer, free_port, serving
@@ -304,9 +305,9 @@ async def ask(socket: ClientConnection) -> None:
 
 async def ask_aloud(socket: ClientConnection) -> None:
     """The question, then silence, in real time."""
-    pcm, frame, due = question(), int(FRAME_S * RATE), time.monotonic()
-    for start in range(0, int(TURN_S * RATE), frame):
-        await append(socket, pcm[start : start + frame])
+    due = time.monotonic()
+    for frame in chain(question().frames, repeat(SILENT_FRAME)):
+        await socket.send(frame)
         due += FRAME_S
         await asyncio.sleep(due - time.monotonic())
 

@@ -17,8 +17,6 @@ from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.recordings import recording
 
 FRAME_S, RATE = 0.02, 24_000
-SILENCE_S = 0.6
-"""Least silence before the next question."""
 AGAIN_S = 1.0
 """Between two attempts to connect."""
 TURN_S = 30.0
@@ -28,17 +26,31 @@ SPEECH_STEP = 500
 """A sample louder than this belongs to the question's words."""
 
 
-def question() -> Pcm:
-    """What a person says, at ``RATE``."""
+@dataclass(frozen=True)
+class Question:
+    """What a person says, as messages of ``FRAME_S``. ``speech``: the first one with words, and the
+    one behind the last."""
+
+    frames: tuple[str, ...]
+    speech: range
+
+
+def question() -> Question:
     resampler = Resampler(LISTEN_RATE, RATE)
-    return np.concatenate((resampler.feed(recording("goforward").pcm), resampler.flush()))
+    pcm = np.concatenate((resampler.feed(recording("goforward").pcm), resampler.flush()))
+    size = int(FRAME_S * RATE)
+    pcm = np.pad(pcm, (0, -len(pcm) % size))
+    loud = np.flatnonzero(np.abs(pcm) > SPEECH_STEP)
+    frames = tuple(_append(pcm[at : at + size]) for at in range(0, len(pcm), size))
+    return Question(frames, range(int(loud[0]) // size, int(loud[-1]) // size + 1))
 
 
-async def append(socket: ClientConnection, piece: Pcm) -> None:
-    """Send a frame of it, and silence for what is missing."""
-    sound = np.pad(piece, (0, int(FRAME_S * RATE) - len(piece))).tobytes()
-    audio = base64.b64encode(sound).decode()
-    await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+def _append(pcm: Pcm) -> str:
+    audio = base64.b64encode(pcm.tobytes()).decode()
+    return json.dumps({"type": "input_audio_buffer.append", "audio": audio})
+
+
+SILENT_FRAME = _append(np.zeros(int(FRAME_S * RATE), np.int16))
 
 
 @dataclass
@@ -67,11 +79,12 @@ class Player:
 
 @dataclass
 class Talker:
-    """One robot. ``pcm``: its question."""
+    """One robot. ``silence_s``: from the end of an answer to the next question."""
 
     url: str
     address: str
-    pcm: Pcm
+    question: Question
+    silence_s: float = 0.6
     firsts_ms: list[float] = field(default_factory=list)
     gaps_ms: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -79,14 +92,11 @@ class Talker:
     _began: float | None = None
     """When the current connection did."""
     _at: int = 0
-    """Samples of the question that are sent."""
+    """Frames of the question that are sent."""
     _said_at: float = 0.0
-    """When the last of them was."""
+    """When the last of its words was."""
     _waits: bool = False
     """Whether an answer is due."""
-
-    def __post_init__(self) -> None:
-        self._speech_at = int(np.argmax(np.abs(self.pcm) > SPEECH_STEP))
 
     async def live(self, until: float) -> None:
         while time.monotonic() < until:
@@ -95,6 +105,7 @@ class Talker:
                     self.url,
                     additional_headers=HEADERS,
                     proxy=None,
+                    compression=None,
                     local_addr=(self.address, 0),
                 ) as socket:
                     await self._talk(socket, until)
@@ -115,11 +126,11 @@ class Talker:
     @property
     def _asking(self) -> bool:
         """Whether words of the question have been sent that are not answered."""
-        return self._waits and self._at > self._speech_at
+        return self._waits and self._at > self.question.speech.start
 
     async def _talk(self, socket: ClientConnection, until: float) -> None:
         self._began = time.monotonic()
-        self._at = len(self.pcm)
+        self._at = len(self.question.frames)
         await socket.send(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
         sending = asyncio.create_task(self._send(socket))
         try:
@@ -133,13 +144,15 @@ class Talker:
 
     async def _send(self, socket: ClientConnection) -> None:
         """The question, and silence before and after it, in real time."""
-        due, frame = time.monotonic(), int(FRAME_S * RATE)
+        due, frames = time.monotonic(), self.question.frames
         while True:
-            piece = self.pcm[self._at : self._at + frame]
-            await append(socket, piece)
-            if len(piece):
-                self._at += len(piece)
-                self._said_at = time.monotonic()
+            if self._at < len(frames):
+                await socket.send(frames[self._at])
+                self._at += 1
+                if self._at <= self.question.speech.stop:
+                    self._said_at = time.monotonic()
+            else:
+                await socket.send(SILENT_FRAME)
             due += FRAME_S
             await asyncio.sleep(due - time.monotonic())
 
@@ -155,7 +168,7 @@ class Talker:
                     player.take(len(event["delta"]) * 3 / 4 / 2 / RATE)
                 elif event["type"] == "error":
                     self.counts[f"error: {event['error']['code']}"] += 1
-                elif event["type"] == "response.done" and self._at == len(self.pcm):
+                elif event["type"] == "response.done" and self._at == len(self.question.frames):
                     status = event["response"]["status"]
                     if status == "cancelled":  # it began too early, and another follows
                         self.counts["began too early"] += 1
@@ -164,7 +177,7 @@ class Talker:
                     break
             else:
                 raise ConnectionClosed(None, None)
-        await asyncio.sleep(player.left_s + SILENCE_S)
+        await asyncio.sleep(player.left_s + self.silence_s)
 
     def _note(self, status: str, player: Player) -> None:
         self.counts["turns"] += 1
@@ -177,9 +190,9 @@ class Talker:
             self.firsts_ms.append(1000 * (player.first_at - self._said_at))
 
 
-def talkers(url: str, count: int, first: int = 0) -> list[Talker]:
-    pcm = question()
-    return [Talker(url, f"127.0.1.{first + n + 2}", pcm) for n in range(count)]
+def talkers(url: str, addresses: range, silence_s: float) -> list[Talker]:
+    asked = question()
+    return [Talker(url, f"127.0.1.{n + 2}", asked, silence_s) for n in addresses]
 
 
 def percentiles(values: list[float], *which: int) -> dict[str, int | None]:

@@ -84,6 +84,6 @@ class Fading:
         """Level of each block in dB relative to one sample step; a short remainder is a block."""
         starts = np.arange(0, len(frame.pcm), self._block)
         energy = np.add.reduceat(np.square(frame.pcm, dtype=np.float64), starts)
-        counts = np.diff(starts, append=len(frame.pcm))
+        counts = np.minimum(len(frame.pcm) - starts, self._block)
         levels: NDArray[np.float64] = 10 * np.log10(energy / counts + 1)
         return levels
