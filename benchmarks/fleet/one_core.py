@@ -99,20 +99,25 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
         robots: list[Talker] = []
         until = time.monotonic() + len(given.steps) * (given.seconds + 60)
         group = await stack.enter_async_context(asyncio.TaskGroup())
+        living: list[asyncio.Task[None]] = []
+        stack.callback(_cancel, living)
         for count in given.steps:
             url = f"ws://127.0.0.1:{voice.port}/v1/realtime"
             more = talkers(url, range(len(robots), count), given.silence)
             robots += more
-            living = []
             for robot in more:
                 living.append(group.create_task(robot.live(until)))
                 await asyncio.sleep(BETWEEN_CLIENTS_S)
-            stack.callback(lambda tasks=living: [task.cancel() for task in tasks])
             steps.append(await step(robots, voice, given.seconds))
             grown_ms = steps[-1]["first_audio_ms"]["p95"] - steps[0]["first_audio_ms"]["p95"]
             if grown_ms > given.limit:
                 break
     return {"seconds": given.seconds, "steps": steps}
+
+
+def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
 
 
 def main() -> None:
