@@ -246,8 +246,7 @@ async def told_to_its_end(url: str, language: str, over: str) -> bool:
     async with robot_app(url) as app, asyncio.timeout(ANSWER_S):
         app.hears(request)
         await asyncio.sleep(len(request) / LISTEN_RATE)
-        await app.until(lambda: app.busy and app.speaking)
-        await asyncio.sleep(OVER_S)
+        await app.until(lambda: app.player.pcm_bytes > 2 * LISTEN_RATE * OVER_S)
         app.hears(words)
         await asyncio.sleep(len(words) / LISTEN_RATE + AFTERWARDS_S)
         await app.until(lambda: not (app.busy or app.listening))

@@ -23,7 +23,6 @@ from typing import cast
 import numpy as np
 
 from app.settings.load import load_settings
-from app.settings.model import Settings
 from benchmarks.harness import acoustics
 from benchmarks.harness.ears import Ears, Memo, ears_of, engine_digest, key_of, opened_memo
 from benchmarks.harness.played_scene import session_settings
@@ -48,6 +47,7 @@ from pipeline.engines.stt.whole_passes import Heard
 from pipeline.engines.tts import espeak_ng
 from pipeline.events import ReplyFinished, ReplyStarted, SpeechIgnored, TranscriptReady
 from pipeline.messages import Message, SpeechRequest
+from pipeline.settings import SessionSettings
 from tests.support.pico import VOICES, spoken_by_pico
 from tests.support.recordings import Uncancelled
 from tests.support.virtual_time import run_virtual
@@ -168,8 +168,14 @@ def scene(said: Pcm, rng: np.random.Generator) -> Pcm:
     return acoustics.to_pcm(whole)
 
 
-async def listen(pcm: Pcm, language: str, ears: WhisperEars, settings: Settings) -> list[Published]:
-    computer = Computer(replace(EMBEDDED, stt_pass_s=WHISPER_S))
+async def listen(
+    pcm: Pcm,
+    language: str,
+    ears: WhisperEars,
+    settings: SessionSettings,
+    whisper_s: float = WHISPER_S,
+) -> list[Published]:
+    computer = Computer(replace(EMBEDDED, stt_pass_s=whisper_s))
     llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
     stages = Stages(
         ScoredVad(ears.speech_scores(pcm)),
@@ -181,7 +187,7 @@ async def listen(pcm: Pcm, language: str, ears: WhisperEars, settings: Settings)
     log: list[Published] = []
     loop = asyncio.get_running_loop()
     began, config = loop.time(), replace(SPOKEN, language=language)
-    async with played_session(stages, session_settings(settings), log.append, config) as session:
+    async with played_session(stages, settings, log.append, config) as session:
         await session.submit(CreateResponse())
         for at in range(0, len(pcm), CHUNK_SAMPLES):
             chunk = pcm[at : at + CHUNK_SAMPLES]
@@ -210,7 +216,7 @@ def measure(given: argparse.Namespace) -> list[Outcome]:
             phrases = [*product([True], AGREES[language]), *product([False], STOPS[language])]
             for (agrees, text), (engine, voice) in product(phrases, voices(language)):
                 pcm = scene(speakers.say(engine, voice, text, language), rng)
-                told = outcome(run_virtual(listen(pcm, language, ears, settings)))
+                told = outcome(run_virtual(listen(pcm, language, ears, session_settings(settings))))
                 found.append(Outcome(language, f"{engine} {voice}", text, agrees, *told))
     return found
 

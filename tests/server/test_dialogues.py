@@ -7,7 +7,7 @@ import os
 import pytest
 
 from app.models.weights import WeightsCache
-from benchmarks.dialogues import AUTO, SCRIPTS, lines_of, server, talk, told_to_its_end
+from benchmarks.dialogues import AUTO, SCRIPTS, lines_of, server, talk
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.errors import ReachyVoiceError
 from tests.support.whisper_weights import whisper_weights
@@ -39,12 +39,3 @@ async def test_a_german_and_then_a_spanish_question(cache: WeightsCache, stt: Wh
         assert turn.answered
         # Spoken by the voice of another language, hardly a word would be heard.
         assert turn.intelligible.rate <= 0.35, turn
-
-
-@pytest.mark.real
-@pytest.mark.usefixtures("stt")
-async def test_french_words_over_a_story(cache: WeightsCache) -> None:
-    script = SCRIPTS["fr"]
-    async with server("fr", "pico", [script.story, "OK."], cache) as url:
-        assert await told_to_its_end(url, "fr", script.agrees)
-        assert not await told_to_its_end(url, "fr", script.stops)
