@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from enum import StrEnum
 from typing import Annotated
 
@@ -38,6 +39,9 @@ def setup(
 
     def work() -> int:
         flow.prepare_or_remote(place, given)
+        if not plan:
+            serve = shlex.join(["reachy-voice", "serve", *given.settings])
+            typer.echo(f"Everything is set up. Next: {serve}")
         return 0
 
     raise typer.Exit(flow.ended(work))

@@ -188,6 +188,7 @@ def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Pa
     assert "reachy-voice setup" in early.stderr
     done = ready.run("setup")
     assert done.returncode == 0, done.stderr
+    assert done.stdout == "Everything is set up. Next: reachy-voice serve\n"
     stays = Machine(ready.home / ".local/share/reachy-voice/.venv/bin/reachy-voice", ready.home)
     assert stays.run("--version").stdout == "99\n"
     assert stays.run("config", "check").returncode == 0
