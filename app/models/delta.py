@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
@@ -180,7 +179,7 @@ _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def parts_of(count: int, item_bytes: int) -> Iterator[tuple[int, int]]:
     """The chunks of a tensor: first item and number of items."""
-    many = max(1, CHUNK_BYTES // item_bytes)
+    many = CHUNK_BYTES // item_bytes
     return ((first, min(many, count - first)) for first in range(0, count, many))
 
 
@@ -243,9 +242,12 @@ def apply(
         base.open("rb", 0) as old,
         delta.path.open("rb", 0) as new,
     ):
-        chunks = _result(delta, old, new)
+
+        def tell(done: int) -> None:
+            report(Progress(target.name, done, info.result_bytes))
+
         try:
-            digest = _write(chunks, out, partial(_progress, report, target, info.result_bytes))
+            digest = _write(_result(delta, old, new), out, tell)
         except (_DoesNotFit, zlib.error) as error:
             raise _bad(delta.path, str(error)) from error
         if digest != info.result_sha256:
@@ -267,10 +269,6 @@ def apply_all(
             base = half
     finally:
         half.unlink(missing_ok=True)
-
-
-def _progress(report: Report, target: Path, total: int, done: int) -> None:
-    report(Progress(target.name, done, total))
 
 
 class _DoesNotFit(Exception):
@@ -301,7 +299,7 @@ def _write(chunks: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]
 
 
 def _result(delta: Delta, old: BinaryIO, new: BinaryIO) -> Iterator[Bytes]:
-    buffers = [np.empty(max(CHUNK_BYTES, MOST_ITEM_BYTES), np.uint8) for _ in range(2)]
+    buffers = [np.empty(CHUNK_BYTES, np.uint8) for _ in range(2)]
 
     def filled(file: BinaryIO, start: int, size: int) -> Bytes:
         buffers.reverse()

@@ -29,6 +29,7 @@ from app.models.delta import (
 )
 from app.models.download import Progress, Report, ignore_progress, sha256_of
 from app.models.tensor_file import Piece, pieces_of
+from pipeline.errors import WeightsError
 
 
 def make_delta(
@@ -36,6 +37,8 @@ def make_delta(
 ) -> Delta:
     """Write what turns ``old`` into ``new`` to ``out``. Raises ``WeightsError``."""
     before, pieces = {piece.name: piece for piece in pieces_of(old)}, pieces_of(new)
+    if out.exists() and any(out.samefile(model) for model in (old, new)):
+        raise WeightsError(f"{out} is one of the models", fix="Write the delta to another file")
     layout: list[Copy | Put | Patch] = []
     with (
         new_file(out, 0) as file,
@@ -48,11 +51,7 @@ def make_delta(
         for piece in pieces:
             report(Progress(new.name, piece.start, new.stat().st_size))
             base, at, end = before.get(piece.name), first.tell(), second.tell()
-            if not base or (base.size, base.item, base.kind) != (
-                piece.size,
-                piece.item,
-                piece.kind,
-            ):
+            if not base or (base.size, base.kind) != (piece.size, piece.kind):
                 for start, size in parts_of(piece.size, 1):
                     first.write(read_into(np.empty(size, np.uint8), now, piece.start + start).data)
                 sizes[first][f"{piece.name}@whole"] = piece.size
@@ -87,7 +86,7 @@ def _changed(
     was: BinaryIO, now: BinaryIO, base: Piece, piece: Piece, places: BinaryIO, values: BinaryIO
 ) -> int:
     """Write which items change, and by how much; how many do."""
-    old, new = (np.empty(max(CHUNK_BYTES, piece.item), np.uint8) for _ in range(2))
+    old, new = (np.empty(CHUNK_BYTES, np.uint8) for _ in range(2))
     # Runs are all that repeats: to look for more would cost time and bytes.
     where, added = (zlib.compressobj(strategy=zlib.Z_RLE) for _ in range(2))
     item, changed = piece.item, 0

@@ -16,6 +16,7 @@ from pipeline.errors import WeightsError
 MOST_HEADER_BYTES = 16 << 20
 """Of a safetensors file: some 100,000 tensors."""
 MOST_AXES = 8
+MOST_DTYPE_BYTES = 16
 SUFFIXES = (".gguf", ".safetensors")
 
 
@@ -50,7 +51,10 @@ def pieces_of(path: Path) -> list[Piece]:
             else:
                 file.seek(0)
                 found = _safetensors(file, size)
-            return list(_covering(found, size))
+            pieces = list(_covering(found, size))
+            if len({piece.name for piece in pieces}) < len(pieces):
+                raise ValueError("two parts have one name")
+            return pieces
         except _DAMAGED as error:
             raise NotTensors(
                 f"{path.name} cannot be read",
@@ -61,8 +65,6 @@ def pieces_of(path: Path) -> list[Piece]:
 
 def _covering(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
     """In order, with those between them. Raises ``ValueError`` if two overlap."""
-    if len({piece.name for piece in pieces}) < len(pieces):
-        raise ValueError("two parts have one name")
     at = gaps = 0
     for piece in sorted(pieces, key=lambda each: (each.start, each.size)):
         if piece.start < at or piece.start + piece.size > size:
@@ -109,7 +111,8 @@ def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
     if not 0 <= first <= last or any(type(axis) is not int or axis < 0 for axis in shape):
         raise ValueError(f"the place or the shape of {name!r} is wrong")
     size, count = last - first, math.prod(shape)
-    item = size // count if count and size and size % count == 0 else 1
+    item = size // count if count and size % count == 0 else 0
+    item = item if 1 <= item <= MOST_DTYPE_BYTES else 1  # smaller than a byte, or no such type
     return Piece(name, data + first, size, item, f"{given['dtype']} {shape}")
 
 

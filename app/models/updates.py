@@ -76,7 +76,7 @@ def add_to_index(index: Path, delta: Delta) -> None:
 def updates_in(folder: Path) -> list[tuple[str, str, Path]]:
     """Base, result and file of each delta that has arrived whole, the oldest first."""
     found = []
-    files = (each for each in folder.iterdir() if each.name.endswith(SUFFIX))
+    files = (each for each in folder.glob(f"*{SUFFIX}") if each.is_file())
     for path in sorted(files, key=lambda each: each.stat().st_mtime_ns):
         try:
             info = read_delta(path).info

@@ -158,6 +158,32 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("shape", [[1], [3], [0], [1 << 62], [200, 2]])
+def test_tensors_whose_bytes_do_not_fit_their_shape(tmp_path: Path, shape: list[int]) -> None:
+    header = {"w": {"dtype": "F4", "shape": shape, "data_offsets": [0, 200]}}
+    old = write_raw(tmp_path / "old", header, bytes(200))
+    new = write_raw(tmp_path / "new", header, bytes(100) + b"\x10" + bytes(99))
+    assert there_and_back(old, new).changed[0] == 1
+
+
+@pytest.mark.parametrize("name", ["@header", "@gap:0"])
+def test_names_of_our_own_parts_are_refused(tmp_path: Path, name: str) -> None:
+    header = {name: {"dtype": "U8", "shape": [8], "data_offsets": [2, 10]}}
+    path = write_raw(tmp_path / "old", header, bytes(10))
+    with pytest.raises(NotTensors):
+        make_delta(path, path, tmp_path / "delta")
+
+
+def test_a_delta_takes_no_model_s_place(tmp_path: Path) -> None:
+    old = write_safetensors(tmp_path / "old", model())
+    new = write_safetensors(tmp_path / "new", model(seed=2))
+    before = old.read_bytes(), new.read_bytes()
+    for out in (old, new):
+        with pytest.raises(WeightsError, match="one of the models"):
+            make_delta(old, new, out)
+    assert (old.read_bytes(), new.read_bytes()) == before
+
+
 # --- GGUF --------------------------------------------------------------------------------------
 
 Q4_K, Q8_0, F32, UNKNOWN = 12, 8, 0, 199
