@@ -11,6 +11,7 @@ have fallen.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -91,6 +92,9 @@ class TurnTaker:
         self._fading = Fading()
         self._onset: int | None = None
         self._rising = False
+        self._quiet_score = self._quiet_peak = 0.0
+        """The newest score while no turn is open, and the highest lately after which scores fell
+        again; it fades."""
         self.noticed = 0
         """First sample of the newest turn that scored as speech; the turn may start earlier."""
         self._start = 0
@@ -102,7 +106,9 @@ class TurnTaker:
         """Take the next frame and its probability of speech."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
-        self._rising = self._recent.rises(self._settings.speech_threshold)
+        self._rising = score > self._quiet_peak and self._recent.rises(
+            self._settings.speech_threshold
+        )
         self._fading.note(score, frame)
         match self._state:
             case _State.QUIET:
@@ -122,7 +128,8 @@ class TurnTaker:
     @property
     def suspects(self) -> bool:
         """Whether the newest frame may begin a turn that is not open yet. A weak score counts only
-        while it rises, so that noise holds no answer for long."""
+        while it rises above those that came to nothing lately, so that noise seldom holds an
+        answer."""
         return self._state is _State.QUIET and (self._rising or self._onset is not None)
 
     def judge(self, wait_ms: int) -> list[Signal]:
@@ -144,6 +151,10 @@ class TurnTaker:
     def _quiet(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score < self._settings.speech_threshold:
             self._onset = None
+            self._quiet_peak *= math.exp(-frame.seconds / tuning.QUIET_PEAK_S)
+            if score < self._quiet_score:
+                self._quiet_peak = max(self._quiet_score, self._quiet_peak)
+            self._quiet_score = score
             return []
         if self._onset is None:
             self._onset = frame.index
@@ -155,6 +166,7 @@ class TurnTaker:
         # Earlier speech belongs to the previous turn.
         self._start = max(begin, self._speech_end)
         self.noticed, self._onset = self._onset, None
+        self._quiet_score = 0.0
         self._speech_end = frame.end
         return [Started(self._start)]
 

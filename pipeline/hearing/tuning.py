@@ -26,6 +26,8 @@ SOFTER = 16.0
 Echoes and people further away are weaker still."""
 ROOM_RISE_S, ROOM_FALL_S = 3.2, 0.32
 """Time constants of the room's score when it rises and falls."""
+QUIET_PEAK_S = 4.0
+"""Time constant with which the highest score that came to nothing fades."""
 FIRST_ROOM_SCORE = 0.02
 """Silero's score for a quiet room."""
 

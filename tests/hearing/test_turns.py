@@ -77,6 +77,15 @@ def test_a_turn_that_never_ends_is_cut_at_the_limit() -> None:
     assert signals[1:3] == [Paused(32 * WINDOW, 32 * WINDOW), Ended(32 * WINDOW)]
 
 
+def test_a_noise_that_comes_and_goes_is_suspected_once() -> None:
+    taker = TurnTaker(Endpointing())
+    found = []
+    for n, score in enumerate([0.02, 0.35, 0.1, 0.3, 0.1, 0.34, 0.1, 0.45, 0.9]):
+        feed(taker, [score], first=n)
+        found.append(taker.suspects)
+    assert [n for n, suspected in enumerate(found) if suspected] == [1, 7, 8], "and speech at once"
+
+
 def test_a_weak_score_is_suspected_only_while_it_rises() -> None:
     taker = TurnTaker(Endpointing())
     found = []
@@ -85,6 +94,6 @@ def test_a_weak_score_is_suspected_only_while_it_rises() -> None:
         found.append(taker.suspects)
     assert found == [False, True, False, True, False, True, False]
     taker.reset()
-    feed(taker, [0.2], first=7)
+    feed(taker, [0.35], first=7)
     taker.reset()
     assert not taker.suspects
