@@ -77,6 +77,15 @@ least squares over 30 passes of 1 to 6 s of recordings of people, and medians of
 2026-11-21. ``llm``, ``tts``: medians of a prototype on such a machine (78 ms to the first token
 with nothing beside it and 102 ms beside the turn detector, 51 ms more to a first clause, 86 ms for
 its speech); reading ahead some words is one slice."""
+BY_URL = Delays(
+    stt_pass_s=0.08,
+    turn_s=0.045,
+    llm_first_s=0.1,
+    llm_token_s=0.01,
+    llm_read_ahead_s=0.1,
+    tts_clause_s=0.12,
+)
+"""Servers that take 80 ms for a transcript, 100 for a first token and 120 for a first sound."""
 
 
 # --- listening ---------------------------------------------------------------------------------
