@@ -24,7 +24,7 @@ from app.access.limits import MessageRate
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER, SECRET
 from app.server.identity import Identity
-from app.server.metrics import Ending, Metrics, watch_lag
+from app.server.metrics import Ending, Metrics
 from app.server.reconnect import ParkedConversations
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
@@ -194,7 +194,6 @@ class RealtimeSocket:
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._send_events())
-                self._tasks.create_task(watch_lag(self._metrics.lag.observe))
                 self._tasks.create_task(self._notice_loss())
                 if self._idle_s is not None:
                     self._tasks.create_task(self._notice_idleness(self._idle_s))

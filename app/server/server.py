@@ -36,7 +36,7 @@ from app.server.gate import CALLER, Access, AccessGate
 from app.server.identity import Identity, identity_of
 from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
 from app.server.load import PERIOD_S, Load
-from app.server.metrics import Metrics
+from app.server.metrics import Metrics, watch_lag
 from app.server.realtime_socket import (
     GOING_AWAY,
     HANG_UP_S,
@@ -68,20 +68,19 @@ log = logging.getLogger("reachy_voice.server")
 
 
 class OpenSockets:
-    """The clients of one server: at most ``most``, and ``each`` per address (``None``: no limit per
-    address)."""
+    """The clients of one server: at most ``most``."""
 
     def __init__(
-        self, most: int, each: int | None, parked: ParkedConversations, turns: RecentTurns
+        self, most: int, limits: LimitSettings, parked: ParkedConversations, turns: RecentTurns
     ) -> None:
         self.closing = False
         """No new client is admitted."""
         self.metrics = Metrics()
         self.parked = parked
         self.turns = turns
-        self._load = Load()
+        self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
         self._most = most
-        self._each = most if each is None else each
+        self._each = limits.sessions_per_address or most
         self.open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
 
@@ -145,10 +144,19 @@ class OpenSockets:
         return next(same, 0) or new_client()
 
     async def watch(self) -> NoReturn:
-        """Measure how busy this process is."""
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            self._load.look(time.monotonic(), time.thread_time())
+        """Measure how busy this process is, and how late while it has clients."""
+        looked_at = time.monotonic()
+
+        def note(lag_s: float) -> None:
+            nonlocal looked_at
+            self._load.note(lag_s)
+            if self.open:
+                self.metrics.lag.observe(lag_s)
+            if (now := time.monotonic()) - looked_at >= PERIOD_S:
+                looked_at = now
+                self._load.look(now, time.thread_time())
+
+        await watch_lag(note)
 
     async def part(self) -> None:
         """Send each client away once no turn of its conversation is in progress."""
@@ -202,7 +210,7 @@ def build_app(
     ]
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
-    sockets = OpenSockets(max_sessions, limits.sessions_per_address, parked, turns)
+    sockets = OpenSockets(max_sessions, limits, parked, turns)
     if console:
         here = replace(
             console,

@@ -125,6 +125,9 @@ class LimitSettings(Section):
 
     sessions_per_address: int | None = Field(default=None, ge=1)
     """Simultaneous conversations from one address; null: up to server.max_sessions."""
+    lag_ms: float | None = Field(default=None, ge=1)
+    """New clients are refused while the server is later than this one time in twenty; null: only
+    while it takes three quarters of a core."""
     messages_per_s: float | None = Field(default=500, ge=1)
     """WebSocket messages per second from one client, on average; null: no limit."""
     message_burst: int = Field(default=3000, ge=1)

@@ -304,6 +304,18 @@ async def test_two_robots_that_look_alike_never_get_each_others_conversation(
 # --- load --------------------------------------------------------------------------------------
 
 
+def test_a_server_that_is_late_too_often_is_too_busy() -> None:
+    """Other programs take the core: its own share stays small."""
+    load, careless = Load(late_s=0.04), Load()
+    for late in (4, 6, 5):
+        for each in (load, careless):
+            for number in range(100):
+                each.note(0.05 if number < late else 0.01)
+            each.look(100.0, 50.0)
+        assert not careless.too_high
+        assert load.too_high == (late > 5)
+
+
 def test_a_loop_that_takes_most_of_its_core_is_too_busy() -> None:
     load = Load()
     load.look(100.0, 50.0)
