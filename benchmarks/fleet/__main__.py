@@ -75,7 +75,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
                 behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
             )
         robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", range(given.clients), given.silence)
-        until = time.monotonic() + 60 * given.minutes
+        until, own_s = time.monotonic() + 60 * given.minutes, time.process_time()
         lost_early = 0
         async with asyncio.TaskGroup() as group:
             for robot in robots:
@@ -95,6 +95,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
                 voice.look()
             for robot in robots:
                 robot.look()
+            own_s = time.process_time() - own_s
     counts = sum((robot.counts for robot in robots), Counter[str]())
     gaps_ms = [ms for robot in robots for ms in robot.gaps_ms]
     whole = {
@@ -109,6 +110,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
         ),
         "first_audio_ms": percentiles([ms for r in robots for ms in r.firsts_ms], 50, 95),
         "gaps": {"n": len(gaps_ms), "ms": round(sum(gaps_ms))},
+        "cores_of_the_clients": round(own_s / 60 / given.minutes, 2),
     }
     if not (given.kill or given.drain):  # a process that was started again counts from its start
         cpu_s = sum(v.cpu_s - s for v, s in zip(voices, begun_s, strict=True))
@@ -129,7 +131,7 @@ def main() -> None:
     parser.add_argument(
         "--silence", type=float, default=0.6, metavar="S", help="between answer and question"
     )
-    parser.add_argument("--most", type=int, default=30, help="server.max_sessions of each")
+    parser.add_argument("--most", type=int, default=20, help="server.max_sessions of each")
     parser.add_argument("--finish_s", type=float, default=5.0, help="server.finish_s")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--drain", action="store_true")

@@ -109,8 +109,8 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
                 living.append(group.create_task(robot.live(until)))
                 await asyncio.sleep(BETWEEN_CLIENTS_S)
             steps.append(await step(robots, voice, given.seconds))
-            grown_ms = steps[-1]["first_audio_ms"]["p95"] - steps[0]["first_audio_ms"]["p95"]
-            if grown_ms > given.limit:
+            first_ms, now_ms = (each["first_audio_ms"]["p95"] for each in (steps[0], steps[-1]))
+            if now_ms is None or now_ms - first_ms > given.limit:
                 break
     return {"seconds": given.seconds, "steps": steps}
 
