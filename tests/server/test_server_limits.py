@@ -138,54 +138,61 @@ class Wire(asyncio.Transport):
         return self.closing
 
 
-@in_virtual_time
-async def test_bytes_that_trickle_in_win_no_time() -> None:
+HANDSHAKE_S = 1.0
+WHOLE = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def connected() -> tuple[GuardedHttp, Wire]:
+    """A connection, and what the client sees of it."""
     config = uvicorn_config(Starlette(), 1, 20.0)
     config.load()
-    room = WaitingRoom()
-    link = GuardedHttp(config, ServerState(), {}, room=room, handshake_s=1.0, on_refused=never)
-    wire = Wire()
+    options: Any = {"room": WaitingRoom(), "handshake_s": HANDSHAKE_S, "on_refused": never}
+    link, wire = GuardedHttp(config, ServerState(), {}, **options), Wire()
     link.connection_made(wire)
+    return link, wire
+
+
+async def answered(link: GuardedHttp, wire: Wire) -> None:
+    """A whole request gets an answer, at once."""
+    link.data_received(WHOLE)
+    await asyncio.sleep(0.01)
+    assert wire.sent.startswith(b"HTTP/1.1 404")
+    wire.sent = b""
+
+
+@in_virtual_time
+async def test_bytes_that_trickle_in_win_no_time() -> None:
+    link, wire = connected()
     for byte in UPGRADE:
         if not wire.closing:
             link.data_received(bytes([byte]))
             await asyncio.sleep(0.01)
     assert wire.sent.startswith(b"HTTP/1.1 408")
-    assert asyncio.get_running_loop().time() == pytest.approx(1.0)
+    assert asyncio.get_running_loop().time() == pytest.approx(HANDSHAKE_S)
     link.connection_lost(None)
 
 
-async def test_the_second_request_of_a_connection_has_to_arrive_too(serving: Serve) -> None:
-    served = await serving(handshake_s=0.05)
-    whole = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(whole)
-    assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
-    writer.write(whole[:20])
-    assert b"408" in await reader.read()
-    writer.close()
+@in_virtual_time
+async def test_the_second_request_of_a_connection_has_to_arrive_too() -> None:
+    link, wire = connected()
+    await answered(link, wire)
+    link.data_received(WHOLE[:20])
+    await asyncio.sleep(1.1 * HANDSHAKE_S)
+    assert wire.sent.startswith(b"HTTP/1.1 408")
+    assert wire.closing
+    link.connection_lost(None)
 
 
-async def test_an_idle_connection_outlives_a_paused_write(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = list[GuardedHttp]()
-    original = GuardedHttp.connection_made
-
-    def connection_made(self: GuardedHttp, transport: asyncio.Transport) -> None:
-        made.append(self)
-        original(self, transport)
-
-    monkeypatch.setattr(GuardedHttp, "connection_made", connection_made)
-    served = await serving(handshake_s=0.1)
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+@in_virtual_time
+async def test_an_idle_connection_outlives_a_paused_write() -> None:
+    link, wire = connected()
     for _ in range(2):
-        writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200")
-        made[0].pause_writing()
-        made[0].resume_writing()
-        await asyncio.sleep(0.3)
-    writer.close()
+        await answered(link, wire)
+        link.pause_writing()
+        link.resume_writing()
+        await asyncio.sleep(3 * HANDSHAKE_S)
+        assert not wire.closing
+    link.connection_lost(None)
 
 
 async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve) -> None:
