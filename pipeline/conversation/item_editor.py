@@ -63,11 +63,15 @@ class ItemEditor:
         self._bus.publish(ItemAdded(item, previous))
         return item
 
-    def append(self, item: MessageItem | OutputItem) -> str | None:
-        """Append an item; returns the id before it. If the conversation is full, its oldest items
-        are dropped, several at once, so that there is room for a client's items as well."""
+    def append(self, item: MessageItem | OutputItem, after: str | None = None) -> str | None:
+        """Append an item, or insert it after ``after`` if that still exists; returns the id before
+        it. If the conversation is full, its oldest items are dropped, several at once, so that
+        there is room for a client's items as well."""
         self._make_room()
-        return self._chat.add(item)
+        try:
+            return self._chat.add(item, after)
+        except UnknownItem:
+            return self._chat.add(item)
 
     def update(self, item: OutputItem) -> None:
         """Replace an item of an answer, unless the client has deleted it."""

@@ -154,6 +154,9 @@ class Delivery:
         self._notice: _Message | None = None
         self._cut_s: float | None = None
         """How much was heard, as reported by the client while the reply still goes on."""
+        self.follows: str | None = None
+        """The item behind which the next one goes: what it answers, then its own last item. The
+        user may have said more meanwhile."""
 
     def revoke(self) -> None:
         """From now on, publish only the closing events."""
@@ -319,7 +322,9 @@ class Delivery:
         return replace(message.item, parts=(part,), status=status)
 
     def _add(self, item: OutputItem) -> str | None:
-        return self._editor.append(item) if self._editor else None
+        before = self._editor.append(item, self.follows) if self._editor else None
+        self.follows = item.id
+        return before
 
     def _update(self, item: OutputItem) -> None:
         if self._editor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import BARELY_HEARD_S, UnknownItem, prompt
+from pipeline.conversation.chat import BARELY_HEARD_S, Chat, UnknownItem, prompt
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import (
@@ -420,6 +420,7 @@ class Replies:
         if options.in_conversation and options.input is None:
             self._pending = None
             self._latest, self._latest_options = reply, options
+        reply.delivery.follows = self._chat.last_id or Chat.ROOT
         reply.confirm()
         self._answers += options.in_conversation
 

@@ -8,15 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.commands import TurnDetection
+from pipeline.commands import CreateResponse, TurnDetection
 from pipeline.events import (
     InputCommitted,
     ReplyAudio,
     ReplyFinished,
+    ReplyItemStarted,
     ReplyStarted,
     SpeculationDiscarded,
     Timeline,
 )
+from pipeline.items import MessageItem
 from pipeline.messages import Message
 from pipeline.settings import Speculation
 from pipeline.turn_taking.speculation import Budget
@@ -194,3 +196,33 @@ def test_a_network_that_stutters_does_not_kill_a_speculative_reply() -> None:
     assert len(llm.prompts) == 1, "the reply begun in the pause is the one that is given"
     assert len(played.events(ReplyStarted)) == 1
     assert not played.events(SpeculationDiscarded)
+
+
+@in_virtual_time
+async def test_what_is_said_before_a_slow_answer_is_answered_after_it() -> None:
+    llm = ScriptedLlm(answers=[("Noon. ",)], deltas=("Fine. ",), first_s=3.0)
+    stt = ScriptedStt(texts=("What time is it?", "And how are you?"))
+    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
+    async with scene(config=config, stt=stt, llm=llm) as played:
+        await played.say(1.0)
+        await played.hear(0.8)
+        await played.say(1.0)
+        await played.hear(8.0)
+    said = [item.text for item in played.session.chat.items if isinstance(item, MessageItem)]
+    assert said == ["What time is it?", "Noon.", "And how are you?", "Fine."]
+    assert [message.content for message in llm.prompts[-1][1:]] == said[:3]
+    before = [event.previous_item_id for event in played.events(ReplyItemStarted)]
+    users = [event.item_id for event in played.events(InputCommitted)]
+    assert before == users, "the client knows which item each answer follows"
+
+
+@in_virtual_time
+async def test_what_is_said_while_the_client_asks_for_an_answer_is_answered_too() -> None:
+    llm = ScriptedLlm(answers=[("Hello. ",)], deltas=("Noon. ",), first_s=3.0)
+    async with scene(stt=ScriptedStt(texts=("What time is it?",)), llm=llm) as played:
+        await played.say(0.3)
+        await played.do(CreateResponse())
+        await played.say(0.7)
+        await played.hear(8.0)
+    said = [item.text for item in played.session.chat.items if isinstance(item, MessageItem)]
+    assert said == ["Hello.", "What time is it?", "Noon."]
