@@ -122,17 +122,17 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
 
 def _overlap(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     groups = [score.group for score in scores]
-    late = [score for score in scores if score.audio_ms is not None]
     costs = [
-        score.audio_ms + OVERLAP_COSTS * score.overlap_ms + UNRECOVERED_COSTS_MS * score.unrecovered
-        for score in late
-        if score.audio_ms is not None
+        (score.audio_ms or 0.0)  # begun too early: the user waits for nothing
+        + OVERLAP_COSTS * score.overlap_ms
+        + UNRECOVERED_COSTS_MS * score.unrecovered
+        for score in scores
     ]
     return {
         "ms_per_turn": _shown(bootstrap.mean([s.overlap_ms for s in scores], groups)),
         "noticed": _shown(bootstrap.mean([s.overlap_ms > NOTICED_MS for s in scores], groups)),
         "unrecovered": _shown(bootstrap.mean([s.unrecovered for s in scores], groups)),
-        "cost_ms": _shown(bootstrap.mean(costs, [score.group for score in late])),
+        "cost_ms": _shown(bootstrap.mean(costs, groups)),
     }
 
 

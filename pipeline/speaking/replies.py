@@ -249,6 +249,11 @@ class Replies:
         heard = self._heard_now
         return heard is not None and heard.audible(0.0 if just_begun else BARELY_HEARD_S)
 
+    @property
+    def given_again(self) -> bool:
+        """Whether the answer being heard was cut off before, just after it had begun."""
+        return self._given_again is not None and self._heard_now is self._given_again
+
     def hold(self) -> bool:
         """Send no more of the answer that is being heard. False if there is none."""
         heard = self._heard_now

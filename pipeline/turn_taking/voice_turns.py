@@ -158,9 +158,9 @@ class VoiceTurns:
     @property
     def _over_an_answer(self) -> bool:
         """Whether an answer is audible over which speech must be weighed. Any speech interrupts an
-        answer that has hardly begun, unless an echo is being removed."""
+        answer that has hardly begun, unless an echo is being removed or it is given again."""
         return self._context.config.interruptible and self._replies.audible(
-            just_begun=self._listener.hears_itself
+            just_begun=self._listener.hears_itself or self._replies.given_again
         )
 
     # -- speech over an answer
