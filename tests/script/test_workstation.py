@@ -194,10 +194,12 @@ async def test_an_engine_that_is_killed_costs_one_turn_at_most(
                 await app.event(DELTA, given + 1)
             assert worker.pid
             os.kill(worker.pid, signal.SIGKILL)
-            # Answered after all, or failed: it ends, and the client is told.
-            await app.event(DONE, done + 1)
+            # Answered after all, or failed: it ends, and the client is told. The loss may be
+            # noticed only at the next turn.
+            lost = [(await answered(app, done + 1))["status"] == "failed"]
             await worker.ready.wait()
             done = app.count(DONE)
             app.hears(spoken(TIME))
-            assert (await answered(app, done + 1))["status"] in ("completed", "incomplete")
+            lost.append((await answered(app, done + 1))["status"] == "failed")
+            assert sum(lost) <= 1
         assert app.close_code is None

@@ -56,7 +56,7 @@ async def test_a_child_that_does_not_answer_is_replaced(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    worker = ProcessWorker(spec(), Options(), None, answer_s=0.2)
+    worker = ProcessWorker(spec(), Options(), None, answer_s=1.0)
     async with running(worker) as ready:
         before = worker.pid
         if method == "stopped":
@@ -82,11 +82,11 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
             if isinstance(request, process_worker.Ping):
                 asked.put_nowait(None)
 
-    worker = Noted(spec(), Options(), None, stop_timeout_s=0.1, answer_s=0.5)
+    worker = Noted(spec(), Options(), None, stop_timeout_s=0.1, answer_s=2.0)
     async with running(worker) as ready:
         stream = worker.engine.stream("block", work=Work())
         assert await anext(stream) == "busy"
-        for _ in range(3):
+        for _ in range(2):
             await asked.get()
         assert ready.empty()
         assert worker.problem is None
@@ -95,10 +95,10 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.01)
-    worker = ProcessWorker(spec(), Options(), None, answer_s=0.05)
+    worker = ProcessWorker(spec(), Options(), None, answer_s=1.0)
     async with running(worker) as ready:
         send(worker, signal.SIGSTOP)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.3)
         send(worker, signal.SIGCONT)
         assert await worker.engine.call("pid", work=Work()) == worker.pid
         assert ready.empty()
