@@ -279,6 +279,12 @@ class Replies:
         return heard.delivery.spoken_lately if heard else ""
 
     @property
+    def asks(self) -> bool:
+        """Whether that answer asks something that may be answered already."""
+        heard = self._held or self._heard_now
+        return heard is not None and heard.asks
+
+    @property
     def _heard_now(self) -> Reply | None:
         """The answer being given, or the latest one, which may still be played."""
         return self.speaking or self._latest

@@ -39,7 +39,12 @@ from pipeline.speaking.clause_speech import ClauseSpeech, Sound
 from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import FIRST_CHUNK_MS, FIRST_S, NEARLY_HEARD_S
+from pipeline.speaking.tuning import (
+    ANTICIPATED_LETTERS,
+    FIRST_CHUNK_MS,
+    FIRST_S,
+    NEARLY_HEARD_S,
+)
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
@@ -260,6 +265,13 @@ class Reply:
         if self.cancelled or self.plan.config.modality == "text" or heard_s <= since_s:
             return False
         return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
+
+    @property
+    def asks(self) -> bool:
+        """Whether it ends with a question that the listener has heard but for its last words."""
+        heard = self.heard
+        rest = self.unsaid(heard.text).strip() if heard and self.answering.complete else ""
+        return rest.endswith("?") and spoken_letters(rest) <= ANTICIPATED_LETTERS
 
     def unsaid(self, heard: str) -> str:
         """The rest of its text after ``heard``; if the model had not finished, up to the last whole

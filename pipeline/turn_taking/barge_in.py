@@ -45,13 +45,15 @@ class Overlap:
 
     ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
     ``text``: its words so far; ``None``: unknown. ``spoken``: the words of the answer that the
-    listener heard last. ``hears_itself``: whether an echo of the answer is being removed.
+    listener heard last. ``asks``: whether these are a question but for its last words.
+    ``hears_itself``: whether an echo of the answer is being removed.
     """
 
     speech_ms: int
     ended: bool
     text: str | None
     spoken: str = ""
+    asks: bool = False
     hears_itself: bool = False
 
 
@@ -79,6 +81,8 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "echo"
     if _is_command(said[0], lexicon):
         return "command"
+    if overlap.asks and _is_in(said[0], lexicon.answers):
+        return "words" if overlap.ended else "unsure"
     few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
     if few and all(_is_one_of(word, lexicon.backchannels) for word in said):
         return "backchannel" if overlap.ended else "unsure"

@@ -193,7 +193,7 @@ class VoiceTurns:
             return
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = ms_of(spoken_to - turn.onset)
-        verdict = self._judge(speech_ms, ended, text, self._replies.spoken)
+        verdict = self._judge(speech_ms, ended, text, self._replies.spoken, self._replies.asks)
         if text is not None:
             verdict = turn.weighing.agreed(verdict, ended)
         if interrupts(verdict):
@@ -239,10 +239,13 @@ class VoiceTurns:
         if turn.cut is None or attempt.error:
             return False
         speech_ms = ms_of(attempt.speech_end - turn.onset)
-        return ignored(self._judge(speech_ms, True, attempt.said, turn.cut.delivery.spoken_lately))
+        spoken, asks = turn.cut.delivery.spoken_lately, turn.cut.asks
+        return ignored(self._judge(speech_ms, True, attempt.said, spoken, asks))
 
-    def _judge(self, speech_ms: int, ended: bool, text: str | None, spoken: str) -> Verdict:
-        overlap = Overlap(speech_ms, ended, text, spoken, self._listener.hears_itself)
+    def _judge(
+        self, speech_ms: int, ended: bool, text: str | None, spoken: str, asks: bool
+    ) -> Verdict:
+        overlap = Overlap(speech_ms, ended, text, spoken, asks, self._listener.hears_itself)
         return judge(overlap, self._barge_in, self._context.lexicon)
 
     def _say_the_rest(self, turn: UserTurn, attempt: Attempt) -> bool:

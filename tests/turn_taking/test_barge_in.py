@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,14 @@ def test_words_tell_what_speech_over_an_answer_means(
     text: str, ended: bool, verdict: Verdict
 ) -> None:
     assert judge(Overlap(300, ended, text, ANSWER), WORDS, ENGLISH) == verdict
+
+
+def test_an_early_answer_to_a_question_is_meant() -> None:
+    early = Overlap(300, True, "Yes.", "like to hear", asks=True)
+    assert judge(early, WORDS, ENGLISH) == "words"
+    assert judge(replace(early, ended=False), WORDS, ENGLISH) == "unsure"
+    assert judge(replace(early, text="Mm-hm."), WORDS, ENGLISH) == "backchannel"
+    assert judge(replace(early, asks=False), WORDS, ENGLISH) == "backchannel"
 
 
 def test_words_that_last_are_meant() -> None:

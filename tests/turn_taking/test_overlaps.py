@@ -15,6 +15,7 @@ from pipeline.events import (
     InputCommitted,
     ReplyAudio,
     ReplyFinished,
+    ReplyStarted,
     SpeechIgnored,
     SpeechPaused,
     SpeechResumed,
@@ -331,3 +332,23 @@ async def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
         await played.do(CommitAudio())
         await played.hear(1.0)
     assert played.events(SpeechStopped)[0].why == "client"
+
+
+@pytest.mark.parametrize(
+    ("asked", "final", "answers"),
+    [("story?", "Yes.", 2), ("story.", "Yes.", 1), ("story?", "Mm-hm.", 1)],
+)
+@in_virtual_time
+async def test_a_question_may_be_answered_before_its_last_words(
+    asked: str, final: str, answers: int
+) -> None:
+    llm = ScriptedLlm(deltas=("Would ", "you ", "like ", "to ", "hear ", "a ", asked))
+    stt = ScriptedStt(texts=("Hello there.", final, final))
+    async with scene(config=VOICE, stt=stt, llm=llm) as played:
+        await played.say(QUESTION_S)
+        while not played.events(ReplyAudio):
+            await played.hear(0.02)
+        await played.hear(1.3)
+        await played.say(0.3)
+        await played.hear(8.0)
+    assert len(played.events(ReplyStarted)) == answers
