@@ -53,7 +53,7 @@ def range_of(record: TurnRecord) -> tuple[int | None, int | None]:
 
 
 @in_virtual_time
-async def test_an_answer_that_noise_ends_twice_is_let_go() -> None:
+async def test_an_answer_given_again_outlasts_noise() -> None:
     stt = ScriptedStt(texts=("Tell me", "", ""))
 
     async with scene(stt=stt, tts=ScriptedTts(first_s=SLOW_VOICE)) as played:
@@ -64,7 +64,7 @@ async def test_an_answer_that_noise_ends_twice_is_let_go() -> None:
     records = [record for record in records_of(played) if record.outcome != "rejected"]
     assert [(r.origin, r.outcome) for r in records] == [
         ("voice", "interrupted"),
-        ("again", "interrupted"),
+        ("again", "answered"),
     ]
     assert len({record.item_id for record in records}) == 1
 
