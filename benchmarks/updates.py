@@ -237,8 +237,7 @@ def killed(model: Path, delta: Path, kills: int, seconds: float) -> dict[str, in
     kept = model.with_name("kept")
     model.replace(kept)
     for _ in range(kills):
-        model.unlink(missing_ok=True)
-        os.link(kept, model)
+        _restore(kept, model)
         with subprocess.Popen(run, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
@@ -247,10 +246,16 @@ def killed(model: Path, delta: Path, kills: int, seconds: float) -> dict[str, in
         digest = sha256_of(model)
         names = {info.base_sha256: "old", info.result_sha256: "new"}
         found[names.get(digest, "neither")] += 1
+    _restore(kept, model)  # the last one may have come too late
     apply(read_delta(delta), model)
     found["neither"] += sha256_of(model) != info.result_sha256
     left = [path for path in model.parent.iterdir() if path.name.startswith(".")]
     return {**found, "files_left": len(left)}
+
+
+def _restore(kept: Path, model: Path) -> None:
+    model.unlink(missing_ok=True)
+    os.link(kept, model)
 
 
 # --- 4: a client talks -------------------------------------------------------------------------
