@@ -238,7 +238,8 @@ async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) ->
 
 
 async def told_to_its_end(url: str, language: str, over: str) -> bool:
-    """Whether the story goes on to its end if the user says ``over`` after a part of it."""
+    """Whether the story goes on to its end, perhaps in a second response, if the user says
+    ``over`` after a part of it."""
     script = SCRIPTS[language]
     request, words = await asyncio.to_thread(
         lambda: [user(text, language, LISTEN_RATE)[0] for text in (script.request, over)]
@@ -251,7 +252,9 @@ async def told_to_its_end(url: str, language: str, over: str) -> bool:
         await asyncio.sleep(len(words) / LISTEN_RATE + AFTERWARDS_S)
         await app.until(lambda: not (app.busy or app.listening))
         # Its text is ahead of its sound: what was stopped may have been written to its end.
-        return bool(app.all("response.done")[0]["response"]["status"] == "completed")
+        first, *later = (event["response"] for event in app.all("response.done"))
+        rest = [each for each in later if "reachy_voice.continues" in (each["metadata"] or {})]
+        return bool([first, *rest][-1]["status"] == "completed")
 
 
 async def measure(options: argparse.Namespace) -> Report:
