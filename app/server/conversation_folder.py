@@ -125,7 +125,7 @@ class ConversationFolder:
 
 
 def _locked(path: Path) -> int | None:
-    """A handle of the file with a lock on it; ``None`` if somebody else has the lock."""
+    """A handle of the file with a lock on it; ``None`` if it is already locked."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

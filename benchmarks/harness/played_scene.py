@@ -20,11 +20,8 @@ from benchmarks.harness.virtual_engines import (
     Computer,
     Delays,
     Heard,
-    HeardStt,
-    HeardTurn,
-    ScoredVad,
     ScriptedLlm,
-    ScriptedTts,
+    virtual_stages,
 )
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Published
@@ -95,13 +92,7 @@ def play(
         output_format=AudioFormat(rate=LISTEN_RATE),
         turn_detection=detection or TurnDetection(),
     )
-    stages = Stages(
-        ScoredVad(ears.speech_scores(pcm)),
-        HeardTurn(ears, computer),
-        HeardStt(ears, computer),
-        llm,
-        ScriptedTts(computer),
-    )
+    stages = virtual_stages(pcm, llm)
     log = run_virtual(_say(scene, pcm, stages, settings, config))
     return Played(
         scene,

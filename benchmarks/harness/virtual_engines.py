@@ -26,6 +26,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.contract import Utterance as UtteranceEngine
+from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
@@ -303,3 +304,16 @@ class ScriptedTts:
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         seconds = _SECONDS_PER_WORD * len(request.text.split())
         yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)
+
+
+def virtual_stages(pcm: Pcm, llm: ScriptedLlm) -> Stages:
+    """A session's stages in virtual time, on the language model's computer; ``pcm``: all that the
+    session will hear."""
+    ears, computer = llm.ears, llm.computer
+    return Stages(
+        ScoredVad(ears.speech_scores(pcm)),
+        HeardTurn(ears, computer),
+        HeardStt(ears, computer),
+        llm,
+        ScriptedTts(computer),
+    )

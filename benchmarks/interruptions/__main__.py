@@ -44,11 +44,8 @@ from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
-    HeardStt,
-    HeardTurn,
-    ScoredVad,
     ScriptedLlm,
-    ScriptedTts,
+    virtual_stages,
 )
 from benchmarks.interruptions.scenes import InterruptionScene, Kind, scenes
 from benchmarks.wer import words
@@ -99,13 +96,7 @@ class Outcome:
 def play(scene: InterruptionScene, ears: Ears, settings: Settings) -> Outcome:
     computer = Computer(EMBEDDED)
     llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
-    stages = Stages(
-        ScoredVad(ears.speech_scores(scene.pcm)),
-        HeardTurn(ears, computer),
-        HeardStt(ears, computer),
-        llm,
-        ScriptedTts(computer),
-    )
+    stages = virtual_stages(scene.pcm, llm)
     log = run_virtual(_listen(scene, stages, settings))
     return _outcome(scene, log, ears)
 

@@ -31,17 +31,13 @@ from benchmarks.harness.program import arguments, keep, weights_cache
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
-    HeardStt,
-    HeardTurn,
-    ScoredVad,
     ScriptedLlm,
-    ScriptedTts,
+    virtual_stages,
 )
 from benchmarks.interruptions.scenes import AFTER_S, LEVEL_DBFS, ONSET_S
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
-from pipeline.engines.stages import Stages
 from pipeline.engines.stt import whisper
 from pipeline.engines.stt.whole_passes import Heard
 from pipeline.engines.tts import espeak_ng
@@ -177,13 +173,7 @@ async def listen(
 ) -> list[Published]:
     computer = Computer(replace(EMBEDDED, stt_pass_s=whisper_s))
     llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
-    stages = Stages(
-        ScoredVad(ears.speech_scores(pcm)),
-        HeardTurn(ears, computer),
-        HeardStt(ears, computer),
-        llm,
-        ScriptedTts(computer),
-    )
+    stages = virtual_stages(pcm, llm)
     log: list[Published] = []
     loop = asyncio.get_running_loop()
     began, config = loop.time(), replace(SPOKEN, language=language)

@@ -275,14 +275,17 @@ class Replies:
     @property
     def spoken(self) -> str:
         """The latest words heard of the answer that speech would interrupt."""
-        heard = self._held or self._heard_now
-        return heard.delivery.spoken_lately if heard else ""
+        return self._spoken_over.delivery.spoken_lately if self._spoken_over else ""
 
     @property
     def asks(self) -> bool:
         """Whether that answer asks something that may be answered already."""
-        heard = self._held or self._heard_now
-        return heard is not None and heard.asks
+        return self._spoken_over is not None and self._spoken_over.asks
+
+    @property
+    def _spoken_over(self) -> Reply | None:
+        """The answer that speech would interrupt."""
+        return self._held or self._heard_now
 
     @property
     def _heard_now(self) -> Reply | None:
