@@ -41,7 +41,7 @@ from app.models.tensor_file import pieces_of
 from app.server.listening import bind
 from app.server.serving import PATH
 from benchmarks.exchanges import MAX_SECONDS, Turn, hold
-from benchmarks.harness.program import arguments, finish, load, weights
+from benchmarks.harness.program import arguments, finish, load, weights, weights_cache
 from tests.clients.robot_app import robot_app
 from tests.support.recordings import real_recordings
 from tests.support.tensors import retrained, write_safetensors
@@ -300,7 +300,15 @@ async def talked(folder: Path, updates: int, seed: int) -> dict[str, Any]:
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     settings = folder / "settings.yaml"
-    settings.write_text(f"server: {{port: {port}}}\nllm: {{updates: {publisher.folder}}}\n")
+    cache = folder / "cache"  # its own record of updates
+    cache.mkdir()
+    (cache / "weights").symlink_to(weights_cache().directory / "weights")
+    chosen = {
+        "server": {"port": port},
+        "paths": {"cache_dir": str(cache)},
+        "llm": {"updates": str(publisher.folder)},
+    }
+    settings.write_text(json.dumps(chosen))
     run = [sys.executable, "-m", "app.cli", "serve", "--config", str(settings)]
     process = await asyncio.create_subprocess_exec(*run, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -73,8 +73,20 @@ def add_to_index(index: Path, delta: Delta) -> None:
     write_whole(index, json.dumps(lines, indent=1))
 
 
-def updates_in(folder: Path) -> list[tuple[str, str, Path]]:
-    """Base, result and file of each delta that has arrived whole, the oldest first."""
+class Step(NamedTuple):
+    """From one model to the next, by their digests; ``source``: where the delta is."""
+
+    base: str
+    result: str
+    source: Path | Update
+
+    @property
+    def name(self) -> str:
+        return self.source.name if isinstance(self.source, Path) else self.source.file
+
+
+def updates_in(folder: Path) -> list[Step]:
+    """The deltas that have arrived whole, the oldest first."""
     found = []
     files = (each for each in folder.glob(f"*{SUFFIX}") if each.is_file())
     for path in sorted(files, key=lambda each: each.stat().st_mtime_ns):
@@ -83,7 +95,7 @@ def updates_in(folder: Path) -> list[tuple[str, str, Path]]:
         except BadDelta as error:
             log.info("not used, or not yet: %s", error)
         else:
-            found.append((info.base_sha256, info.result_sha256, path))
+            found.append(Step(info.base_sha256, info.result_sha256, path))
     return found
 
 
@@ -113,84 +125,102 @@ def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
     ]
 
 
+class _Record(BaseModel):
+    """``current``, ``originals``: digests by ``_key`` of the original file."""
+
+    bad: set[str] = set()
+    current: dict[str, str] = {}
+    originals: dict[str, str] = {}
+
+
 class Updates:
     """What the record says. Blocks: it reads files."""
 
     def __init__(self, cache: WeightsCache) -> None:
         self._cache = cache
         self._folder = cache.directory / "updates"
-        self._digests: dict[str, str] = {}
-        self._bad: set[str] = set()
-        self._current: dict[str, str] = {}
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            record = json.loads((self._folder / "record.json").read_text())
-            self._bad.update(map(str, record["bad"]))
-            self._current.update({str(key): str(of) for key, of in record["current"].items()})
+        self._record = _Record()
+        with suppress(OSError, ValueError):
+            text = (self._folder / "record.json").read_bytes()
+            self._record = _Record.model_validate_json(text)
 
     def updated(self, options: EngineOptions) -> EngineOptions:
         """Options with the newest good model, if the engine follows updates."""
         if getattr(options, "updates", None):
             for file in model_files(options, self._cache):
-                if (digest := self._current.get(_key(file.path))) and self.result(file, digest):
+                if digest := self._current(file):
                     return self.with_result(options, file, digest)
         return options
 
-    def now(self, file: ModelFile) -> tuple[Path, str]:
+    def in_use(self, file: ModelFile) -> tuple[Path, str]:
         """The file that is used in its place, and its digest."""
-        key = _key(file.path)
-        if (digest := self._current.get(key)) and (path := self.result(file, digest)):
-            return path, digest
-        if key not in self._digests:
-            self._digests[key] = sha256_of(file.path)
-        return file.path, self._digests[key]
+        if digest := self._current(file):
+            return self._home(digest) / _inside(file), digest
+        return self._original(file)
 
-    def result(self, file: ModelFile, digest: str) -> Path | None:
-        """The model with this digest, if it is here."""
-        path = self._home(digest) / _inside(file)
-        return path if path.is_file() else None
+    def _current(self, file: ModelFile) -> str | None:
+        digest = self._record.current.get(_key(file.path))
+        return digest if digest and self.has(file, digest) else None
+
+    def _original(self, file: ModelFile) -> tuple[Path, str]:
+        key = _key(file.path)
+        if key not in self._record.originals:
+            self._record.originals[key] = sha256_of(file.path)
+        return file.path, self._record.originals[key]
+
+    def has(self, file: ModelFile, digest: str) -> bool:
+        """Whether the model with this digest is here."""
+        return (self._home(digest) / _inside(file)).is_file()
 
     def with_result(self, options: EngineOptions, file: ModelFile, digest: str) -> EngineOptions:
         home = self._home(digest)
         key, path = ("model_dir", home) if file.folder else ("model_file", home / _inside(file))
         return options.model_copy(update={key: str(path)})
 
-    def chain(self, digest: str, known: Iterable[tuple[str, str, Any]]) -> list[tuple[str, Any]]:
-        """Results and sources of the deltas that lead from ``digest`` to the newest model that
-        was not bad; of two for one base, the later one."""
-        after = {base: (result, source) for base, result, source in known}
-        found: list[tuple[str, Any]] = []
-        seen = {digest}
-        while (step := after.get(digest)) and step[0] not in seen:
-            digest = step[0]
-            seen.add(digest)
-            found.append(step)
-        while found and found[-1][0] in self._bad:
-            found.pop()
-        return found
+    def chain(self, file: ModelFile, steps: Sequence[Step]) -> tuple[Path, list[Step]]:
+        """The file to begin with, and the steps from it to the newest model that was not bad:
+        from the model in use or, if none lead on from that, from the original."""
+        path, digest = self.in_use(file)
+        for start, first in ((path, digest), self._original(file)):
+            found = _walk(first, steps)
+            while found and found[-1].result in self._record.bad:
+                found.pop()
+            if found and found[-1].result != digest:
+                return start, found
+        return path, []
 
-    def make(self, file: ModelFile, deltas: Sequence[Path], digest: str, report: Report) -> None:
-        """Apply ``deltas`` beside the model in use. Raises ``WeightsError``."""
-        if self.result(file, digest):
+    def astray(self, files: Iterable[ModelFile], steps: Sequence[Step]) -> list[Step]:
+        """Steps that start from no model that is here, and that did not lead to those in use."""
+        digests = [(self.in_use(file)[1], self._original(file)[1]) for file in files]
+        ahead = _reached({each for pair in digests for each in pair}, steps)
+        behind = _reached({now for now, _ in digests}, [Step(b, a, c) for a, b, c in steps])
+        return [each for each in steps if each.base not in ahead and each.result not in behind]
+
+    def make(
+        self, file: ModelFile, base: Path, deltas: Sequence[Path], digest: str, report: Report
+    ) -> None:
+        """Apply ``deltas`` to ``base``, beside the model in use. Raises ``WeightsError``."""
+        if self.has(file, digest):
             return
         found = [read_delta(path) for path in deltas]
         if found[-1].info.result_sha256 != digest:
             raise BadDelta(f"{deltas[-1].name} is not used", why="it leads to another model")
-        apply_all(found, self.now(file)[0], _mirror(file, self._home(digest)), report)
+        apply_all(found, base, _mirror(file, self._home(digest)), report)
 
     def keep(self, file: ModelFile, digest: str, spent: Iterable[Path] = ()) -> None:
         """Use this model from now on; delete the others, and ``spent`` deltas that were fetched."""
         for delta in spent:
             if delta.parent == self._cache.directory / "downloads":
                 delta.unlink(missing_ok=True)
-        self._current[_key(file.path)] = digest
+        self._record.current[_key(file.path)] = digest
         self._write()
         for home in self._folder.iterdir():
-            if home.is_dir() and home.name not in self._current.values():
+            if home.is_dir() and home.name not in self._record.current.values():
                 shutil.rmtree(home, ignore_errors=True)
 
     def reject(self, digest: str) -> None:
         """Never use this model again."""
-        self._bad.add(digest)
+        self._record.bad.add(digest)
         self._write()
         shutil.rmtree(self._home(digest), ignore_errors=True)
 
@@ -199,8 +229,29 @@ class Updates:
 
     def _write(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        record = {"bad": sorted(self._bad), "current": self._current}
-        write_whole(self._folder / "record.json", json.dumps(record, indent=1))
+        write_whole(self._folder / "record.json", self._record.model_dump_json(indent=1))
+
+
+def _walk(digest: str, steps: Iterable[Step]) -> list[Step]:
+    """Of two steps from one model the later one counts. A model is passed again only by a step
+    that is later than the one before it: so one can go back, and not in circles."""
+    after = {each.base: (number, each) for number, each in enumerate(steps) if each[0] != each[1]}
+    found: list[Step] = []
+    seen, last = {digest}, -1
+    while digest in after:
+        number, step = after[digest]
+        if step.result in seen and number <= last:
+            break
+        digest, last = step.result, number
+        seen.add(digest)
+        found.append(step)
+    return found
+
+
+def _reached(models: set[str], steps: Iterable[Step]) -> set[str]:
+    while more := {each.result for each in steps if each.base in models} - models:
+        models = models | more
+    return models
 
 
 def _inside(file: ModelFile) -> Path:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import numpy as np
@@ -22,7 +22,15 @@ from app.compose import Assistant
 from app.models.delta import SUFFIX, BadDelta
 from app.models.download import Fetcher, Progress, Remote, Report, require_space
 from app.models.engine_set import Engine
-from app.models.updates import ModelFile, Update, degenerate, model_files, read_index, updates_in
+from app.models.updates import (
+    ModelFile,
+    Step,
+    Update,
+    degenerate,
+    model_files,
+    read_index,
+    updates_in,
+)
 from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import EngineOptions, Kind
@@ -43,10 +51,8 @@ FETCH_S = 3600.0
 MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
-Known = list[tuple[str, str, Any]]
-"""Base, result, and where the delta is."""
-Fetch = Callable[[Any], Awaitable[Path]]
-"""Brings such a delta here."""
+Fetch = Callable[[Step], Awaitable[Path]]
+"""Brings the delta of a step here."""
 
 
 class UpdateFollower:
@@ -65,6 +71,7 @@ class UpdateFollower:
         self._patience_s = patience_s
         self._updates = assistant.engines.updates
         self._cache = assistant.engines.cache
+        self._told: set[Step] = set()
 
     async def follow(self) -> None:
         """``updates:`` is read once; a change takes effect when the server restarts."""
@@ -103,8 +110,9 @@ class UpdateFollower:
                 await self._tried(kind, partial(self._look_in, kind, folder))
 
     async def _look_in(self, kind: Kind, folder: Path) -> None:
-        async def here(path: Path) -> Path:
-            return path
+        async def here(step: Step) -> Path:
+            assert isinstance(step.source, Path)
+            return step.source
 
         await self._bring(kind, await asyncio.to_thread(updates_in, folder), here)
 
@@ -119,15 +127,17 @@ class UpdateFollower:
                 async with asyncio.timeout(self._patience_s):
                     text = await _index(client, url)
                 if text != done:
-                    known = [(each.base, each.result, each) for each in read_index(text)]
-                    await self._bring(kind, known, partial(self._fetch, url))
+                    steps = [Step(each.base, each.result, each) for each in read_index(text)]
+                    await self._bring(kind, steps, partial(self._fetch, url))
                     done = text
 
             while True:
                 await self._tried(kind, ask)
                 await asyncio.sleep(self._ask_again_s)
 
-    async def _fetch(self, url: str, update: Update) -> Path:
+    async def _fetch(self, url: str, step: Step) -> Path:
+        update = step.source
+        assert isinstance(update, Update)
         folder = self._cache.directory / "downloads"
         target = folder / f"{update.sha256}{SUFFIX}"
         place = urljoin(url, update.file)
@@ -159,29 +169,40 @@ class UpdateFollower:
             why = error if isinstance(error, ReachyVoiceError) else repr(error)
             log.error("%s is not updated: %s", kind, why)
 
-    async def _bring(self, kind: Kind, known: Known, fetch: Fetch) -> None:
+    async def _bring(self, kind: Kind, steps: list[Step], fetch: Fetch) -> None:
         """Give the engine the newest model that these deltas lead to and that works."""
         options = self._assistant.settings.engine(kind)
-        for file in await asyncio.to_thread(model_files, options, self._cache):
+        files = await asyncio.to_thread(model_files, options, self._cache)
+        for file in files:
             while True:
-                _, digest = await asyncio.to_thread(self._updates.now, file)
-                chain = self._updates.chain(digest, known)
-                if not chain or await self._use(kind, options, file, chain, fetch):
+                base, chain = await asyncio.to_thread(self._updates.chain, file, steps)
+                if not chain or await self._use(kind, options, file, base, chain, fetch):
                     break
+        for step in await asyncio.to_thread(self._updates.astray, files, steps):
+            if step not in self._told:
+                self._told.add(step)
+                log.warning(
+                    "%s is not used: it starts from the model %s, which is neither in use nor the "
+                    "original of %s, and no other delta leads to it. Make it from one of these",
+                    step.name,
+                    step.base[:16],
+                    kind,
+                )
 
     async def _use(
         self,
         kind: Kind,
         options: EngineOptions,
         file: ModelFile,
-        chain: list[tuple[str, Any]],
+        base: Path,
+        chain: list[Step],
         fetch: Fetch,
     ) -> bool:
         """``False``: the model is bad, and an earlier one of the chain may be good."""
-        digest = chain[-1][0]
-        deltas = [await fetch(source) for _, source in chain]
+        digest = chain[-1].result
+        deltas = [await fetch(step) for step in chain]
         try:
-            await _in_thread(partial(self._updates.make, file, deltas, digest))
+            await _in_thread(partial(self._updates.make, file, base, deltas, digest))
         except BadDelta as error:  # until something new arrives
             log.error("%s is not updated: %s", kind, error)
             return True

@@ -21,6 +21,7 @@ from app.models.download import sha256_of
 from app.models.pull import pull
 from app.models.updates import (
     ModelFile,
+    Step,
     Updates,
     add_to_index,
     degenerate,
@@ -197,6 +198,9 @@ class Publisher:
         self._last = self.base
         self._count = 0
 
+    def begin_again(self) -> None:
+        self._last = self.base
+
     def publish(self, text: str, place: Path | None = None) -> Path:
         self._count += 1
         new = named(self._folder / f"{self._count}.safetensors", text)
@@ -272,11 +276,32 @@ async def test_several_at_once_and_a_bad_last_one(
 
 def _is_never_tried_again(cache: WeightsCache, publisher: Publisher) -> None:
     """After a restart, as long as the record is there."""
-    known, again = updates_in(publisher.place), Updates(cache)
-    _, digest = again.now(ModelFile(publisher.base))
-    assert again.chain(digest, known) == []
+    steps, file = updates_in(publisher.place), ModelFile(publisher.base)
+    assert Updates(cache).chain(file, steps)[1] == []
     (cache.directory / "updates" / "record.json").unlink()
-    assert len(Updates(cache).chain(digest, known)) == 1
+    assert len(Updates(cache).chain(file, steps)[1]) == 3
+
+
+async def test_updates_begin_again_from_the_original(
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    logged: WatchedLog,
+    tmp_path: Path,
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    await asyncio.to_thread(publisher.publish, "second")
+    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+        await logged.until("is updated")
+        lost = await asyncio.to_thread(publisher.publish, "third", tmp_path)
+        await asyncio.to_thread(publisher.publish, "fourth")
+        await logged.until("is not used: it starts from the model")
+        assert (await turn(app, 1))[1].startswith("This is second.")
+        publisher.begin_again()
+        await asyncio.to_thread(publisher.publish, "other")
+        await logged.until("is updated")
+        assert (await turn(app, 2))[1].startswith("This is other.")
+        assert lost.exists()
 
 
 async def test_an_index_at_a_url(
@@ -424,7 +449,7 @@ def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
     delta = make_delta(path, new, tmp_path / "d").path
     updates, digest = Updates(WeightsCache(tmp_path / "cache")), sha256_of(new)
     file = ModelFile(path, old)
-    updates.make(file, [delta], digest, lambda _: None)
+    updates.make(file, path, [delta], digest, lambda _: None)
     options = load_settings(
         None, [f"tts={{engine: qwen3-tts, weights: null, model_dir: {old}, updates: x}}"]
     ).settings.tts
@@ -436,11 +461,54 @@ def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
         "{}",
         "[]",
     ]
-    assert Updates(WeightsCache(tmp_path / "cache")).now(file)[1] == digest
+    assert Updates(WeightsCache(tmp_path / "cache")).in_use(file)[1] == digest
+
+
+def step(base: str, result: str) -> Step:
+    return Step(base, result, Path(f"{base}-{result}"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "bad", "in_use", "chain", "astray"),
+    [
+        ("ob bc", "", "b", "bc", ""),
+        ("ob bc", "", "c", "", ""),
+        ("bc ob", "", "o", "ob bc", ""),  # copied in the wrong order
+        ("ob bc od", "", "c", "od", ""),  # begun again from the original
+        ("od de", "", "c", "od de", ""),
+        ("ob bc od", "d", "b", "bc", ""),
+        ("ob bc", "c", "b", "", ""),
+        ("ob bc cb", "", "b", "", ""),  # back to an earlier model
+        ("ob bc cb", "", "c", "cb", ""),
+        ("oo bb", "", "b", "", ""),
+        ("bc", "", "c", "", ""),  # the owner deleted the one before it
+        ("xy yz", "", "o", "", "xy yz"),
+        ("bc bd", "", "c", "", "bd"),
+    ],
+)
+def test_which_updates_are_used(
+    tmp_path: Path, steps: str, bad: str, in_use: str, chain: str, astray: str
+) -> None:
+    original = tmp_path / "model.gguf"
+    original.touch()
+    file, cache = ModelFile(original), WeightsCache(tmp_path)
+    key = f"{original} 0 {original.stat().st_mtime_ns}"
+    (tmp_path / "updates" / in_use).mkdir(parents=True)
+    (tmp_path / "updates" / in_use / "model.gguf").touch()
+    record = {"bad": [*bad], "current": {key: in_use}, "originals": {key: "o"}}
+    (tmp_path / "updates" / "record.json").write_text(json.dumps(record))
+    known = [step(base, result) for base, result in steps.split()]
+    updates = Updates(cache)
+    found = updates.chain(file, known)[1]
+    assert found == [step(base, result) for base, result in chain.split()]
+    assert updates.astray([file], known) == [step(base, to) for base, to in astray.split()]
 
 
 def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "updates").mkdir()
+    path = tmp_path / "model"
+    path.touch()
+    first = step(sha256_of(path), "b")
     for text in ("{", "[]", '{"bad": 5, "current": {}}'):
         (tmp_path / "updates" / "record.json").write_text(text)
-        assert Updates(WeightsCache(tmp_path)).chain("a", [("a", "b", 1)]) == [("b", 1)]
+        assert Updates(WeightsCache(tmp_path)).chain(ModelFile(path), [first])[1] == [first]
