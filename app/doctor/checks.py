@@ -11,6 +11,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from app.doctor.choices import choice_warnings, language_warnings
@@ -35,6 +36,7 @@ from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import (
     AnyEngineSpec,
     EngineOptions,
+    Kind,
     UrlEngineSpec,
     engine_spec,
     require_modules,
@@ -52,10 +54,12 @@ def examine(
     checks = [Check("Python", "ok", platform.python_version()), configuration]
     if settings is None:
         return [*checks, check_cpu(_cpu_flags())]
-    specs = [engine_spec(kind, options.engine) for kind, options in settings.engines()]
+    specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
     modules = [module for spec in specs for module in spec.modules]
     setup = setup_command(config, overrides)
     engines = [check_engine(spec, setup) for spec in specs]
+    if judge := settings.llm.judge:
+        engines.append(check_judge(engine_spec(Kind.LLM, judge.engine), setup))
     if "moonshine_voice" in modules:
         checks += check_glibc(*platform.libc_ver())
     checks += engines
@@ -98,10 +102,20 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
         require_modules(spec)
     except MissingExtra as error:
         # pip alone would install torch for the wrong kind of machine.
-        ours = spec.extra in STACK_EXTRAS | OWN_LOCKS
+        ours = spec.extra in {"embedded"} | STACK_EXTRAS | OWN_LOCKS
         fix = f"Run: {setup}" if ours else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
+
+
+def check_judge(spec: AnyEngineSpec, setup: str) -> Check:
+    """The same for the engine of ``llm.word_judge``, which the server can do without."""
+    found = replace(check_engine(spec, setup), name="word judge")
+    if found.state == "ok":
+        return found
+    return replace(
+        found, state="warn", detail=f"{found.detail}; turns end without judging the words"
+    )
 
 
 def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import socket
@@ -89,6 +90,19 @@ def test_a_missing_extra() -> None:
         "x", Kind.TTS, EngineOptions, build, extra="fancy", modules=("no_such_thing",)
     )
     assert_fails(doctor.check_engine(spec), "no_such_thing", "its makers")
+
+
+def test_the_word_judge_is_one_engine_that_a_server_can_do_without(
+    empty_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "llama_cpp" else find(name)
+    )
+    checks = examine("remote", (), empty_cache)
+    assert [check.detail for check in checks if check.name == "llm engine"] == ["openai-chat"]
+    judge = by_name(checks)["word judge"]
+    assert (judge.state, judge.fix) == ("warn", "Run: reachy-voice setup --config remote")
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
