@@ -9,6 +9,10 @@ from pathlib import Path
 def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
     """``mode``: of a new file, before the umask. Raises ``OSError``."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.touch(mode)
-    part.write_text(text)
-    part.replace(path)
+    try:
+        part.touch(mode)
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -41,7 +41,7 @@ _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
 
 
 class ConversationFolder:
-    """All calls block. ``now`` is the wall clock in seconds."""
+    """All calls block, and raise ``OSError``. ``now`` is the wall clock in seconds."""
 
     def __init__(
         self, folder: Path, key: str, keep_s: float, now: Callable[[], float] = time.time
@@ -96,11 +96,14 @@ class ConversationFolder:
             return None
         _, tools, items, forgotten = opened
         chat = Chat()
-        for item in items:
-            chat.add(_unpacked(item))
-        if forgotten:
-            chat.forget_before(chat.items[forgotten].id)
-        return chat, tuple(Tool(**tool) for tool in tools)
+        try:
+            for item in items:
+                chat.add(_unpacked(item))
+            if forgotten:
+                chat.forget_before(chat.items[forgotten].id)
+            return chat, tuple(Tool(**tool) for tool in tools)
+        except (KeyError, TypeError):  # of another version
+            return None
 
     def forget(self, who: Identity) -> None:
         self._path(who, "conversation").unlink(missing_ok=True)
@@ -129,8 +132,10 @@ def _locked(path: Path) -> int | None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(handle)
+        if not isinstance(error, BlockingIOError):
+            raise
         return None
     return handle
 

@@ -11,6 +11,7 @@ come back to any of them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from app.server.identity import Identity
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
+
+log = logging.getLogger("reachy_voice.server")
 
 MAX_PARKED = 16
 """Conversations that may wait for their client; each may hold minutes of audio."""
@@ -80,24 +83,26 @@ class ParkedConversations:
         """Get the conversation of ``who``, who is present, from the shared folder."""
         if self._folder is None or who is None:
             return
-        if who in self._shared:
-            await asyncio.to_thread(self._folder.shared, who)
-            return
-        claim = await _claim(self._folder, who)
-        if claim is None:
-            self._is_shared(who)
-            return
-        self._claims[who] = claim
-        self._drop(who)
-        if found := await asyncio.to_thread(self._folder.read, who):
-            chat, tools = found
-            self._park(who, resume(chat), tools)
+        with _unless_the_folder_fails():
+            if who in self._shared:
+                await asyncio.to_thread(self._folder.shared, who)
+                return
+            claim = await _claim(self._folder, who)
+            if claim is None:
+                self._is_shared(who)
+                return
+            self._claims[who] = claim
+            self._drop(who)
+            if found := await asyncio.to_thread(self._folder.read, who):
+                chat, tools = found
+                self._park(who, resume(chat), tools)
 
     async def keep(self, who: Identity | None, memory: Memory, tools: tuple[Tool, ...]) -> None:
         """Park a conversation, or close it if no client could resume it."""
         wanted = who is not None and who not in self._shared and self._keep_s > 0
-        if who is not None and wanted and self._folder:
-            await asyncio.to_thread(self._folder.write, who, memory.chat, tools)
+        if who is not None and wanted and self._folder and who in self._claims:
+            with _unless_the_folder_fails():
+                await asyncio.to_thread(self._folder.write, who, memory.chat, tools)
         if who is None or not wanted or self._folder or self._closed:
             memory.close()
             return
@@ -107,7 +112,8 @@ class ParkedConversations:
         """Close a conversation for good."""
         memory.close()
         if self._folder and who is not None:
-            await asyncio.to_thread(self._folder.forget, who)
+            with _unless_the_folder_fails():
+                await asyncio.to_thread(self._folder.forget, who)
 
     def _park(self, who: Identity, memory: Memory, tools: tuple[Tool, ...]) -> None:
         self._drop(who)
@@ -161,6 +167,15 @@ class ParkedConversations:
         if parked := self._parked.pop(who, None):
             parked.expiry.cancel()
             parked.memory.close()
+
+
+@contextmanager
+def _unless_the_folder_fails() -> Iterator[None]:
+    """Then the client is served all the same, and its conversation stays here."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("server.conversations_dir: a conversation does not move: %s", error)
 
 
 async def _claim(folder: ConversationFolder, who: Identity) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -119,6 +121,26 @@ def test_two_clients_under_one_identity_never_resume(tmp_path: Path) -> None:
     assert there.claim(WHO) is not None
     assert there.read(WHO) is None
     assert there.claim(OTHER) is not None
+
+
+def test_a_conversation_of_another_version_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(conversation_folder, "_packed", lambda item: {"kind": "DreamItem"})
+        ConversationFolder(tmp_path, KEY, 120).write(WHO, a_chat(), TOOLS)
+    assert ConversationFolder(tmp_path, KEY, 120).read(WHO) is None
+
+
+def test_a_folder_without_locks_is_no_second_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(conversation_folder.fcntl, "flock", no_locks)
+    with pytest.raises(OSError, match="No locks"):
+        ConversationFolder(tmp_path, KEY, 120).claim(WHO)
 
 
 def test_old_files_are_deleted(tmp_path: Path) -> None:
@@ -283,6 +305,33 @@ async def test_a_client_that_left_or_has_other_tools_begins_anew(tmp_path: Path)
     async with fleet.robot(0, tools=[]) as other:
         await fleet.ask(other, "Well?")
         assert not fleet.remembers(0, "I am Ada.")
+
+
+async def test_robots_are_served_without_the_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    fleet = Fleet(tmp_path / "file" / "folder", 1)
+    async with fleet.robot(0) as link:
+        await fleet.ask(link, "I am Ada.")
+    assert fleet.assistants[0].llm.open_conversations == 0
+    assert "Not a directory" in caplog.text
+
+
+async def test_a_full_disk_ends_a_conversation_properly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fleet = Fleet(tmp_path, 1)
+    async with fleet.robot(0) as link:
+        await fleet.ask(link, "I am Ada.")
+        monkeypatch.setattr(Path, "replace", full)
+        await link.cut()
+    assert fleet.assistants[0].llm.open_conversations == 0
+    assert "No space" in caplog.text
+    assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 
 
 async def test_two_robots_that_look_alike_never_get_each_others_conversation(
