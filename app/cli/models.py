@@ -199,10 +199,13 @@ def delta(
         Path, typer.Argument(help="The model that others have (safetensors, GGUF).", **_FILE)
     ],
     new: Annotated[Path, typer.Argument(help="The model that they shall have.", **_FILE)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the update.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write the update.", dir_okay=False)
+    ],
     licence: Annotated[str, typer.Option(help="Of the new model, e.g. Apache-2.0.")] = "",
     index: Annotated[
-        Path | None, typer.Option(help="Add it to this list, for robots that follow a URL.")
+        Path | None,
+        typer.Option(help="Add it to this list, for robots that follow a URL.", dir_okay=False),
     ] = None,
 ) -> None:
     """Write an update that contains only the weights that changed."""
@@ -226,7 +229,8 @@ def apply_(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the new model there instead.")
+        Path | None,
+        typer.Option("--out", "-o", help="Write the new model there instead.", dir_okay=False),
     ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,

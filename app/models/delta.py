@@ -22,7 +22,7 @@ from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, Json, ValidationError
 
 from app.models.catalogue import Sha256
 from app.models.download import (
@@ -92,7 +92,7 @@ class DeltaInfo(BaseModel):
     result_bytes: Count
     licence: str = ""
     tool: str = ""
-    layout: Json[list[Copy | Put | Patch]]
+    layout: Json[Annotated[list[Copy | Put | Patch], FailFast()]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ def _wrong_base(delta: Delta, base: Path, but: str = "") -> BadDelta:
 def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[BinaryIO]:
     """A file beside ``target`` that takes its place if the block ends well, and else is deleted.
     After a crash the next one writes over what is left."""
-    part = target.with_name(f".{target.name}.part")
+    part = target.parent / f".{target.name}.part"
     try:
         folder = os.open(target.parent, os.O_RDONLY)
         try:

@@ -108,7 +108,9 @@ def _safetensors(file: BinaryIO, size: int) -> list[Piece]:
 
 def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
     (first, last), shape = given["data_offsets"], given["shape"]
-    if not 0 <= first <= last or any(type(axis) is not int or axis < 0 for axis in shape):
+    if first > last or any(
+        type(number) is not int or number < 0 for number in (first, last, *shape)
+    ):
         raise ValueError(f"the place or the shape of {name!r} is wrong")
     size, count = last - first, math.prod(shape)
     item = size // count if count and size % count == 0 else 0

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from app.models.catalogue import Sha256
 from app.models.delta import SUFFIX, BadDelta, Delta, apply_all, read_delta
@@ -42,7 +43,7 @@ class Update(BaseModel):
     result: Sha256
 
 
-_Index = TypeAdapter(list[Update])
+_Index = TypeAdapter(Annotated[list[Update], FailFast()])
 
 
 def read_index(text: str | bytes) -> list[Update]:
@@ -59,18 +60,25 @@ def read_index(text: str | bytes) -> list[Update]:
 
 def add_to_index(index: Path, delta: Delta) -> None:
     """Raises ``WeightsError``."""
-    known = read_index(index.read_bytes()) if index.exists() else []
-    file = os.path.relpath(delta.path, index.parent)
-    digest, info = sha256_of(delta.path), delta.info
     new = Update(
-        file=file,
+        file=quote(os.path.relpath(delta.path, index.parent)),
         size=delta.path.stat().st_size,
-        sha256=digest,
-        base=info.base_sha256,
-        result=info.result_sha256,
+        sha256=sha256_of(delta.path),
+        base=delta.info.base_sha256,
+        result=delta.info.result_sha256,
     )
-    lines = [*(each.model_dump() for each in known if each.file != file), new.model_dump()]
-    write_whole(index, json.dumps(lines, indent=1))
+    try:
+        known = read_index(index.read_bytes()) if index.exists() else []
+        lines = [
+            each.model_dump() for each in (*known, new) if each is new or each.file != new.file
+        ]
+        write_whole(index, json.dumps(lines, indent=1))
+    except OSError as error:
+        raise WeightsError(
+            f"{index} could not be written",
+            why=str(error.strerror),
+            fix="The delta is whole; name an index in a folder of yours",
+        ) from error
 
 
 class Step(NamedTuple):

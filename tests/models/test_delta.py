@@ -359,6 +359,9 @@ def test_a_folder_that_cannot_be_written(
     monkeypatch.undo()
     with pytest.raises(WeightsError, match="Not a directory"):
         apply(read_delta(delta), old, delta / "target")
+    for folder in (Path(), Path("/"), old.parent):
+        with pytest.raises(WeightsError, match="could not be written"):
+            apply(read_delta(delta), old, folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=70_000_000))
     monkeypatch.setattr(download, "SPARE_BYTES", 70_000_000)
     refused(old, delta, "The disk has no room")
@@ -557,6 +560,7 @@ def test_a_malicious_delta_is_refused(tmp_path: Path, name: str) -> None:
         lambda header: header["b@whole"].update(data_offsets=[20, 1 << 62]),
         lambda header: header["b@whole"].update(data_offsets=[-20, 40]),
         lambda header: header["b@whole"].update(data_offsets="ab"),
+        lambda header: header["b@whole"].update(data_offsets=[20.0, 40.0]),
         lambda header: header["b@whole"].update(shape=[-1]),
         lambda header: header["b@whole"].pop("shape"),
         lambda header: header.update({"c@whole": 5}),
@@ -596,6 +600,16 @@ def test_a_header_that_is_too_large_or_says_a_name_twice(tmp_path: Path) -> None
     refused(base, path, "cut off")
     path = write_raw(path, '{"a": {}, "a": {}}', b"")
     assert "twice" in refused(base, path).why
+
+
+def test_a_layout_of_millions_of_wrong_steps_is_refused_at_the_first(tmp_path: Path) -> None:
+    layout = f"[{','.join('0' * 1_000_000)}]"
+    tracemalloc.start()
+    try:
+        refused(*crafted(tmp_path, layout), "cannot be applied")
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_errors_are_bad_deltas(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
 
 import numpy as np
 import pytest
@@ -162,12 +163,18 @@ def test_the_commands_make_list_and_apply(tmp_path: Path, chain: Chain) -> None:
             return str(done.exception)
         return done.output
 
-    out, index = tmp_path / f"u{SUFFIX}", tmp_path / "index.json"
+    out, index = tmp_path / f"50 % #1?:{SUFFIX}", tmp_path / "index.json"
     said = run("delta", tmp_path / "m0", tmp_path / "m1", "-o", out, "--index", index)
     assert "weights changed" in said
     run("delta", tmp_path / "m0", tmp_path / "m1", "-o", out, "--index", index)
     (line,) = read_index(index.read_bytes())
-    assert (line.file, line.sha256) == (out.name, sha256_of(out))
+    assert (unquote(line.file), line.sha256) == (out.name, sha256_of(out))
+    place = urlsplit(urljoin("https://my.host/updates/index.json", line.file))
+    assert unquote(place.path) == f"/updates/{out.name}"
+    no_folder = run(
+        "delta", tmp_path / "m0", tmp_path / "m1", "-o", out, "--index", tmp_path / "no/i", code=4
+    )
+    assert "index in a folder of yours" in no_folder
     own = ["--set", f"llm={{weights: null, model_file: {tmp_path / 'm0'}}}"]
     run("apply", out, "--out", tmp_path / "new", *own)
     assert (tmp_path / "new").read_bytes() == chain.models[1]
