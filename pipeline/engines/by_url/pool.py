@@ -28,9 +28,10 @@ LET_GO_S = 0.5
 
 AT_ONCE_S = 1.0
 """A request on a stale kept-alive connection, or to a server that is ending, fails sooner."""
-AGAIN_S = (0.0, 0.1, 0.4)
-"""Pauses before a request that failed so is repeated: a server that is ending accepts connections
-for a moment more, then its address refuses them, or leads to another server."""
+AGAIN_S = (0.0, 0.5)
+"""Pauses before a request that failed so is repeated: at once, for a stale connection; later, since
+a server that is ending accepts connections for a moment more, then its address refuses them, or
+leads to another server. No more: the server may have worked on each, and bill for it."""
 
 Why = Literal["connect", "slow", "broken", "garbled"]
 
