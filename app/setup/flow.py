@@ -89,10 +89,10 @@ def prepare_or_remote(place: Place, given: Namespace) -> None:
     try:
         prepare(place, given)
     except SetupError as error:
-        if error.exit_code != NO_COMPILER or given.settings:
+        settings = ["--config", "remote"]
+        if error.exit_code != NO_COMPILER or given.settings not in ([], settings):
             raise
         print(f"{error.report()}\nWhat needs no compiler is set up now.", file=sys.stderr)
-        settings = ["--config", "remote"]
         set_up(place, base_steps(place, with_tests=False))
         needs = replace(ask(place, settings), llama="")
         set_up(place, steps_of(place, needs, settings), needs)
