@@ -204,6 +204,11 @@ class Session:
         """Wait until no reply is being given."""
         await self._replies.quiet.wait()
 
+    @property
+    def attentive(self) -> bool:
+        """Whether a turn is open, or the newest sound may begin one."""
+        return self._turns.busy or self._listener.may_be_speech
+
     def notify(self, sentence: str) -> bool:
         """Say a sentence of the server's own. False if it would interrupt: the user speaks or waits
         for an answer, or the client asks for every answer itself."""

@@ -78,6 +78,11 @@ class SessionLike(Protocol):
         """Take one command. Must not wait for an engine: pings are answered in between."""
         ...
 
+    @property
+    def attentive(self) -> bool:
+        """Whether a turn is open, or the newest sound may begin one."""
+        ...
+
     def release(self) -> Memory:
         """Hand the conversation to the caller, who closes it once ``run`` has ended."""
         ...
@@ -135,7 +140,7 @@ class RealtimeSocket:
         self.who = who
         self.client = CLIENT.get()
         self.resting = asyncio.Event()
-        """Set while neither side speaks, as far as the client was told."""
+        """Set while neither side speaks, or may be about to."""
         self.resting.set()
         self._user_speaks = False
         self._replies = 0
@@ -239,6 +244,7 @@ class RealtimeSocket:
         await self._submit(self._protocol.configure(self._given) if self._given else [])
         while True:
             message = await self._websocket.receive()
+            self.look()
             if message["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(message.get("code", 1006))
             frame = message.get("text")
@@ -300,7 +306,12 @@ class RealtimeSocket:
                 self._replies += 1
             case ReplyFinished():
                 self._replies -= 1
-        if self._user_speaks or self._replies:
+        self.look()
+
+    def look(self) -> None:
+        """Bring ``resting`` up to date: after each event, and before each message."""
+        attentive = self._session is not None and self._session.attentive
+        if self._user_speaks or self._replies or attentive:
             self.resting.clear()
         else:
             self.resting.set()

@@ -162,6 +162,7 @@ class OpenSockets:
         """Send each client away once no turn of its conversation is in progress."""
 
         async def after_its_answer(link: RealtimeSocket) -> None:
+            link.look()
             await link.resting.wait()
             link.close(GOING_AWAY, "server shutting down")
 

@@ -132,6 +132,11 @@ class TurnTaker:
         answer."""
         return self._state is _State.QUIET and (self._rising or self._onset is not None)
 
+    @property
+    def may_be_speech(self) -> bool:
+        """Whether the newest frame may be speech, even if it seldom comes to anything here."""
+        return self._recent.may_be_speech(self._settings.speech_threshold)
+
     def judge(self, wait_ms: int) -> list[Signal]:
         """Set how long the reported pause must last. Ignored if the pause is over."""
         if self._state not in (_State.FADED, _State.PAUSED):
@@ -311,6 +316,11 @@ class Listener:
     def suspects(self) -> bool:
         """Whether the newest sound may begin a turn that has not been reported yet."""
         return self._taker.suspects or self.undecided
+
+    @property
+    def may_be_speech(self) -> bool:
+        """As ``suspects``, but every sound that may be speech counts."""
+        return self._taker.may_be_speech or self.undecided
 
     def judge(self, wait_ms: int) -> list[Signal]:
         return self._taker.judge(wait_ms)

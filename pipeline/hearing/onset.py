@@ -48,12 +48,16 @@ class RecentScores:
             tau_s = tuning.ROOM_RISE_S if score > self._room_score else tuning.ROOM_FALL_S
             self._room_score += min(1.0, frame.seconds / tau_s) * (score - self._room_score)
 
+    def may_be_speech(self, threshold: float) -> bool:
+        """Whether the newest frame may be speech in this room."""
+        newest = self._frames[-1] if self._frames else None
+        return newest is not None and newest.score >= _least_score(newest, threshold)
+
     def rises(self, threshold: float) -> bool:
         """Whether the newest frame may be speech in this room, and more so than the one before."""
         if len(self._frames) < 2:
             return False
-        before, newest = self._frames[-2], self._frames[-1]
-        return before.score < newest.score >= _least_score(newest, threshold)
+        return self._frames[-2].score < self._frames[-1].score and self.may_be_speech(threshold)
 
     def beginning(self, noticed: int, threshold: float) -> int:
         """First sample of the speech whose scores reach ``threshold`` at sample ``noticed``.

@@ -97,3 +97,13 @@ def test_a_weak_score_is_suspected_only_while_it_rises() -> None:
     feed(taker, [0.35], first=7)
     taker.reset()
     assert not taker.suspects
+
+
+def test_every_sound_may_be_speech_until_the_room_is_known_to_sound_like_that() -> None:
+    taker = TurnTaker(Endpointing())
+    found = []
+    for n, score in enumerate([0.02, 0.15, 0.15, 0.04, *[0.2] * 100]):
+        feed(taker, [score], first=n)
+        found.append(taker.may_be_speech)
+    assert found[:5] == [False, True, True, False, True]
+    assert not found[-1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -17,8 +19,11 @@ from app.server.server import build_app, serve
 from app.server.serving import Interrupted, local_server
 from app.settings.load import load_settings
 from pipeline import events
+from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
-from tests.support.scripted_server import ScriptedAssistant, Serve, refusal, talking
+from tests.support.scripted import Noise
+from tests.support.scripted_server import ScriptedAssistant, Serve, Talk, refusal, talking
+from tests.support.staged_server import StagedAssistant
 
 
 async def test_alive_and_ready(serving: Serve) -> None:
@@ -209,6 +214,69 @@ async def test_nobody_is_sent_away_in_the_middle_of_a_turn(serving: Serve, cuts_
         while (await talk.next())["type"] != "error":
             pass
         assert link.resting.is_set() != cuts_in
+
+
+class HesitantVad:
+    """Is not sure of a soft sound."""
+
+    window_samples = 512
+
+    def __init__(self) -> None:
+        self.hears_sound, self.hears_silence = asyncio.Event(), asyncio.Event()
+
+    async def open(self) -> HesitantVad:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        level = np.abs(pcm.astype(int)).mean()
+        (self.hears_silence if level < 50 else self.hears_sound).set()
+        return 0.01 if level < 50 else 0.4 if level < 500 else 0.99
+
+    def close(self) -> None:
+        pass
+
+
+class DrainedAssistant(StagedAssistant):
+    def __init__(self, vad: HesitantVad) -> None:
+        super().__init__(vad=vad)
+        self.draining = asyncio.Event()
+
+    async def idle(self) -> None:
+        self.draining.set()
+        await super().idle()
+
+
+async def hear(talk: Talk, level: int, seconds: float) -> None:
+    pcm = Noise(1)(level, round(seconds * 24_000))
+    await talk.send("input_audio_buffer.append", audio=base64.b64encode(pcm.tobytes()).decode())
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+async def test_nobody_is_sent_away_while_the_first_sound_of_a_turn_is_weighed(
+    serving: Serve, speaks: bool
+) -> None:
+    vad = HesitantVad()
+    assistant = DrainedAssistant(vad)
+    served = await serving(assistant, drain_s=60)
+    async with talking(served) as talk:
+        await hear(talk, 200, 0.1)
+        await vad.hears_sound.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await assistant.draining.wait()
+        if speaks:
+            await hear(talk, 3000, 0.5)
+            await hear(talk, 0, 3.0)
+            await talk.until("response.done")
+        else:
+            vad.hears_silence.clear()
+            await hear(talk, 0, 0.1)
+            await vad.hears_silence.wait()
+            await hear(talk, 0, 0.1)
+        with pytest.raises(ConnectionClosed) as closed:
+            await talk.until("nothing else")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
+    await served.task
 
 
 async def test_a_second_signal_ends_it_at_once(serving: Serve) -> None:

@@ -47,6 +47,8 @@ PCM = np.arange(2_400, dtype=np.int16)
 class ScriptedSession:
     """Answers ``CreateResponse`` with a spoken reply, which holds on when asked to."""
 
+    attentive = False
+
     def __init__(self, bus: Bus, config: SessionConfig, hold: bool) -> None:
         self.commands: list[Command] = []
         self.config = config
