@@ -51,7 +51,8 @@ SERVERS = 3
 WHOLE = 0.8
 """Least share of the speech of an undisturbed answer."""
 TURN_S = 60.0
-RAY_MENDS_S = 10.0
+RAY_STARTS_S, RAY_LOADS_S = 60.0, 10.0
+"""How long Ray Serve may take to start a replica again, and the replica to load its engine."""
 
 Kind = Literal["tts", "stt"]
 PATHS: dict[Kind, bytes] = {
@@ -140,10 +141,12 @@ class RayServe(Behind):
         psutil.Process(busiest).kill()
 
     async def mend(self) -> None:
-        """It takes about 2.5 s, and its engine one more."""
-        await asyncio.sleep(RAY_MENDS_S)
-        if len(self._replicas()) < self._count:
-            sys.exit(f"Ray Serve has not started a replica again within {RAY_MENDS_S} s")
+        began = time.monotonic()
+        while len(self._replicas()) < self._count:
+            if time.monotonic() - began > RAY_STARTS_S:
+                sys.exit(f"Ray Serve has not started a replica again within {RAY_STARTS_S} s")
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(RAY_LOADS_S)
 
     def _replicas(self) -> dict[int, float]:
         """Their processor time, their engines' included."""
