@@ -26,6 +26,7 @@ NOTICE_S = 10.0
 
 Tell = Callable[[str], None]
 Check = Callable[[Engine], Awaitable[None]]
+Updated = Callable[[EngineOptions], EngineOptions]
 
 
 async def _good(_: Engine) -> None:
@@ -47,24 +48,27 @@ class Exchange:
     async def exchange(
         self,
         kind: Kind,
-        options: EngineOptions,
+        options: EngineOptions | None,
         tell: Tell,
         unload_first: bool | None = None,
         *,
-        updated: EngineOptions | None = None,
+        updated: Updated | None = None,
         check: Check = _good,
     ) -> None:
-        """``tell`` gets each step. ``unload_first``: ``None`` decides by memory; ignored for voice
-        activity and turn detectors, which are never unloaded first. ``updated``: ``options`` with
-        other weights, to build from; ``check`` raises ``ReachyVoiceError`` if the loaded engine is
-        not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is then
+        """``options``: ``None`` means those in use when earlier exchanges have ended. ``tell`` gets
+        each step. ``unload_first``: ``None`` decides by memory; ignored for voice activity and turn
+        detectors, which are never unloaded first. ``updated``: makes of them those to build from,
+        with other weights; may block. ``check`` raises ``ReachyVoiceError`` if the loaded engine
+        is not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is then
         back in place, unless it could not be reloaded either."""
         async with self._one:
+            options = options or self._assistant.settings.engine(kind)
+            weights = await asyncio.to_thread(updated, options) if updated else None
             if kind in (Kind.VAD, Kind.TURN):
                 unload_first = False  # small, and sessions listen through them all the time
             elif unload_first is None:
                 unload_first = not await asyncio.to_thread(self._has_room, kind, options)
-            engine = await asyncio.to_thread(self._engines.build, options, kind, updated)
+            engine = await asyncio.to_thread(self._engines.build, options, kind, weights)
             if unload_first:
                 await self._after(kind, engine, options, tell, check)
             else:

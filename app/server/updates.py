@@ -55,6 +55,10 @@ Fetch = Callable[[Step], Awaitable[Path]]
 """Brings the delta of a step here."""
 
 
+class _AnotherModel(Exception):
+    """The engine no longer uses the one that was updated."""
+
+
 class UpdateFollower:
     """``follow`` runs until it is cancelled."""
 
@@ -176,7 +180,7 @@ class UpdateFollower:
         for file in files:
             while True:
                 base, chain = await asyncio.to_thread(self._updates.chain, file, steps)
-                if not chain or await self._use(kind, options, file, base, chain, fetch):
+                if not chain or await self._use(kind, file, base, chain, fetch):
                     break
         for step in await asyncio.to_thread(self._updates.astray, files, steps):
             if step not in self._told:
@@ -192,7 +196,6 @@ class UpdateFollower:
     async def _use(
         self,
         kind: Kind,
-        options: EngineOptions,
         file: ModelFile,
         base: Path,
         chain: list[Step],
@@ -206,11 +209,20 @@ class UpdateFollower:
         except BadDelta as error:  # until something new arrives
             log.error("%s is not updated: %s", kind, error)
             return True
-        updated = self._updates.with_result(options, file, digest)
+
+        def updated(now: EngineOptions) -> EngineOptions:
+            if file not in model_files(now, self._cache):
+                raise _AnotherModel
+            return self._updates.with_result(now, file, digest)
+
+        log.info("the update %s of %s is applied and will be loaded", digest[:16], kind)
         try:
             await self._exchange.exchange(
-                kind, options, _log_step, updated=updated, check=partial(self._check, kind)
+                kind, None, _log_step, updated=updated, check=partial(self._check, kind)
             )
+        except _AnotherModel:
+            log.info("it is not loaded: %s was given another model meanwhile", kind)
+            return True
         except ReachyVoiceError as error:
             await asyncio.to_thread(self._updates.reject, digest)
             log.error(

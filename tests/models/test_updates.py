@@ -40,6 +40,7 @@ from tests.clients.robot_app import robot_app
 from tests.models.test_exchange import running, settings_file, turn
 from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
 from tests.support.file_server import FileServer, file_server
+from tests.support.small_engines import GATE
 from tests.support.tensors import model, retrained, write_safetensors
 from tests.support.watched_log import WatchedLog, watched_log
 
@@ -262,6 +263,37 @@ async def test_updates_are_used_while_people_talk(
         assert (await turn(app, 1))[1].startswith("This is third.")
     text = (own_cache.directory / "updates/record.json").read_text()
     assert len(json.loads(text)["bad"]) == 2
+
+
+@pytest.mark.parametrize("other_model", [False, True])
+async def test_what_the_owner_changes_while_an_update_arrives_stays(
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    logged: WatchedLog,
+    tmp_path: Path,
+    other_model: bool,
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    other = await asyncio.to_thread(named, tmp_path / "other.safetensors", "other")
+    asked = f"llm.model_file={other}" if other_model else "llm.level=7"
+    GATE.clear()
+    async with running(settings_file, own_cache) as server, asyncio.TaskGroup() as group:
+        try:
+            group.create_task(server.use("llm.waits=true", asked))
+            await server.loading.wait()
+            await asyncio.to_thread(publisher.publish, "second")
+            await logged.until("is applied")
+        finally:
+            GATE.set()
+        await logged.until("was given another model" if other_model else "is updated")
+        options: Any = server.assistant.settings.engine(Kind.LLM)
+        assert (options.level, Path(options.model_file)) == (
+            (1000, other) if other_model else (7, publisher.base)
+        )
+        async with robot_app(server.url) as app:
+            said = (await turn(app, 1))[1]
+        assert said.startswith("This is other." if other_model else "This is second.")
 
 
 async def test_several_at_once_and_a_bad_last_one(
