@@ -59,8 +59,8 @@ class Exchange:
         each step. ``unload_first``: ``None`` decides by memory; ignored for voice activity and turn
         detectors, which are never unloaded first. ``updated``: makes of them those to build from,
         with other weights; may block. ``check`` raises ``ReachyVoiceError`` if the loaded engine
-        is not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is then
-        back in place, unless it could not be reloaded either."""
+        is not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is
+        then back in place, unless it could not be reloaded either."""
         async with self._one:
             options = options or self._assistant.settings.engine(kind)
             weights = await asyncio.to_thread(updated, options) if updated else None
