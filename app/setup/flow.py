@@ -46,9 +46,10 @@ def ended(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted. The next start resumes here.", file=sys.stderr)
         return INTERRUPTED
-    except SetupError as error:
-        print(f"\n{error.report()}", file=sys.stderr)
-        return error.exit_code
+    except (SetupError, OSError) as error:
+        known = _os_error(error) if isinstance(error, OSError) else error
+        print(f"\n{known.report()}", file=sys.stderr)
+        return known.exit_code
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -174,14 +175,11 @@ def set_up(
 ) -> None:
     """Run the steps that are not done. ``ahead``: later steps, for which the machine is checked
     now; what they prepare runs beside these, in ``running``. ``agreed``: the user already agreed to
-    the downloads. Raises ``SetupError``."""
+    the downloads. Raises ``SetupError`` and ``OSError``."""
     if all(step.is_done(place) for step in steps):
         return
-    try:
-        with locked(place.build / "setup.lock", "another setup") as lock:
-            _do(place, steps, lock, needs or Needs(), ahead, agreed, running)
-    except OSError as error:
-        raise _os_error(error) from error
+    with locked(place.build / "setup.lock", "another setup") as lock:
+        _do(place, steps, lock, needs or Needs(), ahead, agreed, running)
 
 
 def _do(

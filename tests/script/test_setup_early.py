@@ -71,7 +71,7 @@ class Bare:
         """Exit code, and both streams."""
         with self.start(command, *arguments) as child:
             printed = "".join(child.communicate(timeout=60))
-        assert not (self.root / ".venv").exists()
+        assert not (self.root / ".venv").is_dir()
         return child.returncode, printed
 
 
@@ -106,6 +106,13 @@ class TestRealRuns:
         exit_code, printed = bare.run("serve", "--setup-only")
         assert exit_code == failures.NO_COMPILER, printed
         assert "apt-get install gcc g++" in printed
+
+    def test_a_file_in_the_way_is_named(self, bare: Bare) -> None:
+        (bare.root / ".venv").touch()
+        exit_code, printed = bare.run("serve", "--setup-only")
+        assert exit_code == 1, printed
+        assert "Setup stopped: a file cannot be used" in printed
+        assert f"Not a directory: '{bare.root}/.venv/" in printed
 
     @pytest.mark.parametrize("command", ["serve", "test"])
     def test_no_python(self, bare: Bare, command: str) -> None:
