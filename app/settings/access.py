@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from app.access.policy import canonical_origin, digest, parse_network, split_host
 
 SHORTEST_KEY = 16
 """Characters. Guessing a random key of this length takes years at 100 attempts a second."""
+
+SHORTEST_SHARED_KEY = 32
+"""Characters."""
 
 _HASHED = "sha256:"
 _REFUSED = "(hidden)"
@@ -41,6 +44,15 @@ def _usable(digests: tuple[str, ...]) -> tuple[str, ...]:
 
 def _hidden(digests: tuple[str, ...]) -> list[str]:
     return [_REFUSED] * len(digests)
+
+
+def _shared_key(given: object) -> object:
+    if not isinstance(given, SecretStr | str) or len(given) < SHORTEST_SHARED_KEY:
+        raise ValueError(
+            f"must be a text of at least {SHORTEST_SHARED_KEY} characters; put quotes around one "
+            "of digits only"
+        )
+    return given
 
 
 def _network(text: str) -> str:
@@ -73,6 +85,10 @@ KeyDigests = Annotated[
     Field(repr=False),
 ]
 """Users write keys; only digests are kept, and neither is ever shown."""
+
+SharedKey = Annotated[
+    SecretStr, BeforeValidator(_shared_key), Field(min_length=SHORTEST_SHARED_KEY)
+]
 
 
 def key_bytes(digests: Any) -> tuple[bytes, ...]:

@@ -17,13 +17,12 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    SecretStr,
     SerializeAsAny,
     Tag,
     model_validator,
 )
 
-from app.settings.access import HostText, KeyDigests, NetworkText, OriginText
+from app.settings.access import HostText, KeyDigests, NetworkText, OriginText, SharedKey
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -115,7 +114,7 @@ class AccessSettings(Section):
     """Origins of web pages that may connect, in addition to the server's own pages."""
     hosts: tuple[HostText, ...] = ()
     """Additional host names of this machine, for callers without a key."""
-    shared_key: SecretStr | None = Field(default=None, min_length=32, repr=False)
+    shared_key: SharedKey | None = Field(default=None, repr=False)
     """The same for all servers behind one balancer: they accept each other's client secrets and
     conversations; null: a random one at each start."""
 

@@ -268,6 +268,11 @@ def test_the_cache_follows_xdg() -> None:
             "server:\n  port: 70000",
             "my.yaml:2: server.port: input should be less than or equal to 65535, not 70000",
         ),
+        (
+            "access: {shared_key: short}",
+            "access.shared_key: must be a text of at least 32",
+        ),
+        (f"access: {{shared_key: {'1' * 40}}}", "put quotes around one of digits only"),
         ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
         ("tts:", "my.yaml:1: tts must name its engine"),
         ("stt: {engine: monshine}", "there is no stt engine 'monshine'; did you mean 'moonshine'?"),
