@@ -20,7 +20,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
 from app.models.catalogue import Sha256
-from app.models.delta import SUFFIX, BadDelta, Delta, apply_all, read_delta
+from app.models.delta import BadDelta, Delta, apply_all, read_delta
 from app.models.download import Report, sha256_of
 from app.models.tensor_file import SUFFIXES
 from app.models.weights import WeightsCache
@@ -93,11 +93,10 @@ class Step(NamedTuple):
         return self.source.name if isinstance(self.source, Path) else self.source.file
 
 
-def updates_in(folder: Path) -> list[Step]:
-    """The deltas that have arrived whole, the oldest first."""
+def steps_of(deltas: Iterable[Path]) -> list[Step]:
+    """Of those that have arrived whole."""
     found = []
-    files = (each for each in folder.glob(f"*{SUFFIX}") if each.is_file())
-    for path in sorted(files, key=lambda each: each.stat().st_mtime_ns):
+    for path in deltas:
         try:
             info = read_delta(path).info
         except BadDelta as error:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 import numpy as np
@@ -29,7 +29,7 @@ from app.models.updates import (
     degenerate,
     model_files,
     read_index,
-    updates_in,
+    steps_of,
 )
 from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
@@ -38,19 +38,23 @@ from pipeline.errors import EngineError, ReachyVoiceError, WeightsError
 from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice
 from pipeline.work import Cancelled, Priority, Work
 
-if TYPE_CHECKING:
-    import httpx
-
 log = logging.getLogger("reachy_voice.updates")
 
+LOOK_S = 1.0
+"""So often a folder is looked at: notices of changes end when it is deleted, and do not come from
+other machines."""
 ASK_AGAIN_S = 60.0
-"""An index is asked for this often."""
+"""So often an index is asked for, and what failed is tried again."""
+STALLED_S = 10.0
 INDEX_S = 60.0
 """It must have come whole by then, and an update within ``FETCH_S``."""
 FETCH_S = 3600.0
 MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
+Look = Callable[[], Awaitable[None]]
+_Listing = list[tuple[int, int, Path]]
+"""Times of change, sizes and files."""
 Fetch = Callable[[Step], Awaitable[Path]]
 """Brings the delta of a step here."""
 
@@ -66,11 +70,13 @@ class UpdateFollower:
         self,
         assistant: Assistant,
         exchange: Exchange,
+        look_s: float = LOOK_S,
         ask_again_s: float = ASK_AGAIN_S,
         patience_s: float = INDEX_S,
     ) -> None:
         self._assistant = assistant
         self._exchange = exchange
+        self._look_s = look_s
         self._ask_again_s = ask_again_s
         self._patience_s = patience_s
         self._updates = assistant.engines.updates
@@ -83,61 +89,53 @@ class UpdateFollower:
         async with asyncio.TaskGroup() as group:
             for kind in Kind:
                 if source := getattr(self._assistant.settings.engine(kind), "updates", None):
-                    group.create_task(self._follow(kind, source))
+                    follow = self._follow_url if "://" in source else self._follow_folder
+                    group.create_task(follow(kind, source))
 
     # -- where updates come from
 
-    async def _follow(self, kind: Kind, source: str) -> None:
-        far = source.startswith(("http://", "https://"))
-        try:
-            await (self._follow_url if far else self._follow_folder)(kind, source)
-        except* (OSError, RuntimeError) as errors:  # includes watchfiles' own errors
-            log.warning("updates of %s are not noticed: %s", kind, errors.exceptions[0])
-
     async def _follow_folder(self, kind: Kind, source: str) -> None:
-        from watchfiles import awatch
+        before: _Listing = []
+        done: _Listing = []
 
-        folder = await asyncio.to_thread(_made, source)
-        changed = asyncio.Event()
-        changed.set()
+        async def look() -> None:
+            nonlocal before, done
+            now = await asyncio.to_thread(_listing, source)
+            if now == before != done:  # nothing is being copied into it
+                steps = await asyncio.to_thread(steps_of, [path for *_, path in now])
+                await self._bring(kind, steps, _here)
+                done = now
+            before = now
 
-        async def notice() -> None:
-            async for _ in awatch(folder, recursive=False):
-                changed.set()
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(notice())
-            await asyncio.sleep(0)  # it watches: nothing that arrives from now on is missed
-            while True:
-                await changed.wait()
-                changed.clear()
-                await self._tried(kind, partial(self._look_in, kind, folder))
-
-    async def _look_in(self, kind: Kind, folder: Path) -> None:
-        async def here(step: Step) -> Path:
-            assert isinstance(step.source, Path)
-            return step.source
-
-        await self._bring(kind, await asyncio.to_thread(updates_in, folder), here)
+        await self._repeat(kind, look, self._look_s)
 
     async def _follow_url(self, kind: Kind, url: str) -> None:
-        import httpx
-
         done = b""
-        async with httpx.AsyncClient() as client:
 
-            async def ask() -> None:
-                nonlocal done
-                async with asyncio.timeout(self._patience_s):
-                    text = await _index(client, url)
-                if text != done:
-                    steps = [Step(each.base, each.result, each) for each in read_index(text)]
-                    await self._bring(kind, steps, partial(self._fetch, url))
-                    done = text
+        async def look() -> None:
+            nonlocal done
+            async with asyncio.timeout(self._patience_s):
+                text = await _index(url)
+            if text != done:
+                steps = [Step(each.base, each.result, each) for each in read_index(text)]
+                await self._bring(kind, steps, partial(self._fetch, url))
+                done = text
 
-            while True:
-                await self._tried(kind, ask)
-                await asyncio.sleep(self._ask_again_s)
+        await self._repeat(kind, look, self._ask_again_s)
+
+    async def _repeat(self, kind: Kind, look: Look, pause_s: float) -> None:
+        """Networks and disks fail in many ways: what failed is logged once, and tried again."""
+        said = ""
+        while True:
+            try:
+                await look()
+                why = ""
+            except Exception as error:
+                why = str(error) or repr(error)
+            if why and why != said:
+                log.error("%s is not updated: %s", kind, why)
+            said = why
+            await asyncio.sleep(self._ask_again_s if why else pause_s)
 
     async def _fetch(self, url: str, step: Step) -> Path:
         update = step.source
@@ -156,8 +154,13 @@ class UpdateFollower:
             folder.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 require_space(folder, update.size, "an update")
-                with Fetcher(redirects=False) as fetcher:
-                    remote = Remote(place, "an update", update.size, update.sha256)
+                remote = Remote(place, "an update", update.size, update.sha256)
+
+                def pause(seconds: float) -> None:
+                    report(Progress(remote.label, 0, remote.size))
+                    time.sleep(seconds)
+
+                with Fetcher(timeout_s=STALLED_S, redirects=False, sleep=pause) as fetcher:
                     fetcher.fetch(remote, target, report)
 
         async with asyncio.timeout(FETCH_S):  # what came is kept
@@ -165,13 +168,6 @@ class UpdateFollower:
         return target
 
     # -- what is done with them
-
-    async def _tried(self, kind: Kind, look: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await look()
-        except Exception as error:  # networks and disks fail in many ways; the server goes on
-            why = error if isinstance(error, ReachyVoiceError) else repr(error)
-            log.error("%s is not updated: %s", kind, why)
 
     async def _bring(self, kind: Kind, steps: list[Step], fetch: Fetch) -> None:
         """Give the engine the newest model that these deltas lead to and that works."""
@@ -265,10 +261,19 @@ class UpdateFollower:
             conversation.close()
 
 
-async def _index(client: httpx.AsyncClient, url: str) -> bytes:
+async def _index(url: str) -> bytes:
+    import httpx
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses with passwords
     as_it_is = {"Accept-Encoding": "identity"}
-    async with client.stream("GET", url, headers=as_it_is) as response:
-        response.raise_for_status()  # also of a redirection: only what was named is trusted
+    async with (
+        await asyncio.to_thread(httpx.AsyncClient) as client,  # it loads certificates
+        client.stream("GET", url, headers=as_it_is) as response,
+    ):
+        if not response.is_success:  # nor is a redirection: only what was named is trusted
+            raise WeightsError(
+                "The index of updates cannot be fetched", why=f"HTTP {response.status_code}"
+            )
         text = b""
         async for block in response.aiter_raw():
             text += block
@@ -277,10 +282,16 @@ async def _index(client: httpx.AsyncClient, url: str) -> bytes:
     return text
 
 
-def _made(folder: str) -> Path:
-    path = Path(folder).expanduser()
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+def _listing(folder: str) -> _Listing:
+    """The deltas in it, the oldest first."""
+    paths = Path(folder).expanduser().iterdir()
+    deltas = [path for path in paths if path.name.endswith(SUFFIX) and path.is_file()]
+    return sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in deltas)
+
+
+async def _here(step: Step) -> Path:
+    assert isinstance(step.source, Path)
+    return step.source
 
 
 async def silence(engine: Engine) -> str | None:

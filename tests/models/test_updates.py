@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +20,18 @@ from app.cli.command_line import cli
 from app.models.catalogue import Catalogue, Entry
 from app.models.delta import SUFFIX, read_delta
 from app.models.delta_making import make_delta
-from app.models.download import sha256_of
+from app.models.download import ATTEMPTS, sha256_of
 from app.models.pull import pull
 from app.models.updates import (
     ModelFile,
     Step,
+    Update,
     Updates,
     add_to_index,
     degenerate,
     model_files,
     read_index,
-    updates_in,
+    steps_of,
 )
 from app.models.weights import WeightsCache
 from app.server.updates import UpdateFollower, silence
@@ -315,7 +318,8 @@ async def test_several_at_once_and_a_bad_last_one(
 
 def _is_never_tried_again(cache: WeightsCache, publisher: Publisher) -> None:
     """After a restart, as long as the record is there."""
-    steps, file = updates_in(publisher.place), ModelFile(publisher.base)
+    deltas = sorted(publisher.place.iterdir())
+    steps, file = steps_of(deltas), ModelFile(publisher.base)
     assert Updates(cache).chain(file, steps)[1] == []
     (cache.directory / "updates" / "record.json").unlink()
     assert len(Updates(cache).chain(file, steps)[1]) == 3
@@ -399,9 +403,78 @@ async def test_one_source_that_fails_leaves_the_others(
     publisher.settings(settings_file, str(publisher.place))
     publisher.settings(settings_file, f"{publisher.base}/no-folder", "tts")
     async with running(settings_file, own_cache):
-        await logged.until("updates of tts are not noticed")
+        await logged.until("tts is not updated: [Errno 20] Not a directory")
         await asyncio.to_thread(publisher.publish, "second")
         await logged.until("llm is updated")
+
+
+async def test_a_folder_that_goes_and_comes_back(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    publisher.place.rmdir()
+    async with running(settings_file, own_cache, ask_again_s=0.05):
+        for text in ("second", "third"):
+            await logged.until("No such file or directory")
+            publisher.place.mkdir()
+            await asyncio.to_thread(publisher.publish, text)
+            await logged.until("is updated")
+            await asyncio.to_thread(shutil.rmtree, publisher.place)
+
+
+async def test_a_full_disk_is_tried_again(
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    logged: WatchedLog,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    await asyncio.to_thread(publisher.publish, "second")
+    async with running(settings_file, own_cache, ask_again_s=0.05):
+        with monkeypatch.context() as patch:
+            patch.setattr("app.models.download.SPARE_BYTES", 1 << 60)
+            await logged.until("The disk has no room")
+        await logged.until("is updated")
+
+
+async def test_an_address_that_fails_and_its_password_is_not_logged(
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    server: FileServer,
+    logged: WatchedLog,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = server.url.replace("//", "//me:verysecret@")
+    publisher.settings(settings_file, f"{address}/index.json?key=verysecret")
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("SSL_CERT_FILE", "/none")
+    async with running(settings_file, own_cache, ask_again_s=0.05):
+        await logged.until("No such file")
+        monkeypatch.delenv("SSL_CERT_FILE")
+        await logged.until("HTTP 404")
+    assert server.requests
+    assert "verysecret" not in caplog.text
+
+
+async def test_a_server_that_is_busy_does_not_hold_up_the_end(
+    own_cache: WeightsCache, server: FileServer
+) -> None:
+    server.statuses += [503] * ATTEMPTS
+    engines = SimpleNamespace(updates=None, cache=own_cache)
+    assistant: Any = SimpleNamespace(engines=engines)
+    exchange: Any = None
+    update = Update(file="d", size=5, sha256="0" * 64, base="0" * 64, result="1" * 64)
+    follower = UpdateFollower(assistant, exchange)
+    step = Step(update.base, update.result, update)
+    fetching = asyncio.create_task(follower._fetch(f"{server.url}/index.json", step))
+    await asyncio.sleep(0)  # it begins
+    fetching.cancel()
+    await asyncio.wait([fetching])
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert len(server.requests) <= 1
 
 
 # --- parts -------------------------------------------------------------------------------------
