@@ -42,7 +42,10 @@ from pipeline.engines.registry import Kind
 LanOption = Annotated[
     bool, typer.Option("--lan", help="Listen on all interfaces, so that a robot can connect.")
 ]
-PortOption = Annotated[int | None, typer.Option("--port", help="Short for --set server.port=...")]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Short for --set server.port=..."),
+]
 
 _WHAT = {
     Kind.VAD: "voice activity",

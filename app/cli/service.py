@@ -12,6 +12,7 @@ import typer
 from app.cli.options import ConfigOption, SetOption
 from app.cli.serve import LanOption, PortOption
 from app.root import IS_INSTALLED
+from app.service.errors import ServiceError
 from app.service.launchd import LaunchAgent
 from app.service.start import Start
 from app.service.systemd import SystemdService
@@ -50,8 +51,6 @@ def install(
     own = [paths.cache(os.environ), paths.access(os.environ).parent]
     own += [server.conversations_dir] if server.conversations_dir else []
     writable = [folder.expanduser().absolute() for folder in own]
-    for folder in writable:
-        folder.mkdir(parents=True, exist_ok=True)
     start = Start(
         command,
         Path.cwd(),
@@ -59,7 +58,13 @@ def install(
         [*writable, Path("~/.nv").expanduser()],
         stop_s=int(server.finish_s + server.drain_s) + STOP_S,
     )
-    _say(_service().install(start))
+    try:
+        for folder in writable:
+            folder.mkdir(parents=True, exist_ok=True)
+        _say(_service().install(start))
+    except OSError as error:
+        what, fix = "The service cannot be installed", "Check who owns that file or folder"
+        raise ServiceError(what, why=str(error), fix=fix) from error
     if any(name.startswith(ENVIRONMENT_PREFIX) for name in os.environ):
         _say([NOT_FOR_THE_SERVICE])
 

@@ -217,6 +217,22 @@ def test_the_command_passes_on_how_to_serve(
     assert run(capsys, "service", "status")[0] == 24
 
 
+def test_what_could_not_start_is_not_installed(
+    system: FakeSystem,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service_command.sys, "platform", "linux")
+    assert run(capsys, "service", "install", "--port", "99999")[0] == 2
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    code, printed = run(capsys, "service", "install")
+    assert code == ServiceError.exit_code
+    assert f"Not a directory: '{tmp_path}/file/reachy-voice'" in printed
+    assert not service(system).file.exists()
+
+
 def test_words_of_the_command_reach_the_server_as_they_are() -> None:
     words = ["/a b/x", "100%", "$HOME", 'say "hi"', "back\\slash", "two\nlines"]
     written = unit(Start(words), Path("/env"))
