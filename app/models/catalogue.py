@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -181,10 +182,11 @@ def _entry(name: str, node: Node, directory: Path) -> Entry:
         )
     data = plain(node)
     if isinstance(data, dict) and isinstance(data.get("file"), str):
-        data["file"] = directory / Path(data["file"]).expanduser()
-    for delta in data.get("deltas", ()) if isinstance(data, dict) else ():
+        data["file"] = directory / os.path.expanduser(data["file"])
+    deltas = data.get("deltas") if isinstance(data, dict) else None
+    for delta in deltas if isinstance(deltas, list) else ():
         if isinstance(delta, dict) and str(delta.get("url")).startswith("file:"):
-            own = Path(delta["url"].removeprefix("file:")).expanduser()
+            own = os.path.expanduser(delta["url"].removeprefix("file:"))
             delta["url"] = f"file:{directory / own}"
     return Entry.model_validate(data)
 

@@ -170,6 +170,8 @@ class _Pull:
         label = f"{name}, delta"
         kind, _, rest = source.url.partition(":")
         if kind == "file":
+            if not Path(rest).is_file():
+                raise _own_files_missing(name, Path(rest))
             check_file(Path(rest), label, source.size, source.sha256)
             return Path(rest)
         self._require_network(
@@ -298,9 +300,9 @@ def _land(staging: Path, home: Path) -> None:
     staging.rename(home)
 
 
-def _own_files_missing(name: str, directory: Path) -> WeightsError:
+def _own_files_missing(name: str, place: Path) -> WeightsError:
     return WeightsError(
         f"The weights {name} are not here",
-        why=f"the catalogue expects your own files in {directory}",
+        why=f"the catalogue expects your own files in {place}",
         fix="Put them there, or correct `file:` in your catalogue",
     )

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.command_line import cli
-from app.models.catalogue import Catalogue, Entry
+from app.models.catalogue import Catalogue, DeltaSource, Entry
 from app.models.delta import SUFFIX, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import ATTEMPTS, sha256_of
@@ -38,7 +38,7 @@ from app.server.updates import UpdateFollower, silence
 from app.settings.load import load_settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError, WeightsError
+from pipeline.errors import ConfigError, EngineError, WeightsError
 from tests.clients.robot_app import robot_app
 from tests.models.test_exchange import running, settings_file, turn
 from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
@@ -134,6 +134,9 @@ def test_a_wrong_chain(tmp_path: Path, chain: Chain) -> None:
     circle = chain.entry(2, base="b", deltas=[chain.source(1)], whole=False)
     with pytest.raises(WeightsError, match="leads back"):
         chain.pull(cache(b=circle), "b")
+    gone = chain.entry(1, base="a", deltas=[chain.source(0, "file:/gone")], whole=False)
+    with pytest.raises(WeightsError, match="your own files in /gone"):
+        chain.pull(cache(b=gone), "b")
     chain.server.files["/d1"] = chain.deltas[0][:-1] + b"x"
     changed = chain.entry(1, base="a", deltas=[chain.source(0)], whole=False)
     with pytest.raises(WeightsError, match="not what the catalogue promises"):
@@ -150,9 +153,23 @@ def test_paths_in_a_catalogue_start_at_its_folder(tmp_path: Path, chain: Chain) 
     source = chain.source(0, f"file:d1{SUFFIX}")
     entry = chain.entry(1, base="a", deltas=[source], whole=False).model_dump(mode="json")
     path = tmp_path / "mine.yaml"
-    path.write_text(json.dumps({"mine": {k: v for k, v in entry.items() if v is not None}}))
-    (delta,) = Catalogue.load(path)["mine"].deltas
-    assert delta.url == f"file:{tmp_path}/d1{SUFFIX}"
+    given = {key: value for key, value in entry.items() if value is not None}
+
+    def deltas(found: object) -> tuple[DeltaSource, ...]:
+        path.write_text(json.dumps({"mine": {**given, "deltas": found}}))
+        return Catalogue.load(path)["mine"].deltas
+
+    for url, place in (
+        (f"file:d1{SUFFIX}", f"{tmp_path}/d1{SUFFIX}"),
+        ("file:50 %41 of it", f"{tmp_path}/50 %41 of it"),
+        ("file:///else/where", "/else/where"),
+        ("file:~/d", Path("~/d").expanduser()),
+        ("file:~nobody-of-this-name/d", f"{tmp_path}/~nobody-of-this-name/d"),
+    ):
+        assert deltas([{**source, "url": url}])[0].url == f"file:{place}"
+    for wrong in (None, 5, [5], {"url": "file:d"}):
+        with pytest.raises(ConfigError, match="cannot be used"):
+            deltas(wrong)
 
 
 # --- commands ----------------------------------------------------------------------------------
