@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, FailFast, Field, Json, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError
 
 from app.models.catalogue import Sha256
 from app.models.download import (
@@ -33,7 +34,7 @@ from app.models.download import (
     require_space,
     sha256_of,
 )
-from app.models.tensor_file import Piece, header_of, pieces_of
+from app.models.tensor_file import DAMAGED, Piece, safetensors
 from pipeline.errors import WeightsError
 
 SUFFIX = ".delta.safetensors"
@@ -42,38 +43,22 @@ CHUNK_BYTES = 1 << 20
 """Of a tensor: handled at once, so part of the format."""
 FLUSH_BYTES = 64 << 20
 """Written bytes are sent to the disk after so many: it works while the rest is made."""
+MOST_HEADER_BYTES = 2 << 20
+"""Of a delta: some 6,000 tensors that change. What is made of one takes up to 32 times as much."""
 PASS = 255
 MOST_ITEM_BYTES = 4096
 
 Bytes = NDArray[np.uint8]
 Count = Annotated[int, Field(ge=0)]
 Name = Annotated[str, Field(max_length=1000)]
-
-
-class Copy(NamedTuple):
-    """Bytes of the base."""
-
-    step: Literal["copy"]
-    start: Count
-    size: Count
-
-
-class Put(NamedTuple):
-    """``NAME@whole``."""
-
-    step: Literal["put"]
-    name: Name
-
-
-class Patch(NamedTuple):
-    """Items of the base, of which ``changed`` change."""
-
-    step: Literal["patch"]
-    name: Name
-    start: Count
-    items: Count
-    item_bytes: Annotated[int, Field(ge=1, le=MOST_ITEM_BYTES)]
-    changed: Count
+Copy = tuple[Literal["copy"], Count, Count]
+"""Start and size of bytes of the base."""
+Put = tuple[Literal["put"], Name]
+"""The tensor ``NAME@whole``."""
+ItemBytes = Annotated[int, Field(ge=1, le=MOST_ITEM_BYTES)]
+Patch = tuple[Literal["patch"], Name, Count, Count, ItemBytes, Count]
+"""A tensor of the base: its name, start, items, bytes of an item, and how many items change."""
+Step = Copy | Put | Patch
 
 
 class BadDelta(WeightsError):
@@ -92,7 +77,7 @@ class DeltaInfo(BaseModel):
     result_bytes: Count
     licence: str = ""
     tool: str = ""
-    layout: Json[Annotated[list[Copy | Put | Patch], FailFast()]]
+    layout: Annotated[list[Step], FailFast(), BeforeValidator(json.loads)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +91,8 @@ class Delta:
     @property
     def changed(self) -> tuple[int, int]:
         """Items that changed, and all items of the tensors that can be compared."""
-        patches = [step for step in self.info.layout if isinstance(step, Patch)]
-        return sum(each.changed for each in patches), sum(each.items for each in patches)
+        patches = [step[-3:] for step in self.info.layout if step[0] == "patch"]
+        return sum(changed for _, _, changed in patches), sum(items for items, _, _ in patches)
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -117,14 +102,15 @@ def read_delta(path: Path) -> Delta:
     """Raises ``BadDelta``."""
     try:
         with path.open("rb") as file:
-            header, _ = header_of(file, path.stat().st_size)
-        info = DeltaInfo.model_validate(header.get("__metadata__", {}))
-        pieces = pieces_of(path)
-        if len(pieces) > len(header):
+            metadata, pieces = safetensors(file, path.stat().st_size, MOST_HEADER_BYTES)
+        if len(metadata) > len(DeltaInfo.model_fields):
+            raise ValueError("its metadata are not those of a delta")
+        if not all(piece.kind for piece in pieces[1:]):
             raise ValueError("its tensors do not fill it")
+        info = DeltaInfo.model_validate(metadata)
         delta = Delta(path, info, {piece.name: piece for piece in pieces[1:]})
         _check(delta)
-    except (WeightsError, OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except DAMAGED as error:
         raise _bad(path, _reason(error)) from error
     return delta
 
@@ -134,15 +120,18 @@ def _check(delta: Delta) -> None:
     info, reused, put = delta.info, 0, 0
     used: list[str] = []
     for step in info.layout:
-        if isinstance(step, Put):
-            put += delta.parts[f"{step.name}@whole"].size
-            used.append(step.name)
-            continue
-        if isinstance(step, Patch):
-            _streams(delta, step.name)
-            used.append(step.name)
-        size = step.size if isinstance(step, Copy) else step.items * step.item_bytes
-        if step.start + size > info.base_bytes:
+        match step:
+            case "put", name:
+                put += delta.parts[f"{name}@whole"].size
+                used.append(name)
+                continue
+            case "copy", start, size:
+                pass
+            case "patch", name, start, items, item_bytes, _:
+                size = items * item_bytes
+                _streams(delta, name)
+                used.append(name)
+        if start + size > info.base_bytes:
             raise ValueError("it reads beyond the end of the base")
         reused += size
     if len(set(used)) < len(used) or reused > info.base_bytes:
@@ -161,7 +150,7 @@ def _reason(error: Exception) -> str:
         return f"its metadata are not those of a delta ({first['msg']})"
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing"
-    return getattr(error, "why", "") or str(error)
+    return str(error)
 
 
 def _bad(path: Path, why: str) -> BadDelta:
@@ -177,10 +166,19 @@ def _bad(path: Path, why: str) -> BadDelta:
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-def parts_of(count: int, item_bytes: int) -> Iterator[tuple[int, int]]:
-    """The chunks of a tensor: first item and number of items."""
+def chunks(file: BinaryIO, start: int, items: int, item_bytes: int = 1) -> Iterator[Bytes]:
+    """Items of a file. A chunk stays as it is until the next but one is made."""
     many = CHUNK_BYTES // item_bytes
-    return ((first, min(many, count - first)) for first in range(0, count, many))
+    buffers = [np.empty(min(many, items) * item_bytes, np.uint8) for _ in range(2)]
+    for first in range(0, items, many):
+        buffers.reverse()
+        chunk = buffers[0][: (items - first) * item_bytes]
+        file.seek(start + first * item_bytes)
+        if file.readinto(chunk.data) < len(chunk):  # type: ignore[attr-defined]
+            raise WeightsError(
+                f"{file.name} became shorter meanwhile", fix="Nothing was changed. Try it again"
+            )
+        yield chunk
 
 
 def as_items(data: Bytes, item_bytes: int) -> NDArray[Any]:
@@ -275,60 +273,48 @@ class _DoesNotFit(Exception):
     """The data of a delta contradict its header."""
 
 
-def _write(chunks: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
-    """The digest of what is written. Hashing, and sending it to the disk, go on beside it. A chunk
-    stays as it is until the next but one is made."""
+def _write(made: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
+    """The digest of what is written. Hashing, and sending it to the disk, go on beside it."""
     digest, done, sent = hashlib.sha256(), 0, 0
-    hashed: Future[None] | None = None
-    flushed: Future[None] | None = None
     with ThreadPoolExecutor(2) as beside:
-        for chunk in chunks:
-            if hashed is not None:
-                hashed.result()
+        hashed = flushed = beside.submit(out.flush)
+        for chunk in made:
+            hashed.result()
             hashed = beside.submit(digest.update, chunk.data)
             out.write(chunk.data)
             done += len(chunk)
-            if done - sent >= FLUSH_BYTES and (flushed is None or flushed.done()):
-                if flushed is not None:
-                    flushed.result()
+            if done - sent >= FLUSH_BYTES and flushed.done():
+                flushed.result()
                 flushed, sent = beside.submit(os.fsync, out.fileno()), done
             report(done)
-    if flushed is not None:
-        flushed.result()
+    flushed.result()
     return digest.hexdigest()
 
 
 def _result(delta: Delta, old: BinaryIO, new: BinaryIO) -> Iterator[Bytes]:
-    buffers = [np.empty(CHUNK_BYTES, np.uint8) for _ in range(2)]
-
-    def filled(file: BinaryIO, start: int, size: int) -> Bytes:
-        buffers.reverse()
-        return read_into(buffers[0][:size], file, start)
-
     for step in delta.info.layout:
-        if not isinstance(step, Patch):
-            put = isinstance(step, Put)
-            piece = delta.parts[f"{step.name}@whole"] if isinstance(step, Put) else step
-            for first, many in parts_of(piece.size, 1):
-                yield filled(new if put else old, piece.start + first, many)
-            continue
-        places, values = (_Inflated(new, each) for each in _streams(delta, step.name))
-        item = step.item_bytes
-        for first, size in parts_of(step.items, item):
-            items = filled(old, step.start + first * item, size * item)
-            where = places_from(places.read, size)
-            as_items(items, item)[where] += values_from(values.read(len(where) * item), item)
-            yield items
-        places.end()
-        values.end()
+        match step:
+            case "copy", start, size:
+                yield from chunks(old, start, size)
+            case "put", name:
+                whole = delta.parts[f"{name}@whole"]
+                yield from chunks(new, whole.start, whole.size)
+            case "patch", name, start, count, item_bytes, _:
+                places, values = (_Inflated(new, each) for each in _streams(delta, name))
+                for chunk in chunks(old, start, count, item_bytes):
+                    items = as_items(chunk, item_bytes)
+                    where = places_from(places.read, len(items))
+                    items[where] += values_from(values.read(len(where) * item_bytes), item_bytes)
+                    yield chunk
+                places.end()
+                values.end()
 
 
 class _Inflated:
     """Reads a zlib stream of a file."""
 
     def __init__(self, file: BinaryIO, piece: Piece) -> None:
-        self._file = file
-        self._at, self._end = piece.start, piece.start + piece.size
+        self._chunks = chunks(file, piece.start, piece.size)
         self._stream = zlib.decompressobj()
 
     def read(self, size: int) -> Bytes:
@@ -339,29 +325,18 @@ class _Inflated:
 
     def end(self) -> None:
         """Raises ``_DoesNotFit`` if there is more."""
-        while not self._stream.eof:
-            if self._some(1):
-                raise _DoesNotFit("it has more than it needs")
-        if self._stream.unused_data or self._at < self._end:
+        more = False
+        while not (more or self._stream.eof):
+            more = bool(self._some(1))
+        if more or self._stream.unused_data or next(self._chunks, None) is not None:
             raise _DoesNotFit("it has more than it needs")
 
     def _some(self, most: int) -> bytes:
-        data = self._stream.unconsumed_tail
-        if not data and (size := min(CHUNK_BYTES, self._end - self._at)):
-            data = read_into(np.empty(size, np.uint8), self._file, self._at).tobytes()
-            self._at += size
+        data = self._stream.unconsumed_tail or bytes(next(self._chunks, b""))
         found = self._stream.decompress(data, most)
         if not data and not found:
             raise _DoesNotFit("a part of it ends too early")
         return found
-
-
-def read_into(buffer: Bytes, file: BinaryIO, start: int) -> Bytes:
-    """Fill and return ``buffer``."""
-    file.seek(start)
-    if file.readinto(buffer.data) < len(buffer):  # type: ignore[attr-defined]
-        raise _DoesNotFit(f"{Path(file.name).name} became shorter meanwhile")
-    return buffer
 
 
 def _wrong_base(delta: Delta, base: Path, but: str = "") -> BadDelta:
@@ -380,26 +355,21 @@ def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bina
     After a crash the next one writes over what is left."""
     part = target.parent / f".{target.name}.part"
     try:
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
+        with ExitStack() as after:
+            folder = os.open(target.parent, os.O_RDONLY)
+            after.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)  # one at a time; released when it is closed
-            try:
-                part.unlink(missing_ok=True)
-                require_space(target.parent, size, target.name)
-                with part.open("wb") as file:
-                    yield file
-                    file.flush()
-                    os.fsync(file.fileno())
-                if like is not None:
-                    shutil.copymode(like, part)
-                part.replace(target)
-                os.fsync(folder)
-            except BaseException:
-                with suppress(OSError):
-                    part.unlink(missing_ok=True)
-                raise
-        finally:
-            os.close(folder)
+            part.unlink(missing_ok=True)
+            after.callback(part.unlink, missing_ok=True)
+            require_space(target.parent, size, target.name)
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if like is not None:
+                shutil.copymode(like, part)
+            part.replace(target)
+            os.fsync(folder)
     except OSError as error:
         raise WeightsError(
             f"{target} could not be written",

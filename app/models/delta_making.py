@@ -13,18 +13,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from app.models.delta import (
-    CHUNK_BYTES,
     FORMAT,
-    Copy,
+    MOST_HEADER_BYTES,
     Delta,
-    Patch,
-    Put,
+    Step,
     as_items,
+    chunks,
     new_file,
-    parts_of,
     places_to,
     read_delta,
-    read_into,
     values_to,
 )
 from app.models.download import Progress, Report, ignore_progress, sha256_of
@@ -39,7 +36,7 @@ def make_delta(
     before, pieces = {piece.name: piece for piece in pieces_of(old)}, pieces_of(new)
     if out.exists() and any(out.samefile(model) for model in (old, new)):
         raise WeightsError(f"{out} is one of the models", fix="Write the delta to another file")
-    layout: list[Copy | Put | Patch] = []
+    layout: list[Step] = []
     with (
         new_file(out, 0) as file,
         old.open("rb", 0) as was,
@@ -52,15 +49,15 @@ def make_delta(
             report(Progress(new.name, piece.start, new.stat().st_size))
             base, at, end = before.get(piece.name), first.tell(), second.tell()
             if not base or (base.size, base.kind) != (piece.size, piece.kind):
-                for start, size in parts_of(piece.size, 1):
-                    first.write(read_into(np.empty(size, np.uint8), now, piece.start + start).data)
+                for chunk in chunks(now, piece.start, piece.size):
+                    first.write(chunk.data)
                 sizes[first][f"{piece.name}@whole"] = piece.size
-                layout.append(Put("put", piece.name))
+                layout.append(("put", piece.name))
             elif changed := _changed(was, now, base, piece, first, second):
                 sizes[first][f"{piece.name}@places"] = first.tell() - at
                 sizes[second][f"{piece.name}@values"] = second.tell() - end
                 count = piece.size // piece.item
-                layout.append(Patch("patch", piece.name, base.start, count, piece.item, changed))
+                layout.append(("patch", piece.name, base.start, count, piece.item, changed))
             else:
                 first.truncate(first.seek(at))
                 second.truncate(second.seek(end))
@@ -75,7 +72,14 @@ def make_delta(
             "tool": f"reachy-voice {importlib.metadata.version('reachy-voice')}",
             "layout": json.dumps(layout, separators=(",", ":")),
         }
-        file.write(_header(info, {**sizes[first], **sizes[second]}))
+        header = _header(info, {**sizes[first], **sizes[second]})
+        if len(header) > MOST_HEADER_BYTES:
+            raise WeightsError(
+                f"Too many tensors of {new.name} changed",
+                why=f"the header of the delta would have more than {MOST_HEADER_BYTES >> 20} MiB",
+                fix="Split the model into several files, or send it whole",
+            )
+        file.write(header)
         for data in (first, second):
             data.seek(0)
             shutil.copyfileobj(data, file)
@@ -86,13 +90,12 @@ def _changed(
     was: BinaryIO, now: BinaryIO, base: Piece, piece: Piece, places: BinaryIO, values: BinaryIO
 ) -> int:
     """Write which items change, and by how much; how many do."""
-    old, new = (np.empty(CHUNK_BYTES, np.uint8) for _ in range(2))
     # Runs are all that repeats: to look for more would cost time and bytes.
     where, added = (zlib.compressobj(strategy=zlib.Z_RLE) for _ in range(2))
-    item, changed = piece.item, 0
-    for first, size in parts_of(piece.size // item, item):
-        before = as_items(read_into(old[: size * item], was, base.start + first * item), item)
-        after = as_items(read_into(new[: size * item], now, piece.start + first * item), item)
+    item, count, changed = piece.item, piece.size // piece.item, 0
+    old, new = chunks(was, base.start, count, item), chunks(now, piece.start, count, item)
+    for one, two in zip(old, new, strict=True):
+        before, after = as_items(one, item), as_items(two, item)
         differs = before != after
         found = np.flatnonzero(differs if differs.ndim == 1 else differs.any(1))
         places.write(where.compress(places_to(found)))
@@ -103,12 +106,12 @@ def _changed(
     return changed
 
 
-def _copy(layout: list[Copy | Put | Patch], base: Piece) -> None:
-    last = layout[-1] if layout else None
-    if isinstance(last, Copy) and last.start + last.size == base.start:
-        layout[-1] = Copy("copy", last.start, last.size + base.size)
-    elif base.size:
-        layout.append(Copy("copy", base.start, base.size))
+def _copy(layout: list[Step], base: Piece) -> None:
+    match layout[-1:]:
+        case [("copy", start, size)] if start + size == base.start:
+            layout[-1] = ("copy", start, size + base.size)
+        case _ if base.size:
+            layout.append(("copy", base.start, base.size))
 
 
 def _header(info: dict[str, str], sizes: dict[str, int]) -> bytes:

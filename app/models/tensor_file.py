@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,12 +14,14 @@ from pipeline.errors import WeightsError
 
 MOST_HEADER_BYTES = 16 << 20
 """Of a safetensors file: some 100,000 tensors."""
+MOST_NAME_BYTES = 65_535
+"""Of a GGUF file."""
 MOST_AXES = 8
 MOST_DTYPE_BYTES = 16
 SUFFIXES = (".gguf", ".safetensors")
 
-
-_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error)
+DAMAGED = OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error
+"""What reading a file raises that is not well-formed."""
 
 
 class NotTensors(WeightsError):
@@ -46,16 +47,10 @@ def pieces_of(path: Path) -> list[Piece]:
     with path.open("rb") as file:
         try:
             if file.read(4) == b"GGUF":
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    found = list(_gguf(data))
-            else:
-                file.seek(0)
-                found = _safetensors(file, size)
-            pieces = list(_covering(found, size))
-            if len({piece.name for piece in pieces}) < len(pieces):
-                raise ValueError("two parts have one name")
-            return pieces
-        except _DAMAGED as error:
+                return _covering(_gguf(file), size)
+            file.seek(0)
+            return safetensors(file, size, MOST_HEADER_BYTES)[1]
+        except DAMAGED as error:
             raise NotTensors(
                 f"{path.name} cannot be read",
                 why=str(error) or type(error).__name__,
@@ -63,34 +58,39 @@ def pieces_of(path: Path) -> list[Piece]:
             ) from error
 
 
-def _covering(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
-    """In order, with those between them. Raises ``ValueError`` if two overlap."""
+def _covering(pieces: Iterable[Piece], size: int) -> list[Piece]:
+    """In order, with those between them. Raises ``ValueError`` if two overlap or have one name."""
+    found: list[Piece] = []
     at = gaps = 0
-    for piece in sorted(pieces, key=lambda each: (each.start, each.size)):
+    ordered = sorted(pieces, key=lambda each: (each.start, each.size))
+    for piece in (*ordered, Piece("@end", size, 0)):
         if piece.start < at or piece.start + piece.size > size:
             raise ValueError(f"{piece.name!r} overlaps another part or the end of the file")
         if piece.start > at:
-            yield Piece(f"@gap:{gaps}", at, piece.start - at)
+            found.append(Piece(f"@gap:{gaps}", at, piece.start - at))
             gaps += 1
-        yield piece
+        found.append(piece)
         at = piece.start + piece.size
-    if at < size:
-        yield Piece(f"@gap:{gaps}", at, size - at)
+    if len({piece.name for piece in found}) < len(found):
+        raise ValueError("two parts have one name")
+    return found[:-1]
 
 
 # --- safetensors -------------------------------------------------------------------------------
 
 
-def header_of(file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
-    """The JSON header of a safetensors file, and where the data begin. Raises ``ValueError``."""
+def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any, list[Piece]]:
+    """The metadata, as they are in the file, and the pieces. Raises one of ``DAMAGED``."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
-    if len(start) < 8 or not 2 <= length <= min(MOST_HEADER_BYTES, size - 8):
-        raise ValueError("it is neither GGUF nor safetensors, or it is cut off")
+    if len(start) < 8 or not 2 <= length <= min(most_header_bytes, size - 8):
+        raise ValueError("it is neither GGUF nor safetensors, cut off, or its header is too large")
     header = json.loads(file.read(length), object_pairs_hook=_once)
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
-    return header, 8 + length
+    metadata, data = header.pop("__metadata__", {}), 8 + length
+    tensors = [_tensor(name, given, data) for name, given in header.items()]
+    return metadata, _covering([Piece("@header", 0, data), *tensors], size)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,17 +100,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _safetensors(file: BinaryIO, size: int) -> list[Piece]:
-    header, data = header_of(file, size)
-    header.pop("__metadata__", None)
-    return [Piece("@header", 0, data), *(_tensor(n, v, data) for n, v in header.items())]
-
-
 def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
     (first, last), shape = given["data_offsets"], given["shape"]
-    if first > last or any(
-        type(number) is not int or number < 0 for number in (first, last, *shape)
-    ):
+    counts = all(type(number) is int and number >= 0 for number in (first, last, *shape))
+    if not counts or first > last or len(shape) > MOST_AXES:
         raise ValueError(f"the place or the shape of {name!r} is wrong")
     size, count = last - first, math.prod(shape)
     item = size // count if count and size % count == 0 else 0
@@ -122,81 +115,76 @@ def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
 
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Of ``enum gguf_type``, without texts and lists."""
-_TEXT, _LIST = 8, 9
-_BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
+_UINT32, _TEXT, _LIST = 4, 8, 9
+BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
     1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
     32: {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 20: 18, 39: 17},
+    64: {40: 36, 42: 18},
+    128: {41: 18},
     256: {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292, 16: 66, 17: 74, 18: 98, 19: 50}
     | {21: 110, 22: 82, 23: 136, 29: 56, 34: 54, 35: 66},
 }
 """Numbers in a block -> ``enum ggml_type`` -> bytes. Tensors of other types are gaps, which
 are compared byte by byte."""
-_BLOCKS = {
-    kind: (numbers, size) for numbers, of in _BLOCK_BYTES.items() for kind, size in of.items()
-}
 
 
-def _gguf(data: mmap.mmap) -> Iterator[Piece]:
+def _gguf(file: BinaryIO) -> Iterator[Piece]:
     """The counts, each entry of the metadata, the descriptions of the tensors, each tensor."""
-    reader = _Reader(data)
-    _, version, tensors, entries = reader.unpack("IIQQ")
+    version, tensors, entries = _unpack(file, "IQQ")
     if version not in (2, 3):
         raise ValueError(f"version {version} of GGUF is not known")
-    yield Piece("@gguf", 0, reader.at)
+    yield Piece("@gguf", 0, file.tell())
     alignment = 32
     for _ in range(entries):
-        start = reader.at
-        key, (kind,) = reader.text(), reader.unpack("I")
-        if key == "general.alignment":
-            (alignment,) = struct.unpack_from("<I", data, reader.at)
-        reader.skip(kind)
-        yield Piece(f"@key:{key}", start, reader.at - start)
-    start = reader.at
-    heads = [reader.tensor() for _ in range(tensors)]
-    yield Piece("@tensors", start, reader.at - start)
-    begin = -(-reader.at // alignment) * alignment
+        start = file.tell()
+        key, (kind,) = _name(file), _unpack(file, "I")
+        if (key, kind) == ("general.alignment", _UINT32):
+            (alignment,) = _unpack(file, "I")
+        else:
+            _skip(file, kind)
+        yield Piece(f"@key:{key}", start, file.tell() - start)
+    start = file.tell()
+    heads = [_head(file) for _ in range(tensors)]
+    yield Piece("@tensors", start, file.tell() - start)
+    begin = -(-file.tell() // alignment) * alignment
     for name, shape, kind, offset in heads:
-        numbers, block = _BLOCKS.get(kind, (0, 0))
-        if numbers and math.prod(shape) % numbers == 0:
-            size = math.prod(shape) // numbers * block
-            yield Piece(name, begin + offset, size, block, f"{kind} {list(shape)}")
+        for numbers, block_bytes in BLOCK_BYTES.items():
+            if kind in block_bytes and math.prod(shape) % numbers == 0:
+                block = block_bytes[kind]
+                size = math.prod(shape) // numbers * block
+                yield Piece(name, begin + offset, size, block, f"{kind} {list(shape)}")
 
 
-class _Reader:
-    """Reads a GGUF file from ``at`` on. Raises ``struct.error`` behind its end."""
+def _unpack(file: BinaryIO, kinds: str) -> tuple[int, ...]:
+    """Raises ``struct.error`` at the end of the file."""
+    form = struct.Struct(f"<{kinds}")
+    return form.unpack(file.read(form.size))
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at = data, 0
 
-    def unpack(self, kinds: str) -> tuple[int, ...]:
-        form = struct.Struct(f"<{kinds}")
-        found = form.unpack_from(self.data, self.at)
-        self.at += form.size
-        return found
+def _name(file: BinaryIO) -> str:
+    (length,) = _unpack(file, "Q")
+    if length > MOST_NAME_BYTES:
+        raise ValueError("a name in it is too long")
+    return file.read(length).decode()
 
-    def text(self) -> str:
-        (length,) = self.unpack("Q")
-        if length > MOST_HEADER_BYTES:
-            raise ValueError("a name in it is too long")
-        self.at += length
-        return self.data[self.at - length : self.at].decode()
 
-    def skip(self, kind: int) -> None:
-        """Pass a value."""
-        count = 1
-        if kind == _LIST:
-            kind, count = self.unpack("IQ")
-        if kind != _TEXT:
-            self.at += count * _SCALAR_BYTES[kind]
-            return
-        for _ in range(count):
-            (length,) = self.unpack("Q")
-            self.at += length
+def _skip(file: BinaryIO, kind: int) -> None:
+    """Pass a value."""
+    count = 1
+    if kind == _LIST:
+        kind, count = _unpack(file, "IQ")
+    if kind != _TEXT:
+        file.seek(count * _SCALAR_BYTES[kind], 1)
+        return
+    for _ in range(count):
+        (length,) = _unpack(file, "Q")
+        file.seek(length, 1)
 
-    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type and place."""
-        name, (axes,) = self.text(), self.unpack("I")
-        if axes > MOST_AXES:
-            raise ValueError(f"{name!r} has {axes} axes")
-        shape, (kind, offset) = self.unpack(f"{axes}Q"), self.unpack("IQ")
-        return name, shape, kind, offset
+
+def _head(file: BinaryIO) -> tuple[str, tuple[int, ...], int, int]:
+    """Name, shape, type and place of a tensor."""
+    name, (axes,) = _name(file), _unpack(file, "I")
+    if axes > MOST_AXES:
+        raise ValueError(f"{name!r} has {axes} axes")
+    shape, (kind, offset) = _unpack(file, f"{axes}Q"), _unpack(file, "IQ")
+    return name, shape, kind, offset
