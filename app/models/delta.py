@@ -163,8 +163,6 @@ def _bad(path: Path, why: str) -> BadDelta:
 
 # --- items -------------------------------------------------------------------------------------
 
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
 
 def chunks(file: BinaryIO, start: int, items: int, item_bytes: int = 1) -> Iterator[Bytes]:
     """Items of a file. A chunk stays as it is until the next but one is made."""
@@ -183,8 +181,8 @@ def chunks(file: BinaryIO, start: int, items: int, item_bytes: int = 1) -> Itera
 
 def as_items(data: Bytes, item_bytes: int) -> NDArray[Any]:
     """Numbers if they are as large as an item, else rows of bytes."""
-    numbers = _UNSIGNED.get(item_bytes)
-    return data.view(numbers) if numbers else data.reshape(-1, item_bytes)
+    numbers = item_bytes in (1, 2, 4, 8)
+    return data.view(f"u{item_bytes}") if numbers else data.reshape(-1, item_bytes)
 
 
 def places_to(places: NDArray[np.intp]) -> bytes:
