@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
-from math import ceil, gcd
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -181,19 +182,18 @@ class Resampler:
     A turn's end waits for every sample that a filter holds. soxr works in blocks and holds 10 to
     30 ms of a stream even in its variable-rate mode; this short filter holds 2 ms at 16 kHz.
 
-    Output sample ``n`` is the input at time ``n / to_rate``: no delay, whatever is held back.
+    Output sample ``n`` is the input at time ``n / to_rate``: no delay, whatever is held back. For
+    odd rates (44,099 Hz) that is true to some 1e-6 of the time.
     """
 
     def __init__(self, from_rate: int, to_rate: int) -> None:
         self.from_rate = from_rate
         self.to_rate = to_rate
-        divisor = gcd(from_rate, to_rate)
-        self._up, self._down = to_rate // divisor, from_rate // divisor
-        self._filters = _filters(self._up, self._down)
-        self._half = self._filters.shape[1] // 2
-        self._held = np.zeros(self._half, np.float32)
-        """Input from ``_first`` on."""
-        self._first = -self._half
+        ratio = Fraction(to_rate, from_rate).limit_denominator(_MOST_INPUTS)
+        self._up, self._down = ratio.as_integer_ratio()
+        self._weights, self._half = _block(self._up, self._down)
+        self._held = np.zeros(self._half - 1)
+        """Input of the block that comes next, and before."""
         self._given = 0
         self._taken = 0
 
@@ -212,33 +212,38 @@ class Resampler:
 
     def _convert(self, pcm: Pcm, until: int) -> Pcm:
         """Output up to input position ``until``."""
-        self._held = np.concatenate((self._held, pcm.astype(np.float32)))
         last = max(self._given, ceil(until * self._up / self._down))
-        at = np.arange(self._given, last, dtype=np.int64) * self._down
-        self._given = last
-        if not len(at):
-            return np.zeros(0, np.int16)
-        whole, phase = np.divmod(at, self._up)
-        starts = whole - self._half + 1 - self._first
-        taps, step = self._filters.shape[1], self._held.strides[0]
+        inputs, outputs = self._weights.shape
+        step = outputs // self._up * self._down
+        first = self._given // outputs
+        rows = ceil(last / outputs) - first
+        held = np.concatenate((self._held, pcm, np.zeros(inputs)))
         # As sliding_window_view, which takes longer than the sum itself.
-        shape = (len(self._held) - taps + 1, taps)
-        windows = np.lib.stride_tricks.as_strided(self._held, shape, (step, step))
-        mixed = np.einsum("nt,nt->n", windows[starts], self._filters[phase])
-        spent = int(starts[-1])
-        self._held = self._held[spent:]
-        self._first += spent
+        windows = np.lib.stride_tricks.as_strided(held, (rows, inputs), (8 * step, 8))
+        mixed = (windows @ self._weights).ravel()
+        mixed = mixed[self._given - first * outputs : last - first * outputs]
+        self._held = held[(last // outputs - first) * step : -inputs]
+        self._given = last
         rounded: NDArray[np.int16] = np.clip(np.rint(mixed), -32768, 32767).astype(np.int16)
         return rounded
 
 
+_BLOCK_OUTPUTS = 16
+_MOST_INPUTS = 500
+"""At least so many outputs are computed at once, and from at most so many inputs and their
+surroundings. 11,025 and 44,100 Hz need 441."""
+
+
 @cache
-def _filters(up: int, down: int) -> NDArray[np.float32]:
-    """Shape ``(up, taps)``: input weights for each position between two samples."""
+def _block(up: int, down: int) -> tuple[NDArray[np.float64], int]:
+    """The weights of the inputs of a block of outputs, shape ``(inputs, outputs)``, and how many
+    inputs one output takes from its own place on. Doubles, so that how the input is split makes no
+    difference in the rounding."""
     half = ceil(_ZERO_CROSSINGS * max(1.0, down / up))
     cut_off = _ROLL_OFF * min(1.0, up / down)
-    offsets = np.arange(1 - half, half + 1)[np.newaxis] - np.arange(up)[:, np.newaxis] / up
+    at = np.arange(up * ceil(_BLOCK_OUTPUTS / up)) * down / up
+    offsets = np.arange(1 - half, int(at[-1]) + half + 1)[:, np.newaxis] - at
+    within = (-half < offsets) & (offsets <= half)
     window = np.i0(_KAISER_BETA * np.sqrt(np.maximum(0.0, 1 - (offsets / half) ** 2)))
-    weights = np.sinc(cut_off * offsets) * window
-    even: NDArray[np.float32] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
-    return even
+    weights = np.where(within, np.sinc(cut_off * offsets) * window, 0)
+    return weights / weights.sum(axis=0), half

@@ -39,7 +39,8 @@ class RecentScores:
 
     def note(self, score: float, frame: AudioFrame, threshold: float) -> None:
         """Take the next frame; scores from ``threshold`` on are speech, not the room."""
-        power = float(np.mean(np.square(frame.pcm, dtype=np.float32))) if len(frame.pcm) else 0.0
+        samples = frame.pcm.astype(np.float32)
+        power = float(samples @ samples) / max(1, len(samples))
         self._frames.append(_Noted(frame.index, frame.end, score, power, self._room_score))
         oldest = frame.end - samples_of(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
         while self._frames[0].index < oldest:
