@@ -10,8 +10,9 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -19,6 +20,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter, ValidationError
 
+from app.file_lock import locked
 from app.models.catalogue import Sha256
 from app.models.delta import BadDelta, Delta, apply_all, read_delta
 from app.models.download import Report, sha256_of
@@ -28,6 +30,7 @@ from app.models.write_whole import write_whole
 from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
+LEFT_BEHIND_S = 86_400.0
 log = logging.getLogger("reachy_voice.updates")
 
 
@@ -120,16 +123,21 @@ def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
     if own and Path(own).expanduser().is_absolute():
         found = [Path(own).expanduser()]
         return [ModelFile(path) for path in found if path.is_file()]
-    folder = getattr(options, "model_dir", None) or (cache.home(name) if name else None)
-    if folder is None:
+    given = getattr(options, "model_dir", None) or (cache.home(name) if name else None)
+    if given is None:
         return []
-    files = (each for each in sorted(Path(folder).rglob("*")) if each.suffix in SUFFIXES)
-    whole = Path(folder) if hasattr(options, "model_dir") else None
+    folder = Path(given).expanduser()
+    whole = folder if hasattr(options, "model_dir") else None
     return [
         ModelFile(file, whole)
-        for file in files
+        for file in _tensor_files(folder)
         if file.name == own or not (own or file.name.startswith("mmproj"))
     ]
+
+
+def _tensor_files(folder: Path | None) -> list[Path]:
+    files = sorted(folder.rglob("*")) if folder else []
+    return [each for each in files if each.suffix in SUFFIXES]
 
 
 class _Record(BaseModel):
@@ -146,18 +154,22 @@ class Updates:
     def __init__(self, cache: WeightsCache) -> None:
         self._cache = cache
         self._folder = cache.directory / "updates"
-        self._record = _Record()
-        with suppress(OSError, ValueError):
-            text = (self._folder / "record.json").read_bytes()
-            self._record = _Record.model_validate_json(text)
+        self._record = self._read()
 
     def updated(self, options: EngineOptions) -> EngineOptions:
         """Options with the newest good model, if the engine follows updates."""
-        if getattr(options, "updates", None):
-            for file in model_files(options, self._cache):
-                if digest := self._current(file):
-                    return self.with_result(options, file, digest)
-        return options
+        follows = getattr(options, "updates", None)
+        files = model_files(options, self._cache) if follows else []
+        last = self._last(files)
+        return self.with_result(options, *last) if last else options
+
+    def _last(self, files: Iterable[ModelFile]) -> tuple[ModelFile, str] | None:
+        """The one that was updated last, and its digest. In its folder are the others' updates."""
+        by_key = {_key(file.path): file for file in files}
+        for key in reversed(self._record.current):
+            if (file := by_key.get(key)) and (digest := self._current(file)):
+                return file, digest
+        return None
 
     def in_use(self, file: ModelFile) -> tuple[Path, str]:
         """The file that is used in its place, and its digest."""
@@ -212,31 +224,54 @@ class Updates:
         found = [read_delta(path) for path in deltas]
         if found[-1].info.result_sha256 != digest:
             raise BadDelta(f"{deltas[-1].name} is not used", why="it leads to another model")
-        apply_all(found, base, _mirror(file, self._home(digest)), report)
+        last = self._last(ModelFile(path, file.folder) for path in _tensor_files(file.folder))
+        old = self._home(last[1]) if last else file.folder
+        apply_all(found, base, _mirror(file, old, self._home(digest)), report)
 
     def keep(self, file: ModelFile, digest: str, spent: Iterable[Path] = ()) -> None:
-        """Use this model from now on; delete the others, and ``spent`` deltas that were fetched."""
+        """Use this model from now on; delete the one before, and ``spent`` deltas that were
+        fetched."""
         for delta in spent:
             if delta.parent == self._cache.directory / "downloads":
                 delta.unlink(missing_ok=True)
-        self._record.current[_key(file.path)] = digest
-        self._write()
-        for home in self._folder.iterdir():
-            if home.is_dir() and home.name not in self._record.current.values():
-                shutil.rmtree(home, ignore_errors=True)
+        key = _key(file.path)
+        with self._changing() as record:
+            for each in (record, self._record):
+                kept = {old: of for old, of in each.current.items() if _path(old) != _path(key)}
+                each.current = kept | {key: digest}
 
     def reject(self, digest: str) -> None:
         """Never use this model again."""
-        self._record.bad.add(digest)
-        self._write()
-        shutil.rmtree(self._home(digest), ignore_errors=True)
+        with self._changing() as record:
+            record.bad.add(digest)
+            self._record.bad.add(digest)
+        if digest not in record.current.values():
+            shutil.rmtree(self._home(digest), ignore_errors=True)
 
     def _home(self, digest: str) -> Path:
         return self._folder / digest
 
-    def _write(self) -> None:
+    def _read(self) -> _Record:
+        with suppress(OSError, ValueError):
+            return _Record.model_validate_json((self._folder / "record.json").read_bytes())
+        return _Record()
+
+    @contextmanager
+    def _changing(self) -> Iterator[_Record]:
+        """The record, with what other processes wrote. Models that it no longer names are deleted,
+        and what a kill left behind, but nothing that is being made."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._folder / "record.json", self._record.model_dump_json(indent=1))
+        with locked(self._folder / "record.lock"):
+            record = self._read()
+            before = set(record.current.values())
+            record.originals |= self._record.originals
+            yield record
+            write_whole(self._folder / "record.json", record.model_dump_json(indent=1))
+        long_ago = time.time() - LEFT_BEHIND_S
+        for home in self._folder.iterdir():
+            unused = home.name in before or home.stat().st_mtime < long_ago
+            if unused and home.is_dir() and home.name not in record.current.values():
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def _walk(digest: str, steps: Iterable[Step]) -> list[Step]:
@@ -265,10 +300,9 @@ def _inside(file: ModelFile) -> Path:
     return file.path.relative_to(file.folder) if file.folder else Path(file.path.name)
 
 
-def _mirror(file: ModelFile, home: Path) -> Path:
+def _mirror(file: ModelFile, old: Path | None, home: Path) -> Path:
     """The place of the new file in ``home``, among links to the rest of the old folder."""
     home.mkdir(parents=True, exist_ok=True)
-    old = file.folder
     for part in _inside(file).parts:
         home.mkdir(exist_ok=True)
         for other in old.iterdir() if old else ():
@@ -281,6 +315,10 @@ def _mirror(file: ModelFile, home: Path) -> Path:
 def _key(path: Path) -> str:
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def _path(key: str) -> str:
+    return key.rsplit(" ", 2)[0]
 
 
 # --- a first answer ----------------------------------------------------------------------------

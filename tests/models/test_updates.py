@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -549,7 +550,7 @@ async def test_a_first_answer_must_end(monkeypatch: pytest.MonkeyPatch) -> None:
         await UpdateFollower(assistant, exchange)._check(Kind.TTS, stuck)
 
 
-def test_the_files_of_an_engine(tmp_path: Path) -> None:
+def test_the_files_of_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def files(*sets: str) -> list[str]:
         settings = load_settings(None, sets).settings
         cache = WeightsCache(tmp_path)
@@ -565,6 +566,9 @@ def test_the_files_of_an_engine(tmp_path: Path) -> None:
     assert files(f"llm.model_file={home / 'mmproj-a.gguf'}") == ["mmproj-a.gguf"]
     assert files("llm.model_file=/none") == []
     voice = f"tts={{engine: qwen3-tts, weights: null, model_dir: {home}}}"
+    assert files("llm.model_file=/none", voice) == ["a.gguf", "b.gguf"]
+    monkeypatch.setenv("HOME", str(home.parent))
+    voice = voice.replace(str(home.parent), "~")
     assert files("llm.model_file=/none", voice) == ["a.gguf", "b.gguf"]
 
 
@@ -631,6 +635,56 @@ def test_which_updates_are_used(
     found = updates.chain(file, known)[1]
     assert found == [step(base, result) for base, result in chain.split()]
     assert updates.astray([file], known) == [step(base, to) for base, to in astray.split()]
+
+
+def test_updates_of_two_files_of_a_folder_add_up(tmp_path: Path) -> None:
+    old = tmp_path / "voice"
+    (old / "codec").mkdir(parents=True)
+    updates = Updates(WeightsCache(tmp_path / "cache"))
+    options = load_settings(
+        None, [f"tts={{engine: qwen3-tts, weights: null, model_dir: {old}, updates: x}}"]
+    ).settings.tts
+    files = [ModelFile(old / name, old) for name in ("a.safetensors", "codec/b.safetensors")]
+    last = [write_safetensors(file.path, model(seed)) for seed, file in enumerate(files)]
+    for number, changed in enumerate((0, 1, 0, 1, 1)):
+        file, new = files[changed], tmp_path / f"{number}.safetensors"
+        write_safetensors(new, model(seed=10 + number))
+        delta = make_delta(last[changed], new, tmp_path / f"d{number}").path
+        last[changed], digest = new, sha256_of(new)
+        updates.make(file, updates.in_use(file)[0], [delta], digest, lambda _: None)
+        updates.keep(file, digest)
+        for each in (updates, Updates(WeightsCache(tmp_path / "cache"))):
+            there = Path(each.updated(options).model_dir)  # type: ignore[attr-defined]
+            assert [(there / file.path.relative_to(old)).read_bytes() for file in files] == [
+                path.read_bytes() for path in last
+            ]
+    homes = [path for path in (tmp_path / "cache" / "updates").iterdir() if path.is_dir()]
+    assert len(homes) == 2, "older ones are deleted"
+
+
+def test_two_servers_with_one_cache(tmp_path: Path) -> None:
+    """Each keeps what it needs of the other's models, whether used or in the making."""
+    cache, files, digests = WeightsCache(tmp_path / "cache"), [], []
+    servers = [Updates(cache), Updates(cache)]
+    for number, server in enumerate(servers):
+        path = write_safetensors(tmp_path / f"{number}.safetensors", model(number))
+        new = write_safetensors(tmp_path / "new", model(seed=10 + number))
+        delta = make_delta(path, new, tmp_path / "d").path
+        files.append(ModelFile(path))
+        digests.append(sha256_of(new))
+        server.make(files[-1], path, [delta], digests[-1], lambda _: None)
+    left = tmp_path / "cache" / "updates" / "left by a kill"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    for server, file, digest in zip(servers, files, digests, strict=True):
+        server.keep(file, digest)
+        server.reject(digest[::-1])
+    assert not left.exists()
+    again = Updates(cache)
+    assert [again.in_use(file)[1] for file in files] == digests
+    for digest in digests:
+        steps = [Step(digests[0], digest[::-1], tmp_path)]
+        assert again.chain(files[0], steps)[1] == []
 
 
 def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
