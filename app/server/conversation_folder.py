@@ -53,8 +53,7 @@ class ConversationFolder:
         self._now = now
 
     def claim(self, who: Identity) -> int | None:
-        """Mark ``who`` as connected until ``release``. ``None`` if it already is, at any server:
-        nothing is kept for this identity any more."""
+        """Mark ``who`` as connected until ``release``. ``None`` if it already is, at any server."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(who, "lock")
         while (handle := _locked(path)) is not None:
@@ -62,14 +61,13 @@ class ConversationFolder:
                 os.utime(handle)
                 return handle
             os.close(handle)  # deleted before it was locked
-        self.shared(who)
         return None
 
     def release(self, claim: int) -> None:
         os.close(claim)
 
     def shared(self, who: Identity) -> None:
-        """Several clients have this identity."""
+        """Several clients have this identity: nothing is kept for it any more."""
         self._path(who, "shared").touch(0o600)
         self.forget(who)
 

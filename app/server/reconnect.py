@@ -31,6 +31,9 @@ MAX_PARKED = 16
 MAX_PARKED_EACH = 4
 """Parked conversations per address, whatever keys its clients use."""
 
+CLAIMED_AGAIN_S = (0.1, 0.3, 0.6)
+"""Pauses before a client counts as connected to two servers at once."""
+
 MAX_SHARED = 4096
 """Identities remembered as shared by several clients; the oldest are forgotten."""
 
@@ -84,12 +87,10 @@ class ParkedConversations:
         if self._folder is None or who is None:
             return
         with _unless_the_folder_fails():
-            if who in self._shared:
-                await asyncio.to_thread(self._folder.shared, who)
-                return
-            claim = await _claim(self._folder, who)
+            claim = None if who in self._shared else await _claim(self._folder, who)
             if claim is None:
                 self._is_shared(who)
+                await asyncio.to_thread(self._folder.shared, who)
                 return
             self._claims[who] = claim
             self._drop(who)
@@ -179,6 +180,15 @@ def _unless_the_folder_fails() -> Iterator[None]:
 
 
 async def _claim(folder: ConversationFolder, who: Identity) -> int | None:
+    """The server that the client has just left may be about to release it."""
+    for pause_s in CLAIMED_AGAIN_S:
+        if (claim := await _claim_once(folder, who)) is not None:
+            return claim
+        await asyncio.sleep(pause_s)
+    return await _claim_once(folder, who)
+
+
+async def _claim_once(folder: ConversationFolder, who: Identity) -> int | None:
     """A thread cannot be cancelled: what it still claims is released at once."""
 
     def release(claiming: asyncio.Task[int | None]) -> None:

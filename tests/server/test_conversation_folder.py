@@ -115,6 +115,7 @@ def test_two_clients_under_one_identity_never_resume(tmp_path: Path) -> None:
     claim = here.claim(WHO)
     assert claim is not None
     assert there.claim(WHO) is None
+    there.shared(WHO)
     assert there.read(WHO) is None
     here.write(WHO, a_chat(), TOOLS)
     here.release(claim)
@@ -223,6 +224,30 @@ async def test_a_client_that_goes_while_it_is_claimed_leaves_no_claim(tmp_path: 
     await released.wait()
     other = ConversationFolder(tmp_path, KEY, 120)
     assert await asyncio.to_thread(other.claim, WHO) is not None
+
+
+async def test_a_client_is_not_two_because_its_last_server_is_still_letting_go(
+    tmp_path: Path,
+) -> None:
+    last, folder = (ConversationFolder(tmp_path, KEY, 120) for _ in range(2))
+    held = await asyncio.to_thread(last.claim, WHO)
+    assert held is not None
+    claim = folder.claim
+
+    def let_go(who: Identity) -> int | None:
+        """After the first attempt."""
+        found = claim(who)
+        if found is None:
+            last.write(who, a_chat(), TOOLS)
+            last.release(held)
+        return found
+
+    folder.claim = let_go  # type: ignore[method-assign]
+    parked = ParkedConversations(120, folder)
+    with parked.present(WHO):
+        await parked.fetch(WHO, StagedAssistant().memory)
+        assert parked.waits_for(WHO)
+    parked.close()
 
 
 def test_a_folder_needs_the_key(tmp_path: Path) -> None:
