@@ -16,7 +16,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
@@ -367,7 +367,8 @@ def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bina
             if like is not None:
                 shutil.copymode(like, part)
             part.replace(target)
-            os.fsync(folder)
+            with suppress(OSError):  # a network folder cannot
+                os.fsync(folder)
     except OSError as error:
         raise WeightsError(
             f"{target} could not be written",

@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 import shutil
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO
@@ -33,17 +35,18 @@ def make_delta(
     old: Path, new: Path, out: Path, licence: str = "", report: Report = ignore_progress
 ) -> Delta:
     """Write what turns ``old`` into ``new`` to ``out``. Raises ``WeightsError``."""
-    before, pieces = {piece.name: piece for piece in pieces_of(old)}, pieces_of(new)
     if out.exists() and any(out.samefile(model) for model in (old, new)):
         raise WeightsError(f"{out} is one of the models", fix="Write the delta to another file")
     layout: list[Step] = []
     with (
         new_file(out, 0) as file,
+        _unchanged(old, new),
         old.open("rb", 0) as was,
         new.open("rb", 0) as now,
         TemporaryFile(dir=out.parent) as first,
         TemporaryFile(dir=out.parent) as second,
     ):
+        before, pieces = {piece.name: piece for piece in pieces_of(old)}, pieces_of(new)
         sizes: dict[BinaryIO, dict[str, int]] = {first: {}, second: {}}
         for piece in pieces:
             report(Progress(new.name, piece.start, new.stat().st_size))
@@ -84,6 +87,24 @@ def make_delta(
             data.seek(0)
             shutil.copyfileobj(data, file)
     return read_delta(out)
+
+
+@contextmanager
+def _unchanged(*models: Path) -> Iterator[None]:
+    """Raises ``WeightsError`` if one of them is written or replaced meanwhile."""
+    before = [_state(model) for model in models]
+    yield
+    if before != [_state(model) for model in models]:
+        raise WeightsError(
+            "There is no delta",
+            why="one of the models was changed while it was read",
+            fix="Make it again when nothing writes to them",
+        )
+
+
+def _state(model: Path) -> tuple[int, int, int]:
+    status = model.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _changed(

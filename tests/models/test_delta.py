@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import json
 import os
 import resource
 import shutil
+import stat
 import subprocess
 import sys
 import tracemalloc
@@ -194,6 +196,24 @@ def test_a_delta_takes_no_model_s_place(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match="one of the models"):
             make_delta(old, new, out)
     assert (old.read_bytes(), new.read_bytes()) == before
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_model_that_changes_while_it_is_read_gives_no_delta(
+    tmp_path: Path, replaced: bool
+) -> None:
+    old = write_safetensors(tmp_path / "old", model())
+    new = write_safetensors(tmp_path / "new", model(seed=2))
+    third = write_safetensors(tmp_path / "third", model(seed=3))
+
+    def change(_: Progress) -> None:
+        if replaced and third.exists():
+            third.replace(new)
+        os.utime(new, (1, 1))
+
+    with pytest.raises(WeightsError, match="changed while it was read"):
+        make_delta(old, new, tmp_path / "delta", report=change)
+    assert not (tmp_path / "delta").exists()
 
 
 # --- GGUF --------------------------------------------------------------------------------------
@@ -386,6 +406,22 @@ def test_a_folder_that_cannot_be_written(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=70_000_000))
     monkeypatch.setattr(download, "SPARE_BYTES", 70_000_000)
     refused(old, delta, "The disk has no room")
+
+
+def test_a_folder_that_cannot_be_flushed(
+    scene: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, delta = scene
+    flush = os.fsync
+
+    def only_files(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        flush(file)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    apply(read_delta(delta), old)
+    assert hashlib.sha256(old.read_bytes()).hexdigest() == read_delta(delta).info.result_sha256
 
 
 def test_kills_leave_the_old_model_or_the_new_one(scene: tuple[Path, Path]) -> None:
