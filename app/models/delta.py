@@ -366,6 +366,8 @@ def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bina
                 os.fsync(file.fileno())
             if like is not None:
                 shutil.copymode(like, part)
+                with suppress(PermissionError):  # by root: for the program that reads it
+                    os.chown(part, like.stat().st_uid, like.stat().st_gid)
             part.replace(target)
             with suppress(OSError):  # a network folder cannot
                 os.fsync(folder)

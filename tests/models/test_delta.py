@@ -147,6 +147,15 @@ def test_it_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
     assert steps[-1].done == steps[-1].total == new.stat().st_size
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_it_belongs_to_whom_the_old_file_belonged(tmp_path: Path) -> None:
+    old = write_safetensors(tmp_path / "old", model())
+    new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
+    os.chown(old, 1234, 1235)
+    apply(make_delta(old, new, tmp_path / "delta"), old)
+    assert (old.stat().st_uid, old.stat().st_gid) == (1234, 1235)
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     tensors: Tensors = {"w": ("BF16", draw.integers(0, 1 << 16, (40_000, 1000), np.uint16))}
