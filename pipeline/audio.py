@@ -192,7 +192,7 @@ class Resampler:
         ratio = Fraction(to_rate, from_rate).limit_denominator(_MOST_INPUTS)
         self._up, self._down = ratio.as_integer_ratio()
         self._weights, self._half = _block(self._up, self._down)
-        self._held = np.zeros(self._half - 1)
+        self._held: NDArray[np.float64] = np.zeros(self._half - 1)
         """Input of the block that comes next, and before."""
         self._given = 0
         self._taken = 0

@@ -6,7 +6,6 @@ In the cache: ``updates/DIGEST/`` (the model with this SHA-256), ``updates/recor
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
@@ -31,7 +30,7 @@ from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
 LEFT_BEHIND_S = 86_400.0
-log = logging.getLogger("reachy_voice.updates")
+"""What was being made so long ago is not being made any more."""
 
 
 class Update(BaseModel):
@@ -96,17 +95,17 @@ class Step(NamedTuple):
         return self.source.name if isinstance(self.source, Path) else self.source.file
 
 
-def steps_of(deltas: Iterable[Path]) -> list[Step]:
-    """Of those that have arrived whole."""
-    found = []
+def steps_of(deltas: Iterable[Path]) -> tuple[list[Step], list[BadDelta]]:
+    """Of those that have arrived whole, and what is wrong with the others."""
+    steps, wrong = [], []
     for path in deltas:
         try:
             info = read_delta(path).info
         except BadDelta as error:
-            log.info("not used, or not yet: %s", error)
+            wrong.append(error)
         else:
-            found.append(Step(info.base_sha256, info.result_sha256, path))
-    return found
+            steps.append(Step(info.base_sha256, info.result_sha256, path))
+    return steps, wrong
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
@@ -40,11 +41,9 @@ from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.updates")
 
-LOOK_S = 1.0
-"""So often a folder is looked at: notices of changes end when it is deleted, and do not come from
-other machines."""
 ASK_AGAIN_S = 60.0
-"""So often an index is asked for, and what failed is tried again."""
+"""So often an index is asked for, and what failed is tried again. A folder is looked at as often,
+beside the notices of changes: they end when it is deleted, and other machines send none."""
 STALLED_S = 10.0
 INDEX_S = 60.0
 """It must have come whole by then, and an update within ``FETCH_S``."""
@@ -53,8 +52,6 @@ MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
 Look = Callable[[], Awaitable[None]]
-_Listing = list[tuple[int, int, Path]]
-"""Times of change, sizes and files."""
 Fetch = Callable[[Step], Awaitable[Path]]
 """Brings the delta of a step here."""
 
@@ -70,18 +67,16 @@ class UpdateFollower:
         self,
         assistant: Assistant,
         exchange: Exchange,
-        look_s: float = LOOK_S,
         ask_again_s: float = ASK_AGAIN_S,
         patience_s: float = INDEX_S,
     ) -> None:
         self._assistant = assistant
         self._exchange = exchange
-        self._look_s = look_s
         self._ask_again_s = ask_again_s
         self._patience_s = patience_s
         self._updates = assistant.engines.updates
         self._cache = assistant.engines.cache
-        self._told: set[Step] = set()
+        self._told: set[str] = set()
 
     async def follow(self) -> None:
         """``updates:`` is read once; a change takes effect when the server restarts."""
@@ -95,19 +90,38 @@ class UpdateFollower:
     # -- where updates come from
 
     async def _follow_folder(self, kind: Kind, source: str) -> None:
-        before: _Listing = []
-        done: _Listing = []
+        folder, changed = Path(source).expanduser(), asyncio.Event()
+        done: list[tuple[int, int, Path]] = []
 
         async def look() -> None:
-            nonlocal before, done
-            now = await asyncio.to_thread(_listing, source)
-            if now == before != done:  # nothing is being copied into it
-                steps = await asyncio.to_thread(steps_of, [path for *_, path in now])
+            nonlocal done
+            now = await asyncio.to_thread(_listing, folder)
+            if now != done:
+                steps, wrong = await asyncio.to_thread(steps_of, [path for *_, path in now])
+                for error in wrong:
+                    self._tell(logging.INFO, f"not used, or not yet: {error}")
                 await self._bring(kind, steps, _here)
                 done = now
-            before = now
 
-        await self._repeat(kind, look, self._look_s)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._notice(folder, changed))
+            await asyncio.sleep(0)  # it watches: nothing that arrives from now on is missed
+            await self._repeat(kind, look, changed)
+
+    async def _notice(self, folder: Path, changed: asyncio.Event) -> None:
+        from watchfiles import awatch
+
+        timeout_ms = int(1000 * self._ask_again_s)
+        while True:
+            try:
+                async for changes in awatch(
+                    folder, recursive=False, rust_timeout=timeout_ms, yield_on_timeout=True
+                ):
+                    if not changes:
+                        break  # watch it anew: it may be another folder now
+                    changed.set()
+            except (OSError, RuntimeError):  # it is gone, or there are too many watches
+                await asyncio.sleep(self._ask_again_s)
 
     async def _follow_url(self, kind: Kind, url: str) -> None:
         done = b""
@@ -121,12 +135,13 @@ class UpdateFollower:
                 await self._bring(kind, steps, partial(self._fetch, url))
                 done = text
 
-        await self._repeat(kind, look, self._ask_again_s)
+        await self._repeat(kind, look, asyncio.Event())
 
-    async def _repeat(self, kind: Kind, look: Look, pause_s: float) -> None:
+    async def _repeat(self, kind: Kind, look: Look, changed: asyncio.Event) -> None:
         """Networks and disks fail in many ways: what failed is logged once, and tried again."""
         said = ""
         while True:
+            changed.clear()
             try:
                 await look()
                 why = ""
@@ -135,7 +150,15 @@ class UpdateFollower:
             if why and why != said:
                 log.error("%s is not updated: %s", kind, why)
             said = why
-            await asyncio.sleep(self._ask_again_s if why else pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._ask_again_s):
+                    await changed.wait()
+
+    def _tell(self, level: int, text: str) -> None:
+        """Log it once."""
+        if text not in self._told:
+            self._told.add(text)
+            log.log(level, text)
 
     async def _fetch(self, url: str, step: Step) -> Path:
         update = step.source
@@ -179,15 +202,12 @@ class UpdateFollower:
                 if not chain or await self._use(kind, file, base, chain, fetch):
                     break
         for step in await asyncio.to_thread(self._updates.astray, files, steps):
-            if step not in self._told:
-                self._told.add(step)
-                log.warning(
-                    "%s is not used: it starts from the model %s, which is neither in use nor the "
-                    "original of %s, and no other delta leads to it. Make it from one of these",
-                    step.name,
-                    step.base[:16],
-                    kind,
-                )
+            self._tell(
+                logging.WARNING,
+                f"{step.name} is not used: it starts from the model {step.base[:16]}, which is "
+                f"neither in use nor the original of {kind}, and no other delta leads to it. "
+                "Make it from one of these",
+            )
 
     async def _use(
         self,
@@ -282,10 +302,9 @@ async def _index(url: str) -> bytes:
     return text
 
 
-def _listing(folder: str) -> _Listing:
-    """The deltas in it, the oldest first."""
-    paths = Path(folder).expanduser().iterdir()
-    deltas = [path for path in paths if path.name.endswith(SUFFIX) and path.is_file()]
+def _listing(folder: Path) -> list[tuple[int, int, Path]]:
+    """Times of change, sizes and paths of the deltas in it, the oldest first."""
+    deltas = [path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.is_file()]
     return sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in deltas)
 
 

@@ -96,7 +96,7 @@ async def running(
             on_ready=port.set_result,
             port=0,
             live=live,
-            updates=UpdateFollower(assistant, exchange, **{"look_s": 0.05, **follows}),
+            updates=UpdateFollower(assistant, exchange, **follows),
         )
     )
     try:

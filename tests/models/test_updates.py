@@ -337,7 +337,7 @@ async def test_several_at_once_and_a_bad_last_one(
 def _is_never_tried_again(cache: WeightsCache, publisher: Publisher) -> None:
     """After a restart, as long as the record is there."""
     deltas = sorted(publisher.place.iterdir())
-    steps, file = steps_of(deltas), ModelFile(publisher.base)
+    steps, file = steps_of(deltas)[0], ModelFile(publisher.base)
     assert Updates(cache).chain(file, steps)[1] == []
     (cache.directory / "updates" / "record.json").unlink()
     assert len(Updates(cache).chain(file, steps)[1]) == 3
