@@ -217,7 +217,7 @@ class Resampler:
         step = outputs // self._up * self._down
         first = self._given // outputs
         rows = ceil(last / outputs) - first
-        held = np.concatenate((self._held, pcm, np.zeros(inputs)))
+        held = np.concatenate((self._held, pcm.astype(np.float64), np.zeros(inputs)))
         # As sliding_window_view, which takes longer than the sum itself.
         windows = np.lib.stride_tricks.as_strided(held, (rows, inputs), (8 * step, 8))
         mixed = (windows @ self._weights).ravel()

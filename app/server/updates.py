@@ -90,7 +90,7 @@ class UpdateFollower:
     # -- where updates come from
 
     async def _follow_folder(self, kind: Kind, source: str) -> None:
-        folder, changed = Path(source).expanduser(), asyncio.Event()
+        folder, changed = _folder(source), asyncio.Event()
         done: list[tuple[int, int, Path]] = []
 
         async def look() -> None:
@@ -300,6 +300,10 @@ async def _index(url: str) -> bytes:
             if len(text) > MOST_INDEX_BYTES:
                 raise ValueError("the index of updates is too long")
     return text
+
+
+def _folder(source: str) -> Path:
+    return Path(source).expanduser()
 
 
 def _listing(folder: Path) -> list[tuple[int, int, Path]]:
