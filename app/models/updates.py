@@ -29,6 +29,7 @@ from app.models.write_whole import write_whole
 from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
+PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 LEFT_BEHIND_S = 86_400.0
 """What was being made so long ago is not being made any more."""
 
@@ -117,11 +118,12 @@ class ModelFile:
 
 
 def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
-    """The files of an engine that deltas can update."""
+    """The files of an engine that deltas can update; a GGUF in parts has none, as its parts only
+    fit each other."""
     own, name = getattr(options, "model_file", None), getattr(options, "weights", None)
     if own and Path(own).expanduser().is_absolute():
         found = [Path(own).expanduser()]
-        return [ModelFile(path) for path in found if path.is_file()]
+        return [ModelFile(path) for path in found if path.is_file() and not PART.search(path.name)]
     given = getattr(options, "model_dir", None) or (cache.home(name) if name else None)
     if given is None:
         return []
@@ -136,7 +138,7 @@ def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
 
 def _tensor_files(folder: Path | None) -> list[Path]:
     files = sorted(folder.rglob("*")) if folder else []
-    return [each for each in files if each.suffix in SUFFIXES]
+    return [each for each in files if each.suffix in SUFFIXES and not PART.search(each.name)]
 
 
 class _Record(BaseModel):

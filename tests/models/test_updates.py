@@ -559,12 +559,14 @@ def test_the_files_of_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     home = tmp_path / "weights" / "smollm2-135m-instruct"
     home.mkdir(parents=True)
-    for name in ("a.gguf", "b.gguf", "mmproj-a.gguf", "readme"):
+    part = "c-00001-of-00002.gguf"
+    for name in ("a.gguf", "b.gguf", part, "mmproj-a.gguf", "readme"):
         (home / name).touch()
     assert files() == ["a.gguf", "b.gguf"]
     assert files("llm.model_file=b.gguf") == ["b.gguf"]
     assert files(f"llm.model_file={home / 'mmproj-a.gguf'}") == ["mmproj-a.gguf"]
-    assert files("llm.model_file=/none") == []
+    for none in ("/none", home / part, part):
+        assert files(f"llm.model_file={none}") == []
     voice = f"tts={{engine: qwen3-tts, weights: null, model_dir: {home}}}"
     assert files("llm.model_file=/none", voice) == ["a.gguf", "b.gguf"]
     monkeypatch.setenv("HOME", str(home.parent))
