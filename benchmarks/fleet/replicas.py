@@ -6,12 +6,13 @@
 A reachy-voice process with ``examples/fleet/fleet.yaml`` asks for speech at one URL, behind which
 run three processes of ``examples/audio_server.py`` (Moonshine and Piper), or the replicas of
 ``examples/fleet/speech.yaml`` on Ray Serve. A process is killed (SIGKILL) when the first sound of a
-clause has passed, or when it has got a whole utterance and not said a word of it; it is started
-again before the next one is killed.
+clause has passed, or when it has got a whole utterance and not said a word of it (on Ray Serve,
+when it has worked on it); it is started again before the next one is killed.
 
-``broken``: kills that broke an answer of the process off. Only those count. ``ok``: of these, the
-answers that ended as completed, without an apology, and with all their speech; after a recogniser's
-death with the words that were said, too.
+``broken``: kills that broke an answer of the process off, or made it an error, before the client
+had left (it does when speech resumes). Only those count. ``ok``: of these, the answers that ended
+as completed, without an apology, and with all their speech; after a recogniser's death with the
+words that were said, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from typing import Any, Literal
 import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
-from app.server.process_usage import usage
 from benchmarks.fleet.processes import Voice, fleet_environ
 from benchmarks.fleet.talkers import FRAME_S, HEADERS, RATE, SILENT_FRAME, Player, question
 from benchmarks.harness.program import arguments, finish, load
@@ -53,6 +53,8 @@ WHOLE = 0.8
 TURN_S = 60.0
 RAY_STARTS_S, RAY_LOADS_S = 60.0, 10.0
 """How long Ray Serve may take to start a replica again, and the replica to load its engine."""
+WORKS_S, BEGINS_S = 0.02, 2.0
+"""Processor time by which the replica is known that works, and how long that may take."""
 
 Kind = Literal["tts", "stt"]
 PATHS: dict[Kind, bytes] = {
@@ -119,11 +121,11 @@ class RayServe(Behind):
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._replicas: dict[int, list[psutil.Process]] = {}
         self._before: dict[int, float] = {}
-        self._count = 0
 
     async def __aenter__(self) -> RayServe:
-        self._count = len(self._replicas())
+        self._replicas = _replicas()
         return self
 
     async def __aexit__(self, *problem: object) -> None:
@@ -133,29 +135,49 @@ class RayServe(Behind):
         return [self._port]
 
     def about_to_work(self) -> None:
-        self._before = self._replicas()
+        self._before = self._cpu_s()
 
     async def kill(self, port: int) -> None:
-        now = self._replicas()
-        busiest = max(now, key=lambda pid: now[pid] - self._before.get(pid, 0.0))
+        until = time.monotonic() + BEGINS_S
+        while True:
+            worked_s = {pid: now - self._before[pid] for pid, now in self._cpu_s().items()}
+            busiest = max(worked_s, key=worked_s.__getitem__)
+            if worked_s[busiest] >= WORKS_S or time.monotonic() > until:
+                break
+            await asyncio.sleep(0.005)
         psutil.Process(busiest).kill()
 
     async def mend(self) -> None:
         began = time.monotonic()
-        while len(self._replicas()) < self._count:
+        while len(_replicas()) < len(self._replicas):
             if time.monotonic() - began > RAY_STARTS_S:
                 sys.exit(f"Ray Serve has not started a replica again within {RAY_STARTS_S} s")
             await asyncio.sleep(1.0)
         await asyncio.sleep(RAY_LOADS_S)
+        self._replicas = _replicas()
 
-    def _replicas(self) -> dict[int, float]:
-        """Their processor time, their engines' included."""
-        found = {}
-        for process in psutil.process_iter(["cmdline"]):
-            if "".join(process.info["cmdline"] or ()).startswith("ray::ServeReplica"):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    found[process.pid] = usage(process.pid).cpu_seconds
-        return found
+    def _cpu_s(self) -> dict[int, float]:
+        """Processor time of each replica, its engine's included."""
+        return {pid: sum(map(_cpu_s, each)) for pid, each in self._replicas.items()}
+
+
+def _replicas() -> dict[int, list[psutil.Process]]:
+    """Ray Serve's replicas, each with what it has started."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        if "".join(process.info["cmdline"] or ()).startswith("ray::ServeReplica"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[process.pid] = [process, *process.children(recursive=True)]
+    return found
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    """Its processor time; 0 if it has ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 @dataclass
@@ -185,7 +207,7 @@ class OneUrl:
         for port in self.behind.open_port():
             with contextlib.suppress(OSError):
                 far, on = await asyncio.open_connection("127.0.0.1", port)
-                await _Passing(self, port).both(near, on, far, back)
+                await _Passing(self, port, near).both(on, far, back)
                 return
         back.close()
 
@@ -193,9 +215,10 @@ class OneUrl:
 class _Passing:
     """One connection."""
 
-    def __init__(self, url: OneUrl, port: int) -> None:
+    def __init__(self, url: OneUrl, port: int, near: asyncio.StreamReader) -> None:
         self._url = url
         self._port = port
+        self._near = near
         self._asked: Kind | None = None
         self._left = 0
         """Bytes of the request still to come."""
@@ -204,18 +227,14 @@ class _Passing:
         self._spared = self._dies = False
 
     async def both(
-        self,
-        near: asyncio.StreamReader,
-        on: asyncio.StreamWriter,
-        far: asyncio.StreamReader,
-        back: asyncio.StreamWriter,
+        self, on: asyncio.StreamWriter, far: asyncio.StreamReader, back: asyncio.StreamWriter
     ) -> None:
-        await asyncio.gather(
-            self._pass_on(near, on, self._request), self._pass_on(far, back, self._answer)
-        )
-        if self._dies and not self._answered.endswith(END):
-            assert self._asked
-            self._url.broken[self._asked] += 1
+        async def answer() -> None:
+            await self._pass_on(far, back, self._answer)
+            if self._dies and not self._answered.endswith(END):
+                self._broken()
+
+        await asyncio.gather(self._pass_on(self._near, on, self._request), answer())
 
     async def _pass_on(
         self,
@@ -233,7 +252,7 @@ class _Passing:
     async def _request(self, piece: bytes) -> None:
         for kind, path in PATHS.items():
             if path in piece:
-                self._asked, self._answered = kind, b""
+                self._asked, self._answered, self._dies = kind, b"", False
                 self._spared = self._url.kill_at == kind and self._url.spared > 0
                 self._url.spared -= self._spared
                 self._url.behind.about_to_work()
@@ -248,9 +267,17 @@ class _Passing:
 
     async def _answer(self, piece: bytes) -> None:
         self._answered = (self._answered + piece)[-len(END) :]
+        if self._dies and piece.startswith(b"HTTP/"):
+            self._dies = False
+            if b" 200 " not in piece[:16]:
+                self._broken()
         body = piece.partition(b"\r\n\r\n")[2] if piece.startswith(b"HTTP/") else piece
         if self._asked == "tts" and body:
             await self._maybe_kill("tts")
+
+    def _broken(self) -> None:
+        assert self._asked
+        self._url.broken[self._asked] += not self._near.at_eof()
 
     async def _maybe_kill(self, kind: Kind) -> None:
         if self._url.kill_at == kind and not self._spared:
@@ -377,8 +404,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
         voice = Voice(free_port(), sets, environ)
         await voice.start()
         stack.push_async_callback(voice.end, signal.SIGKILL)
-        kinds: tuple[Kind, ...] = ("tts", "stt")
-        for kind in kinds:
+        for kind in given.only:
             there = f"ws://127.0.0.1:{voice.port}/v1/realtime"
             results[kind] = await measure(url, there, kind, given.kills)
     return results
@@ -387,6 +413,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.fleet.replicas")
     parser.add_argument("--kills", type=int, default=20, help="of each kind")
+    parser.add_argument("--only", nargs=1, choices=PATHS, default=tuple(PATHS), help="of this kind")
     parser.add_argument("--ray", metavar="URL", help="of Ray Serve's proxy")
     given = parser.parse_args()
     before = load()
