@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -303,7 +304,7 @@ async def _index(url: str) -> bytes:
 
 
 def _folder(source: str) -> Path:
-    return Path(source).expanduser()
+    return Path(os.path.expanduser(source))  # unlike that of a path, it never fails
 
 
 def _listing(folder: Path) -> list[tuple[int, int, Path]]:

@@ -415,13 +415,20 @@ async def test_an_index_at_a_url(
     assert not list((own_cache.directory / "downloads").iterdir())
 
 
+@pytest.mark.parametrize(
+    "place", ["{base}", "{base}/no-folder", "~nobody-of-this-name/x", "ftp://x"]
+)
 async def test_one_source_that_fails_leaves_the_others(
-    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+    settings_file: Path,
+    own_cache: WeightsCache,
+    publisher: Publisher,
+    logged: WatchedLog,
+    place: str,
 ) -> None:
     publisher.settings(settings_file, str(publisher.place))
-    publisher.settings(settings_file, f"{publisher.base}/no-folder", "tts")
+    publisher.settings(settings_file, place.format(base=publisher.base), "tts")
     async with running(settings_file, own_cache):
-        await logged.until("tts is not updated: [Errno 20] Not a directory")
+        await logged.until("tts is not updated: ")
         await asyncio.to_thread(publisher.publish, "second")
         await logged.until("llm is updated")
 
