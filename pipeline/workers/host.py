@@ -12,7 +12,7 @@ import faulthandler
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -202,6 +202,11 @@ class EngineHost:
         self._drops = [*reversed(self._objects)]
         self._drop_objects()
 
+    @property
+    def opened(self) -> int:
+        """How many objects have been opened on the engine."""
+        return len(self._objects) - 1
+
     def run_until_idle(self) -> None:
         """Work until nothing is runnable (inline engines)."""
         while self._choose() or self._drops:
@@ -268,20 +273,32 @@ class EngineHost:
         began = self.step_began = time.monotonic()
         if self._hang_timeout_s:
             faulthandler.dump_traceback_later(self._hang_timeout_s, exit=True)
+        jobs = self._together(job)
+        values: list[Any] = [None] * len(jobs)
         try:
-            finished, value = self._advance(job)
+            if len(jobs) == 1:
+                finished, values[0] = self._advance(job)
+            else:
+                finished, values = True, self._call_together(jobs)
             error: BaseException | None = None
         except Cancelled as stopped:
-            finished, value, error = True, None, stopped
+            finished, error = True, stopped
         except Exception as problem:
-            finished, value, error = True, None, readable(problem, "An engine failed")
+            finished, error = True, readable(problem, "An engine failed")
             self._look_at(problem)
         finally:
             if self._hang_timeout_s:
                 faulthandler.cancel_dump_traceback_later()
             self.step_began = None
             self._running = None
-        job.engine_seconds += time.monotonic() - began
+        took_s = (time.monotonic() - began) / len(jobs)
+        for each, value in zip(jobs, values, strict=True):
+            self._stepped(each, finished, value, error, took_s)
+
+    def _stepped(
+        self, job: _Job, finished: bool, value: Any, error: BaseException | None, took_s: float
+    ) -> None:
+        job.engine_seconds += took_s
         if finished:
             if error is None:
                 self._short_of_memory = False
@@ -291,6 +308,28 @@ class EngineHost:
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))
+
+    def done_together(self, submit: Submit) -> bool:
+        """Whether the engine does several such calls at once in less time than one by one."""
+        together = getattr(self._objects.get(0), "together", ())
+        return submit.method in together and submit.target in self._objects
+
+    def _together(self, job: _Job) -> list[_Job]:
+        """The job, and those of other objects that the engine does in the same call."""
+        if job.cancelled or not self.done_together(job.submit):
+            return [job]
+        by_object = {job.submit.target: job}
+        for each in self._jobs.values():
+            alike = each.submit.method == job.submit.method and self.done_together(each.submit)
+            if alike and not each.cancelled:
+                by_object.setdefault(each.submit.target, each)
+        return list(by_object.values())
+
+    def _call_together(self, jobs: Sequence[_Job]) -> list[Any]:
+        engine, method = self._objects[0], jobs[0].submit.method
+        calls = [(self._objects[job.submit.target], *job.submit.args) for job in jobs]
+        values: list[Any] = getattr(engine, engine.together[method])(calls)
+        return values
 
     def _look_at(self, problem: Exception) -> None:
         """After one memory error the next, smaller job may still fit. After two in a row, only a

@@ -17,7 +17,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
 from pipeline.work import Cancelled
 from pipeline.workers import tuning
-from pipeline.workers.host import Answer, Cancel, EngineHost, Request, build_engine
+from pipeline.workers.host import Answer, Cancel, EngineHost, Request, Submit, build_engine
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.worker import Worker
 
@@ -152,10 +152,26 @@ class ThreadWorker(Worker):
 
 class InlineWorker(ThreadWorker):
     """Builds the engine in a thread, and runs each call on the loop itself: for engines whose calls
-    are shorter than a context switch."""
+    are shorter than a context switch.
+
+    With many streams, calls that the engine can do together wait a moment for each other."""
+
+    _gathering: asyncio.TimerHandle | None = None
 
     def post(self, request: Request) -> None:
         super().post(request)
+        if not self._host:
+            return
+        many = self._host.opened >= tuning.MANY_STREAMS
+        if not (many and isinstance(request, Submit) and self._host.done_together(request)):
+            self._work()
+        elif self._gathering is None:
+            self._gathering = self._loop.call_later(tuning.GATHER_S, self._work)
+
+    def _work(self) -> None:
+        if self._gathering:
+            self._gathering.cancel()
+            self._gathering = None
         if self._host:
             self._host.run_until_idle()
 

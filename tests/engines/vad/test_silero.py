@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,19 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.registry import Kind, engine_spec
-from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import (
+    WINDOW_SAMPLES,
+    SileroOptions,
+    SileroStream,
+    SileroVad,
+    build,
+)
 from pipeline.errors import WeightsError
+from pipeline.work import Cancelled
+from pipeline.workers.placements import InlineWorker
+from pipeline.workers.tuning import MANY_STREAMS
 from tests.support.recordings import recording
+from tests.support.toy_engine import running
 
 pytestmark = pytest.mark.real
 
@@ -75,6 +86,56 @@ def test_streams_do_not_disturb_each_other(vad: SileroVad) -> None:
     count = len(together[0])
     assert together[0] == scores(vad, one)[:count]
     assert together[1] == scores(vad, other)[:count]
+
+
+def test_streams_scored_in_one_run_have_the_same_scores(vad: SileroVad) -> None:
+    loud = seconds_of(np.random.default_rng(8).standard_normal(2 * LISTEN_RATE), 0.05)
+    sounds = [recording("goforward").pcm, loud, recording("cards-005").pcm]
+    sounds.append(np.concatenate((np.zeros(LISTEN_RATE, np.int16), loud)))
+    streams = [vad.open() for _ in sounds]
+    framers = [Framer(WINDOW_SAMPLES).feed(pcm) for pcm in sounds]
+    found = [
+        vad.score_all([(stream, frame.pcm) for stream, frame in zip(streams, frames, strict=True)])
+        for frames in zip(*framers, strict=False)
+    ]
+    alone = zip(*(scores(vad, pcm) for pcm in sounds), strict=False)
+    np.testing.assert_allclose(found, list(alone), atol=1e-4)
+
+
+async def test_many_streams_are_scored_together(
+    weights: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    run = SileroVad.score_all
+
+    def counted(vad: SileroVad, windows: Sequence[tuple[SileroStream, Pcm]]) -> list[float]:
+        sizes.append(len(windows))
+        return run(vad, windows)
+
+    monkeypatch.setattr(SileroVad, "score_all", counted)
+    found = await asyncio.to_thread(weights, "silero-vad")
+    worker = InlineWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
+    window = np.zeros(WINDOW_SAMPLES, np.int16)
+    async with running(worker), asyncio.TaskGroup() as group:
+        streams = [await worker.stage.open() for _ in range(MANY_STREAMS + 2)]
+        for stream in streams[: MANY_STREAMS - 1]:
+            await stream.score(window)  # opens it at the engine
+        sizes.clear()
+        await asyncio.gather(*(stream.score(window) for stream in streams[: MANY_STREAMS - 1]))
+        assert sizes == [1] * (MANY_STREAMS - 1)
+        for stream in streams[MANY_STREAMS - 1 :]:
+            await stream.score(window)
+        sizes.clear()
+        gone, *others = [group.create_task(stream.score(window)) for stream in streams]
+        await asyncio.sleep(0)  # all have asked
+        gone.cancel()
+        await asyncio.gather(*others)
+        assert sizes == [len(others)]
+        closing = asyncio.create_task(streams[1].score(window))
+        await asyncio.sleep(0)
+        worker.close()
+    with pytest.raises(Cancelled):
+        await closing
 
 
 @pytest.mark.parametrize("count", [0, 511, 513])
