@@ -186,6 +186,8 @@ class Updates:
         key = _key(file.path)
         if key not in self._record.originals:
             self._record.originals[key] = sha256_of(file.path)
+            with self._changing():  # kept: it takes seconds for gigabytes
+                pass
         return file.path, self._record.originals[key]
 
     def has(self, file: ModelFile, digest: str) -> bool:
@@ -202,9 +204,9 @@ class Updates:
         from the model in use or, if none lead on from that, from the original."""
         path, digest = self.in_use(file)
         for start, first in ((path, digest), self._original(file)):
-            found = _walk(first, steps)
-            while found and found[-1].result in self._record.bad:
-                found.pop()
+            left = list(steps)
+            while (found := _walk(first, left)) and found[-1].result in self._record.bad:
+                left.remove(found[-1])
             if found and found[-1].result != digest:
                 return start, found
         return path, []

@@ -1,6 +1,6 @@
 """How many talking clients one core carries: orchestration alone.
 
-    python -m benchmarks.fleet.one_core [--steps 1 6 12 18 24 30] [--seconds 60] [--out FILE]
+    python -m benchmarks.fleet.one_core [--steps 1 6 12 18 22 25 28] [--seconds 60] [--out FILE]
 
 One reachy-voice process with ``examples/fleet/fleet.yaml`` has one core to itself; clients and the
 engines (80, 100 and 120 ms, as in ``benchmarks.fleet``) have the others. More clients come at each
@@ -122,7 +122,7 @@ def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.fleet.one_core")
-    parser.add_argument("--steps", type=int, nargs="+", default=[1, 6, 12, 18, 24, 30])
+    parser.add_argument("--steps", type=int, nargs="+", default=[1, 6, 12, 18, 22, 25, 28])
     parser.add_argument("--seconds", type=float, default=60.0, help="of each step")
     parser.add_argument("--silence", type=float, default=0.6, metavar="S", help="before a question")
     parser.add_argument("--limit", type=float, default=500.0, metavar="MS")

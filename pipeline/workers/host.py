@@ -2,8 +2,9 @@
 
 A host owns one engine and the objects opened on it. It runs in exactly one thread, in the server's
 process or as a child's main thread, with the same messages. The most urgent job goes first; jobs of
-equal urgency take turns. A generator (any iterator) is a job of many steps, so that work can be
-preempted between its slices; ``CancelToken.preempted`` asks a long slice to end early.
+equal urgency take turns; calls that the engine does together are one step. A generator (any
+iterator) is a job of many steps, so that work can be preempted between its slices;
+``CancelToken.preempted`` asks a long slice to end early.
 """
 
 from __future__ import annotations

@@ -596,6 +596,7 @@ def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
         None, [f"tts={{engine: qwen3-tts, weights: null, model_dir: {old}, updates: x}}"]
     ).settings.tts
     assert updates.updated(options) == options
+    assert Updates(WeightsCache(tmp_path / "cache")).in_use(file) == (path, sha256_of(path))
     updates.keep(file, digest)
     there = Path(updates.updated(options).model_dir)  # type: ignore[attr-defined]
     assert (there / "part" / "model.safetensors").read_bytes() == new.read_bytes()
@@ -620,6 +621,8 @@ def step(base: str, result: str) -> Step:
         ("od de", "", "c", "od de", ""),
         ("ob bc od", "d", "b", "bc", ""),
         ("ob bc", "c", "b", "", ""),
+        ("ob oc", "c", "o", "ob", ""),  # the older one of two is good
+        ("ob bc oc", "bc", "o", "", ""),
         ("ob bc cb", "", "b", "", ""),  # back to an earlier model
         ("ob bc cb", "", "c", "cb", ""),
         ("oo bb", "", "b", "", ""),

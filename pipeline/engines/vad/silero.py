@@ -38,6 +38,7 @@ class SileroVad:
     rate = LISTEN_RATE
     window_samples = WINDOW_SAMPLES
     together: ClassVar = {"score": "score_all"}
+    """See ``pipeline.engines.contract.Vad``."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -53,10 +54,10 @@ class SileroVad:
             if len(pcm) != WINDOW_SAMPLES:
                 raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
         scores = self._run([(stream.plain, pcm) for stream, pcm in windows])
-        loud = [n for n, (stream, pcm) in enumerate(windows) if stream.is_loud(pcm, scores[n])]
+        loud = [n for n, (stream, pcm) in enumerate(windows) if stream.hear(pcm, scores[n])]
         seconds = [windows[n][0].second() for n in loud]
         for n, reduced in zip(loud, self._run(seconds), strict=True):
-            scores[n] = windows[n][0].together(scores[n], reduced)
+            scores[n] = windows[n][0].combined(scores[n], reduced)
         return scores
 
     def _run(self, windows: Sequence[tuple[_State, Pcm]]) -> list[float]:
@@ -100,8 +101,8 @@ class SileroStream:
         """Probability of speech in the next 512 samples. Raises ``ValueError`` on other lengths."""
         return self._vad.score_all([(self, pcm)])[0]
 
-    def is_loud(self, pcm: Pcm, plain: float) -> bool:
-        """Whether the sound without noise must be scored, too."""
+    def hear(self, pcm: Pcm, plain: float) -> bool:
+        """Take a window and its score; whether it must be scored without noise, too."""
         self._noise.hear(pcm)
         if self._noise.noise_dbfs >= LOUD_DBFS:
             return True
@@ -115,7 +116,8 @@ class SileroStream:
             self._second = _State(), SecondOpinion(WINDOW_SAMPLES)
         return self._second[0], self._noise.reduced()
 
-    def together(self, plain: float, reduced: float) -> float:
+    def combined(self, plain: float, reduced: float) -> float:
+        """What the two scores of the newest window are worth together."""
         assert self._second
         self._noise.learn(max(plain, reduced))
         return self._second[1].together(plain, reduced)
