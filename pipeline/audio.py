@@ -183,7 +183,7 @@ class Resampler:
     30 ms of a stream even in its variable-rate mode; this short filter holds 2 ms at 16 kHz.
 
     Output sample ``n`` is the input at time ``n / to_rate``: no delay, whatever is held back. For
-    odd rates (44,099 Hz) that is true to some 1e-6 of the time.
+    odd rates (44,099 Hz) that is true to 5e-5 of the time.
     """
 
     def __init__(self, from_rate: int, to_rate: int) -> None:

@@ -199,11 +199,14 @@ class Updates:
         key, path = ("model_dir", home) if file.folder else ("model_file", home / _inside(file))
         return options.model_copy(update={key: str(path)})
 
-    def chain(self, file: ModelFile, steps: Sequence[Step]) -> tuple[Path, list[Step]]:
+    def chain(
+        self, file: ModelFile, steps: Sequence[Step], back: bool = True
+    ) -> tuple[Path, list[Step]]:
         """The file to begin with, and the steps from it to the newest model that was not bad:
-        from the model in use or, if none lead on from that, from the original."""
+        from the model in use or, if none lead on from that and ``back``, from the original."""
         path, digest = self.in_use(file)
-        for start, first in ((path, digest), self._original(file)):
+        starts = [(path, digest), *([self._original(file)] if back else [])]
+        for start, first in starts:
             left = list(steps)
             while (found := _walk(first, left)) and found[-1].result in self._record.bad:
                 left.remove(found[-1])
@@ -272,9 +275,10 @@ class Updates:
             write_whole(self._folder / "record.json", record.model_dump_json(indent=1))
         long_ago = time.time() - LEFT_BEHIND_S
         for home in self._folder.iterdir():
-            unused = home.name in before or home.stat().st_mtime < long_ago
-            if unused and home.is_dir() and home.name not in record.current.values():
-                shutil.rmtree(home, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another server deletes, too
+                unused = home.name in before or home.stat().st_mtime < long_ago
+                if unused and home.is_dir() and home.name not in record.current.values():
+                    shutil.rmtree(home, ignore_errors=True)
 
 
 def _walk(digest: str, steps: Iterable[Step]) -> list[Step]:
@@ -309,7 +313,8 @@ def _mirror(file: ModelFile, old: Path | None, home: Path) -> Path:
     for part in _inside(file).parts:
         home.mkdir(exist_ok=True)
         for other in old.iterdir() if old else ():
-            if other.name != part and not (home / other.name).is_symlink():
+            if other.name != part:
+                (home / other.name).unlink(missing_ok=True)  # may lead to what is no more
                 (home / other.name).symlink_to(other.resolve())
         old, home = old / part if old else None, home / part
     return home

@@ -172,11 +172,11 @@ class ParkedConversations:
 
 @contextmanager
 def _unless_the_folder_fails() -> Iterator[None]:
-    """Then the client is served all the same, and its conversation stays here."""
+    """Then the client is served all the same, and its conversation ends with its connection."""
     try:
         yield
     except OSError as error:
-        log.warning("server.conversations_dir: a conversation does not move: %s", error)
+        log.warning("server.conversations_dir: a conversation is not kept: %s", error)
 
 
 async def _claim(folder: ConversationFolder, who: Identity) -> int | None:
@@ -192,7 +192,7 @@ async def _claim_once(folder: ConversationFolder, who: Identity) -> int | None:
     """A thread cannot be cancelled: what it still claims is released at once."""
 
     def release(claiming: asyncio.Task[int | None]) -> None:
-        if (claim := claiming.result()) is not None:
+        if not claiming.exception() and (claim := claiming.result()) is not None:
             folder.release(claim)
 
     claiming = asyncio.create_task(asyncio.to_thread(folder.claim, who))

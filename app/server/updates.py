@@ -101,8 +101,8 @@ class UpdateFollower:
                 steps, wrong = await asyncio.to_thread(steps_of, [path for *_, path in now])
                 for error in wrong:
                     self._tell(logging.INFO, f"not used, or not yet: {error}")
-                await self._bring(kind, steps, _here)
-                done = now
+                await self._bring(kind, steps, _here, not wrong)
+                done = [] if wrong else now
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notice(folder, changed))
@@ -193,15 +193,26 @@ class UpdateFollower:
 
     # -- what is done with them
 
-    async def _bring(self, kind: Kind, steps: list[Step], fetch: Fetch) -> None:
-        """Give the engine the newest model that these deltas lead to and that works."""
+    async def _bring(
+        self, kind: Kind, steps: list[Step], fetch: Fetch, complete: bool = True
+    ) -> None:
+        """Give the engine the newest model that these deltas lead to and that works. If they are
+        not ``complete``, no model is taken back."""
         options = self._assistant.settings.engine(kind)
         files = await asyncio.to_thread(model_files, options, self._cache)
+        if not files:
+            self._tell(logging.WARNING, f"the weights of {kind} here cannot be updated")
+            return
         for file in files:
+            left = steps
             while True:
-                base, chain = await asyncio.to_thread(self._updates.chain, file, steps)
-                if not chain or await self._use(kind, file, base, chain, fetch):
-                    break
+                base, chain = await asyncio.to_thread(self._updates.chain, file, left, complete)
+                try:
+                    if not chain or await self._use(kind, file, base, chain, fetch):
+                        break
+                except BadDelta as error:
+                    self._tell(logging.ERROR, f"{kind} is not updated: {error}")
+                    left = [step for step in left if step != chain[-1]]
         for step in await asyncio.to_thread(self._updates.astray, files, steps):
             self._tell(
                 logging.WARNING,
@@ -218,14 +229,11 @@ class UpdateFollower:
         chain: list[Step],
         fetch: Fetch,
     ) -> bool:
-        """``False``: the model is bad, and an earlier one of the chain may be good."""
+        """``False``: the model is bad, and an earlier one of the chain may be good. Raises
+        ``BadDelta``."""
         digest = chain[-1].result
         deltas = [await fetch(step) for step in chain]
-        try:
-            await _in_thread(partial(self._updates.make, file, base, deltas, digest))
-        except BadDelta as error:  # until something new arrives
-            log.error("%s is not updated: %s", kind, error)
-            return True
+        await _in_thread(partial(self._updates.make, file, base, deltas, digest))
 
         def updated(now: EngineOptions) -> EngineOptions:
             if file not in model_files(now, self._cache):

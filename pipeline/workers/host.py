@@ -13,7 +13,7 @@ import faulthandler
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -312,8 +312,9 @@ class EngineHost:
 
     def done_together(self, submit: Submit) -> bool:
         """Whether the engine does several such calls at once in less time than one by one."""
-        together = getattr(self._objects.get(0), "together", ())
-        return submit.method in together and submit.target in self._objects
+        together = getattr(self._objects.get(0), "together", None)
+        known = isinstance(together, Mapping) and submit.method in together
+        return known and submit.target in self._objects
 
     def _together(self, job: _Job) -> list[_Job]:
         """The job, and those of other objects that the engine does in the same call."""
@@ -327,9 +328,12 @@ class EngineHost:
         return list(by_object.values())
 
     def _call_together(self, jobs: Sequence[_Job]) -> list[Any]:
-        engine, method = self._objects[0], jobs[0].submit.method
+        engine = self._objects[0]
+        method = engine.together[jobs[0].submit.method]
         calls = [(self._objects[job.submit.target], *job.submit.args) for job in jobs]
-        values: list[Any] = getattr(engine, engine.together[method])(calls)
+        values: list[Any] = getattr(engine, method)(calls)
+        if len(values) != len(jobs):
+            raise EngineError(f"{method} gave {len(values)} results for {len(jobs)} calls")
         return values
 
     def _look_at(self, problem: Exception) -> None:

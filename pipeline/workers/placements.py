@@ -154,19 +154,31 @@ class InlineWorker(ThreadWorker):
     """Builds the engine in a thread, and runs each call on the loop itself: for engines whose calls
     are shorter than a context switch.
 
-    With many streams, calls that the engine can do together wait a moment for each other."""
+    With many streams, calls that the engine can do together wait a moment for each other, unless
+    their stream has just been called: it is catching up."""
 
-    _gathering: asyncio.TimerHandle | None = None
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._gathering: asyncio.TimerHandle | None = None
+        self._called: dict[int, float] = {}
+        """Target -> the loop's time of its last call that may wait."""
 
     def post(self, request: Request) -> None:
         super().post(request)
         if not self._host:
             return
-        many = self._host.opened >= tuning.MANY_STREAMS
-        if not (many and isinstance(request, Submit) and self._host.done_together(request)):
+        if not (isinstance(request, Submit) and self._may_wait(self._host, request)):
             self._work()
         elif self._gathering is None:
             self._gathering = self._loop.call_later(tuning.GATHER_S, self._work)
+
+    def _may_wait(self, host: EngineHost, call: Submit) -> bool:
+        if host.opened < tuning.MANY_STREAMS or not host.done_together(call):
+            self._called.clear()
+            return False
+        now = self._loop.time()
+        before, self._called[call.target] = self._called.get(call.target), now
+        return before is None or now - before > 2 * tuning.GATHER_S
 
     def _work(self) -> None:
         if self._gathering:

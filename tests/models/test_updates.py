@@ -433,6 +433,20 @@ async def test_one_source_that_fails_leaves_the_others(
         await logged.until("llm is updated")
 
 
+async def test_a_damaged_update_does_not_hold_up_the_one_before(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    await asyncio.to_thread(publisher.publish, "second")
+    damaged = await asyncio.to_thread(publisher.publish, "third")
+    data = await asyncio.to_thread(damaged.read_bytes)
+    await asyncio.to_thread(damaged.write_bytes, data[:-1] + bytes([data[-1] ^ 1]))
+    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+        await logged.until("cannot be applied")
+        await logged.until("is updated")
+        assert (await turn(app, 1))[1].startswith("This is second.")
+
+
 async def test_a_folder_that_goes_and_comes_back(
     settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
 ) -> None:
@@ -697,6 +711,18 @@ def test_two_servers_with_one_cache(tmp_path: Path) -> None:
     for digest in digests:
         steps = [Step(digests[0], digest[::-1], tmp_path)]
         assert again.chain(files[0], steps)[1] == []
+
+
+def test_no_model_is_taken_back_while_deltas_are_unreadable(tmp_path: Path) -> None:
+    file, cache = ModelFile(named(tmp_path / "model", "first")), WeightsCache(tmp_path)
+    updates, first = Updates(cache), sha256_of(file.path)
+    known = [step(first, "b")]
+    assert updates.chain(file, known, back=False) == (file.path, known)
+    (cache.directory / "updates" / "c").mkdir()
+    (cache.directory / "updates" / "c" / "model").touch()
+    updates.keep(file, "c")
+    assert updates.chain(file, known, back=False)[1] == []
+    assert updates.chain(file, known) == (file.path, known)
 
 
 def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:

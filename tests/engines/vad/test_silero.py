@@ -19,7 +19,7 @@ from pipeline.engines.vad.silero import (
     build,
 )
 from pipeline.errors import WeightsError
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, Work
 from pipeline.workers.placements import InlineWorker
 from pipeline.workers.tuning import MANY_STREAMS
 from tests.support.recordings import recording
@@ -102,6 +102,11 @@ def test_streams_scored_in_one_run_have_the_same_scores(vad: SileroVad) -> None:
     np.testing.assert_allclose(found, list(alone), atol=1e-4)
 
 
+async def _all_asked() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 async def test_many_streams_are_scored_together(
     weights: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +118,7 @@ async def test_many_streams_are_scored_together(
         return run(vad, windows)
 
     monkeypatch.setattr(SileroVad, "score_all", counted)
+    monkeypatch.setattr("pipeline.workers.tuning.GATHER_S", 60.0)
     found = await asyncio.to_thread(weights, "silero-vad")
     worker = InlineWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
     window = np.zeros(WINDOW_SAMPLES, np.int16)
@@ -123,16 +129,22 @@ async def test_many_streams_are_scored_together(
         sizes.clear()
         await asyncio.gather(*(stream.score(window) for stream in streams[: MANY_STREAMS - 1]))
         assert sizes == [1] * (MANY_STREAMS - 1)
-        for stream in streams[MANY_STREAMS - 1 :]:
-            await stream.score(window)
+        opening = [group.create_task(each.score(window)) for each in streams[MANY_STREAMS - 1 :]]
+        await _all_asked()
+        await worker.engine.call("open", work=Work())  # whatever cannot wait takes all along
+        await asyncio.gather(*opening)
         sizes.clear()
         gone, *others = [group.create_task(stream.score(window)) for stream in streams]
-        await asyncio.sleep(0)  # all have asked
+        await _all_asked()
+        assert not sizes
         gone.cancel()
         await asyncio.gather(*others)
         assert sizes == [len(others)]
-        closing = asyncio.create_task(streams[1].score(window))
-        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await streams[1].score(window)  # it is catching up, and does not wait
+        closing = asyncio.create_task((await worker.stage.open()).score(window))
+        await _all_asked()
+        assert not closing.done()
         worker.close()
     with pytest.raises(Cancelled):
         await closing
