@@ -72,10 +72,8 @@ def add_to_index(index: Path, delta: Delta) -> None:
     )
     try:
         known = read_index(index.read_bytes()) if index.exists() else []
-        lines = [
-            each.model_dump() for each in (*known, new) if each is new or each.file != new.file
-        ]
-        write_whole(index, json.dumps(lines, indent=1))
+        lines = [*(each for each in known if each.file != new.file), new]
+        write_whole(index, json.dumps([each.model_dump() for each in lines], indent=1))
     except OSError as error:
         raise WeightsError(
             f"{index} could not be written",
@@ -97,7 +95,7 @@ class Step(NamedTuple):
 
 
 def steps_of(deltas: Iterable[Path]) -> tuple[list[Step], list[BadDelta]]:
-    """Of those that have arrived whole, and what is wrong with the others."""
+    """The steps of those that have arrived whole, and what is wrong with the others."""
     steps, wrong = [], []
     for path in deltas:
         try:

@@ -101,7 +101,7 @@ class UpdateFollower:
                 steps, wrong = await asyncio.to_thread(steps_of, [path for *_, path in now])
                 for error in wrong:
                     self._tell(logging.INFO, f"not used, or not yet: {error}")
-                await self._bring(kind, steps, _here, not wrong)
+                await self._bring(kind, steps, _here, back=not wrong)
                 done = [] if wrong else now
 
         async with asyncio.TaskGroup() as group:
@@ -193,11 +193,9 @@ class UpdateFollower:
 
     # -- what is done with them
 
-    async def _bring(
-        self, kind: Kind, steps: list[Step], fetch: Fetch, complete: bool = True
-    ) -> None:
-        """Give the engine the newest model that these deltas lead to and that works. If they are
-        not ``complete``, no model is taken back."""
+    async def _bring(self, kind: Kind, steps: list[Step], fetch: Fetch, back: bool = True) -> None:
+        """Give the engine the newest model that these deltas lead to and that works; ``back``: if
+        need be, by going back to the original."""
         options = self._assistant.settings.engine(kind)
         files = await asyncio.to_thread(model_files, options, self._cache)
         if not files:
@@ -206,7 +204,7 @@ class UpdateFollower:
         for file in files:
             left = steps
             while True:
-                base, chain = await asyncio.to_thread(self._updates.chain, file, left, complete)
+                base, chain = await asyncio.to_thread(self._updates.chain, file, left, back)
                 try:
                     if not chain or await self._use(kind, file, base, chain, fetch):
                         break
