@@ -20,7 +20,7 @@ def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
 
     ``language``: ISO 639-1. ``before``: the last sign before ``text``, where it is a part of more.
     """
-    words = plain(text, before)
+    words = plain(text, before, language)
     if language == "en":
         words = english.said(words)
     elif language in WORDINGS:

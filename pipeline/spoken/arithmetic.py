@@ -23,7 +23,10 @@ _SET_PHRASES = {
 }
 
 
-def _fraction(over: int, under: int) -> str:
+def fraction(over: int, under: int) -> str:
+    """ "three quarters"; empty if one would not say it so."""
+    if under not in _PARTS or over >= 2 * under:
+        return ""
     if under == 2:
         part = "half" if over == 1 else "halves"
     elif under == 4:
@@ -40,16 +43,14 @@ def _slash(match: re.Match[str]) -> str:
     rated = under in _OUT_OF and re.match(r"\s(?:stars?|points?)\b", match.string[match.end() :])
     if rated or over == under or (under == 10 and over > 3):
         return f"{cardinal(over)} out of {cardinal(under)}"
-    if under in _PARTS and over < 2 * under:
-        return _fraction(over, under)
-    return f"{cardinal(over)} over {cardinal(under)}"
+    return fraction(over, under) or f"{cardinal(over)} over {cardinal(under)}"
 
 
 def _mixed(match: re.Match[str]) -> str:
     over, under = int(match[2]), int(match[3])
     if not 0 < over < under or under not in _PARTS:
         return match[0]
-    part = "a half" if under == 2 else _fraction(over, under).replace("one quarter", "a quarter")
+    part = "a half" if under == 2 else fraction(over, under).replace("one quarter", "a quarter")
     return f"{cardinal(int(match[1]))} and {part}"
 
 

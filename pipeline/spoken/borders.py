@@ -65,7 +65,7 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
 
     ``before``: the last sign before it. ``closed``: nothing follows.
     """
-    units = list(_units(text, before, closed=closed))
+    units = list(_units(text, before, language, closed=closed))
     found: list[End] = []
     words = letters = 0
     titled = False
@@ -99,8 +99,8 @@ class _Unit:
     line_ends: bool
 
 
-def _units(text: str, before: str, *, closed: bool) -> Iterator[_Unit]:
-    marks = {span.start: span for span in spans(text, before)}
+def _units(text: str, before: str, language: str, *, closed: bool) -> Iterator[_Unit]:
+    marks = {span.start: span for span in spans(text, before, language)}
     at = 0
     while at < len(text):
         end, said, broken = _unit_end(text, at, marks)

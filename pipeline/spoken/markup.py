@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from pipeline.spoken import maths
 from pipeline.spoken.directions import is_direction, may_be_direction
 from pipeline.spoken.signs import EMOTICON, EMOTICON_STARTS, clean
 
@@ -41,6 +42,7 @@ class _Place(NamedTuple):
 
     match: re.Match[str]
     starts_sentence: bool
+    language: str
 
 
 class _Kind(NamedTuple):
@@ -53,29 +55,31 @@ class _Kind(NamedTuple):
     begun: str = r"(?!)"
     waits: Callable[[_Place], bool] = lambda _: True
     """Whether what is ``begun`` may become one."""
-    silent: bool = False
-    """What is not whole when the text is over is not said; else its signs meant nothing."""
+    cut: Callable[[_Place], str] = lambda place: place.match[0]
+    """What is said of one that is not whole when the text is over: as if its signs meant nothing,
+    unless it says more."""
 
 
-def plain(text: str, before: str = LINE_START) -> str:
+def plain(text: str, before: str = LINE_START, language: str = "en") -> str:
     """``text`` as it is read aloud, on one line; lines end like sentences.
 
-    ``before``: the last sign before it, if it is a part of a longer text.
+    ``before``: the last sign before it, if it is a part of a longer text. ``language``: of the
+    formulas in it, which become words.
     """
     parts: list[str] = []
     at = 0
-    for span in spans(text, before):
+    for span in spans(text, before, language):
         parts += [text[at : span.start], span.said]
         at = span.end
     return clean("".join([*parts, text[at:]]))
 
 
-def spans(text: str, before: str = LINE_START) -> list[Span]:
+def spans(text: str, before: str = LINE_START, language: str = "en") -> list[Span]:
     """All markup in ``text`` but for single signs, in order."""
     found: list[Span] = []
     at = 0
     while at < len(text):
-        span = _line_mark(text, at, before) or _inline(text, at, before)
+        span = _line_mark(text, at, before, language) or _inline(text, at, before, language)
         if span:
             found.append(span)
         at = span.end if span else at + 1
@@ -88,14 +92,16 @@ _INDENT = re.compile(r"[ \t]+")
 _RULE = re.compile(r"(?:[-*_=][ \t]*){3,}(?=\n|\Z)")
 _HEADING = re.compile(r"#{1,6}[ \t]+|#{1,6}(?=\n|\Z)")
 _BULLET = re.compile(r"[-*+•‣◦▪–—][ \t]+(?:\[[ xX]\](?=\s))?")
-_NUMBERED = re.compile(r"(\d{1,3})[.)][ \t]+(?=\S)")
+_DATED = "(?:Jan|Feb|Mär|Mrz|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
+"""Behind "1." they make a date, which is no item of a list."""
+_NUMBERED = re.compile(rf"(\d{{1,3}})[.)][ \t]+(?!{_DATED}(?:[a-zä]+\b|\.))(?=\S)")
 _QUOTE = re.compile(r"(?:>[ \t]?)+(?![_.]<)")
 _DEFINITION = re.compile(r"\[\^?[^\]\n]{1,99}\]:[ \t]*(?:https?://|/)?\S*[^\n]*")
 _TABLE_RULE = re.compile(r"[|:\-][|:\- \t]*\|[|:\- \t]*-[|:\- \t]*(?=\n|\Z)")
 _ROW = re.compile(r"\|([^\n]*)(?=\n|\Z)")
 
 
-def _line_mark(text: str, at: int, before: str) -> Span | None:
+def _line_mark(text: str, at: int, before: str, language: str) -> Span | None:
     if not _starts_line(text, at, before) or (match := _INDENT.match(text, at)):
         return None
     for silent in (_TABLE_RULE, _RULE, _HEADING, _BULLET, _QUOTE, _DEFINITION):
@@ -104,7 +110,7 @@ def _line_mark(text: str, at: int, before: str) -> Span | None:
     if match := _NUMBERED.match(text, at):
         return Span(at, match.end(), f"{match[1]}, ")
     if match := _ROW.match(text, at):
-        cells = [plain(cell, "|") for cell in match[1].split("|")]
+        cells = [plain(cell, "|", language) for cell in match[1].split("|")]
         row = ", ".join(cell for cell in cells if cell)
         return Span(at, match.end(), row, whole=match.end() < len(text))
     return None
@@ -160,7 +166,7 @@ def _link(place: _Place) -> str:
         return ""
     if alone and (text in ("x", "X") or is_direction(text, alone=False)):
         return ""
-    return plain(text, "[")
+    return plain(text, "[", place.language)
 
 
 def _code(place: _Place) -> str:
@@ -175,7 +181,7 @@ def _code(place: _Place) -> str:
 def _tag(place: _Place) -> str:
     inner = place.match[0][1:-1]
     if re.match(r"\w+://|[^\s\"'=]+@", inner):
-        return plain(inner, "<")
+        return plain(inner, "<", place.language)
     return "\n" if _LINE_TAGS.match(place.match[0]) else ""
 
 
@@ -194,6 +200,49 @@ def _host(place: _Place) -> str:
     return re.sub(r"(?i)^www\.", "", place.match["host"]).rstrip(".")
 
 
+def _unsaid(_: _Place) -> str:
+    return ""
+
+
+def _formula(place: _Place) -> str:
+    return f" {maths.said(place.match['formula'], place.language)} "
+
+
+def _between_dollars(place: _Place) -> str | None:
+    """Without a space before the end of a word: "the $n$th"."""
+    if not _may_be_formula(place):
+        return None
+    joined = place.match.string[place.match.end() :][:1].isalpha()
+    return _formula(place).rstrip() if joined else _formula(place)
+
+
+def _may_be_formula(place: _Place) -> bool:
+    return maths.may_be_formula(place.match["formula"])
+
+
+def _cut_formula(place: _Place) -> str:
+    """Between dollar signs, only what cannot be an amount of money."""
+    formula = place.match["formula"]
+    if place.match[0].startswith("\\") or maths.is_certain(formula):
+        return _formula(place)
+    return place.match[0].removesuffix(formula) + plain(formula, "$", place.language)
+
+
+def _formula_kind(opens: str, closes: str, inside: str) -> _Kind:
+    """Between marks that have no other meaning."""
+    some = rf"{opens}(?P<formula>{inside}{{0,{maths.MOST_CHARS}}}"
+    return _Kind("\\", rf"{some}?){closes}", _formula, rf"{some})\Z", cut=_cut_formula)
+
+
+_INSIDE = r"(?:[^$\n\\]|\\.)"
+"""A sign between two dollar signs."""
+_GROUP = r"\{" + _nested(r"\{", r"\}", r"[^{}]")
+_SCRIPT = rf"[_^](?:\w|{_GROUP})"
+_COMMAND = rf"\\[a-z]{{2,20}}(?:\[[^\[\]\n]{{0,20}}\])?(?:{_GROUP})*(?:{_SCRIPT})*"
+_COMMAND_BEGUN = rf"{_COMMAND}[_^]?[\[{{][^\n]{{0,{maths.MOST_CHARS}}}\Z"
+"""One without marks around it."""
+
+
 def _aside_kind(opens: str, closes: str) -> _Kind:
     o, c = re.escape(opens), re.escape(closes)
     inner = rf"(?<![\w{o}]){o}(?=[^\W\d_]{{more}})(?P<aside>[^{o}{c}\n]{{{{0,{_MOST_ASIDE}}}}}"
@@ -202,17 +251,17 @@ def _aside_kind(opens: str, closes: str) -> _Kind:
 
 
 _KINDS = (
-    _Kind("`", r"```.*?```", lambda _: "\n", r"```.*\Z", silent=True),
+    _Kind("`", r"```.*?```", lambda _: "\n", r"```.*\Z", cut=_unsaid),
     _Kind(
         "<",
         rf"<({_SILENT_TAGS})\b[^<>]*>.*?</\1\s*>",
         lambda _: " ",
         rf"<({_SILENT_TAGS})\b[^<>]*>.*\Z",
-        silent=True,
+        cut=_unsaid,
     ),
-    _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", silent=True),
-    _Kind("{", _OBJECT, lambda _: " ", _OBJECT_BEGUN, silent=True),
-    _Kind("[", _LIST, lambda _: " ", _LIST_BEGUN, silent=True),
+    _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", cut=_unsaid),
+    _Kind("{", _OBJECT, lambda _: " ", _OBJECT_BEGUN, cut=_unsaid),
+    _Kind("[", _LIST, lambda _: " ", _LIST_BEGUN, cut=_unsaid),
     _Kind("<", r"</?3+(?!\d)", lambda _: ""),
     _Kind(
         "<",
@@ -226,6 +275,31 @@ _KINDS = (
         rf"(?P<ticks>`+)(?P<code>[^`\n]{{1,{_MOST_CODE}}})(?P=ticks)",
         _code,
         rf"`+[^`\n]{{0,{_MOST_CODE}}}\Z",
+    ),
+    _Kind(
+        "$",
+        rf"(?<!\$)\$\$(?!\$)(?P<formula>[^$]{{1,{maths.MOST_CHARS}}})\$\$(?!\$)",
+        _between_dollars,
+        rf"(?<!\$)\$\$(?!\$)(?P<formula>[^$]{{0,{maths.MOST_CHARS}}})\$?\Z",
+        _may_be_formula,
+        _cut_formula,
+    ),
+    _Kind(
+        "$",
+        rf"(?<![\w\\$])\$(?P<formula>(?!\s){_INSIDE}{{1,{maths.MOST_CHARS}}})(?<!\s)\$(?!(?!(?:st|nd|rd|th)\b)[\w$])",
+        _between_dollars,
+        rf"(?<![\w\\$])\$(?P<formula>(?!\s){_INSIDE}{{0,{maths.MOST_CHARS}}}\\?)\Z",
+        _may_be_formula,
+        _cut_formula,
+    ),
+    _formula_kind(r"\\\(", r"\\\)", "."),
+    _formula_kind(r"\\\[", r"\\\]", "."),
+    _Kind(
+        "\\",
+        rf"(?P<formula>{_COMMAND})(?!_?\^?[\[{{])",
+        _formula,
+        rf"(?P<formula>{_COMMAND_BEGUN})",
+        cut=_cut_formula,
     ),
     _aside_kind("*", "*"),
     _aside_kind("_", "_"),
@@ -264,16 +338,16 @@ def _by_first_sign() -> Mapping[str, list[_Compiled]]:
 _BY_SIGN = _by_first_sign()
 
 
-def _inline(text: str, at: int, before: str) -> Span | None:
+def _inline(text: str, at: int, before: str, language: str) -> Span | None:
     for kind, whole, begun in _BY_SIGN.get(text[at], ()):
         if match := whole.match(text, at):
-            said = kind.said(_Place(match, _starts_sentence(text, at, before)))
+            said = kind.said(_Place(match, _starts_sentence(text, at, before), language))
             if said is not None:
                 return Span(at, match.end(), said)
         elif match := begun.match(text, at):
-            place = _Place(match, _starts_sentence(text, at, before))
+            place = _Place(match, _starts_sentence(text, at, before), language)
             if kind.waits(place):
-                return Span(at, len(text), "" if kind.silent else text[at:], whole=False)
+                return Span(at, len(text), kind.cut(place), whole=False)
     return None
 
 

@@ -28,17 +28,6 @@ _INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufe00-\ufe0f\u
 
 _TIMES = re.compile(r"(?<=[\d)])[ \t]*\\?\*[ \t]*(?=[\d(])")
 _POWER = re.compile(r"(?<=[\d)])\*\*(?=[\d(])")
-_LATEX = (
-    (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"\1 / \2"),
-    (re.compile(r"\\sqrt\s*\{([^{}]*)\}"), r"√\1"),
-    (re.compile(r"\\(?:times|cdot)\b"), "×"),
-    (re.compile(r"\\(?:approx)\b"), "≈"),
-    (re.compile(r"\\(?:leq?)\b"), "≤"),
-    (re.compile(r"\\(?:geq?)\b"), "≥"),
-    (re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|boxed)\s*\{([^{}]*)\}"), r"\1"),
-    (re.compile(r"\\[()\[\]]|\$\$"), " "),
-    (re.compile(r"\\(pi|pm|div|circ|%|\$)"), r"\1"),
-)
 _MARKS = re.compile(r"[`\\{}\[\]]|\*+|~{2,}|(?<!\w)_+|_+(?!\w)")
 _ARROW = re.compile(r"\s*(?:[→⇒➔➜]|(?<!-)-+>|=>)\s*")
 _LINE_END = re.compile(r"[ \t]*\n\s*")
@@ -48,9 +37,6 @@ _NO_PAUSE = frozenset(".!?:;,…。！？：；，、|")
 def clean(text: str) -> str:
     """``text`` without such signs. Signs that a voice can say stay: %, =, +, &, @, #5, <."""
     text = unicodedata.normalize("NFC", text)
-    if "\\" in text or "$$" in text:
-        for pattern, words in _LATEX:
-            text = pattern.sub(words, text)
     text = _POWER.sub("^", text)
     text = _TIMES.sub(" × ", text)
     text = _INVISIBLE.sub("", text)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from pipeline.spoken.language import SMALL_WORDS
+from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.numbers import MOST_DIGITS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
 from pipeline.spoken.rules import Rule, apply, full_stop, rule
@@ -33,6 +34,7 @@ _FEMININE = {
 }
 """The ends of numbers before nouns of which there is "une"."""
 _SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
+_SIGNS_OF_MATHS = "≠≤≥√²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
@@ -41,6 +43,16 @@ def said(text: str, language: str) -> str:
     for rules in _rules(language):
         text = apply(rules, text)
     return " ".join(text.split())
+
+
+def number(text: str, language: str) -> str:
+    """A number that counts nothing."""
+    return _Words(language).number(text)
+
+
+def part(text: str, language: str) -> str:
+    """ "1/2" -> "ein halb"; empty if there is no word for it."""
+    return WORDINGS[language].signs.get(_SIGNS_OF_PARTS.get(text, ""), "")
 
 
 @cache
@@ -58,6 +70,7 @@ class _Words:
 
     def __init__(self, language: str) -> None:
         self._w = WORDINGS[language]
+        self._maths = {s: w for s, w in MATHS_WORDS[language].items() if s in _SIGNS_OF_MATHS}
         self._small_words = SMALL_WORDS[language].split()
 
     # -- numbers
@@ -81,7 +94,7 @@ class _Words:
     def _digits(self, text: str) -> str:
         return " ".join(self._cardinal(int(sign)) for sign in text if sign.isdigit())
 
-    def _number(self, text: str, one: str = "") -> str:
+    def number(self, text: str, one: str = "") -> str:
         """What ``_N`` matches."""
         if re.fullmatch(r"\d+\.\d+", text) and not re.fullmatch(r"\d{1,3}\.\d{3}", text):
             text = text.replace(".", ",")
@@ -106,7 +119,7 @@ class _Words:
             one = f"{self._w.one_feminine} "
         if re.fullmatch(r"1[1-9]\d\d", match[0]):
             return f" {self._year(int(match[0]))} "
-        return f" {self._number(match[0], one)} "
+        return f" {self.number(match[0], one)} "
 
     def _german_ordinal(self, match: re.Match[str]) -> str:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
@@ -187,7 +200,7 @@ class _Words:
 
     def _several(self, number: str, one: str, several: str) -> str:
         """ "deux euros", "deux millions d'euros"."""
-        said = self._number(number, one)
+        said = self.number(number, one)
         of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo])\w*$", said) else ""
         if of == "de " and self._w.to == "à" and several[0] in "aeiou":
             of = "d'"
@@ -390,7 +403,7 @@ class _Words:
             *self._german_compounds(),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),
             rule(rf"(?<![\d.,]){_N}(?!\d)", self._plain),
-            rule(r"\d+", lambda m: f" {self._number(m[0])} "),
+            rule(r"\d+", lambda m: f" {self.number(m[0])} "),
         )
 
     def _german_compounds(self) -> Sequence[Rule]:
@@ -402,7 +415,7 @@ class _Words:
     def _signs(self) -> Sequence[Rule]:
         several = {**self._w.units, **self._w.currencies}
         alone = {sign: names[1] for sign, names in several.items() if not sign[0].isalpha()}
-        words = self._w.signs | alone
+        words = self._maths | self._w.signs | alone
         return tuple(
             rule(rf"\s*{re.escape(sign)}(?!\w)\s*|\s*{re.escape(sign)}(?=\w)", f" {word} ")
             for sign, word in sorted(words.items(), key=lambda pair: -len(pair[0]))

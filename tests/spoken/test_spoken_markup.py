@@ -91,7 +91,7 @@ CASES = [
     ("<https://example.com> it is", "example dot com it is"),
     # LaTeX
     (r"\(x^2\) and \[y\]", "x squared and y"),
-    (r"$$\frac{1}{2}$$", "one divided by two"),
+    (r"$$\frac{1}{2}$$", "one half"),
     (r"\sqrt{16} = 4", "the square root of sixteen equals four"),
     # what only looks like it
     ("a < b and c > d", "a is less than b and c is greater than d"),
