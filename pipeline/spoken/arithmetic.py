@@ -135,10 +135,6 @@ NUMBERS = (
         r"(?<![\w.,])({n})\s?[eE][+]?(\d{1,3})(?!\w)",
         lambda m: f"{number(m[1])} times ten to the power of {number(m[2])}",
     ),
-    rule(
-        r"(?<![\w.,])\d{1,3}(?: \d{3}){1,4}(?!\w|[ .,]\d)",
-        lambda m: number(m[0].replace(" ", "")),
-    ),
     rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
     rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {number(m[0])} "),
     rule(r"\d+", lambda m: f" {number(m[0])} "),

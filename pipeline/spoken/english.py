@@ -11,7 +11,7 @@ from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
 from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
 from pipeline.spoken.calendar import DATES, TIMES, YEARS
 from pipeline.spoken.money import MONEY
-from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
+from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import apply, rule
 from pipeline.spoken.units import UNITS
 
@@ -34,7 +34,7 @@ _SIGNS = (
 
 
 _RULES = (
-    *(TYPOGRAPHY, ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
+    *(TYPOGRAPHY, grouping(f"{TYPED_GAPS} ", ",", "."), ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
     *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, PAUSES),
 )
 

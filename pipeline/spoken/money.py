@@ -14,31 +14,34 @@ _CURRENCIES = {
     "¥": ("yen", "yen", "", ""),
     "₹": ("rupee", "rupees", "paisa", "paise"),
 }
-_CODES = {"USD": "$", "US$": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹"}
+_CODES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "RS": "₹"}
 _SHORT = {
     "k": "thousand",
     "m": "million",
     "bn": "billion",
     "b": "billion",
     "t": "trillion",
+    "l": "lakh",
+    "cr": "crore",
 }
-_SIGN = r"(?:US\$|(?:USD|EUR|GBP|JPY|INR)\s?|[$€£¥₹]\s?)"
-_SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
+_SIGN = r"(?:(?:US|CA|AU|NZ|HK|[ACS])\$|(?:USD|EUR|GBP|JPY|INR)\s?|(?:[Rr]s|RS)\.?\s?|[$€£¥₹]\s?)"
+_SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR|Rs)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
 _LARGE = (
-    r"(?:\s?(?P<large>hundred|thousand|million|billion|trillion)\b|(?P<short>k|K|m|M|bn|B|T)\b)?"
+    r"(?:\s?(?P<large>hundred|thousand|million|billion|trillion|lakh|crore)s?\b"
+    r"|(?P<short>k|K|m|M|bn|B|T|L|\s?[Cc]r)\b)?"
 )
 
 
 def _money(match: re.Match[str]) -> str:
     given = match.groupdict()
-    sign = (given["sign"] or given.get("sign2") or "").strip()
-    names = _CURRENCIES[_CODES.get(sign, sign)]
-    large = given.get("large") or _SHORT.get((given.get("short") or "").lower(), "")
+    sign = (given["sign"] or given.get("sign2") or "").strip(" .").upper()
+    names = _CURRENCIES["$" if sign.endswith("$") else _CODES.get(sign, sign)]
+    large = given.get("large") or _SHORT.get((given.get("short") or "").strip().lower(), "")
     if to := given.get("to"):
         return " ".join(filter(None, (number(match["n"]), "to", number(to), large, names[1])))
     if large:
         return f"{number(match['n'])} {large} {names[1]}"
-    whole, _, part = match["n"].replace(",", "").partition(".")
+    whole, _, part = match["n"].partition(".")
     if len(part) == 2 and names[2]:
         return _with_cents(whole or "0", int(part), names)
     return f"{number(match['n'])} {names[0] if match['n'] == '1' else names[1]}"
@@ -61,7 +64,7 @@ def _cents(match: re.Match[str]) -> str:
 MONEY = (
     rule(
         rf"(?<![\w.])(?P<sign>{_SIGN})(?P<n>{{n}})(?:\s?(?:-|–|to)\s?{_SIGN}?(?P<to>{{n}}))?"
-        rf"{_LARGE}(?!\d|\.\d)",
+        rf"{_LARGE}(?:/-)?(?!\d|\.\d)",
         _money,
     ),
     rule(rf"(?<![\w.,])(?P<n>{{n}}){_SIGN_BEHIND}", _money),

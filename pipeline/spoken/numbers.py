@@ -3,15 +3,22 @@ digits that count nothing are read. Pure."""
 
 from __future__ import annotations
 
+import re
+
 from num2words.lang_EN import Num2Word_EN
+from num2words.lang_EN_IN import Num2Word_EN_IN
 
 _ENGLISH = Num2Word_EN()
+_INDIAN_ENGLISH = Num2Word_EN_IN()
 
 MOST_DIGITS = 36
 """Numbers with more digits are said digit by digit; their names mean nothing to a listener."""
 
-NUMBER = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
-"""A regular expression for what ``number`` reads: 1234.5, 1,234.5 or .5, without a sign."""
+INDIAN = r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])"
+"""12,34,567: groups of two digits before the last three. One counts in lakh and crore there."""
+NUMBER = rf"(?:(?:{INDIAN}|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+"""A regular expression for what ``number`` reads: 1234.5, 1,234.5, 1,00,000 or .5, without a
+sign."""
 
 
 def _american(words: str) -> str:
@@ -56,9 +63,14 @@ def pairs(text: str) -> str:
 def number(text: str) -> str:
     """What ``NUMBER`` matches: "1,234.50" -> "one thousand two hundred thirty-four point five
     zero". With a zero in front, such as "007", digit by digit."""
+    indian = bool(re.match(INDIAN, text))
     whole, point, part = text.replace(",", "").partition(".")
     by_digit = len(whole) > MOST_DIGITS or (whole.startswith("0") and len(whole) > 1)
-    said = digits(whole) if by_digit else cardinal(int(whole or 0))
+    if by_digit:
+        said = digits(whole)
+    else:
+        value = int(whole or 0)
+        said = _american(_INDIAN_ENGLISH.to_cardinal(value)) if indian else cardinal(value)
     return f"{said} point {digits(part)}" if point else said
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pipeline.spoken.rules import rule
+import re
+from collections.abc import Sequence
+
+from pipeline.spoken.rules import Rule, rule
 
 TYPOGRAPHY = (
     rule("[‘’ʼ]", "'"),
@@ -10,6 +13,26 @@ TYPOGRAPHY = (
     rule("[‐‑]", "-"),
     rule("−", "-"),
 )
+TYPED_GAPS = r"'\u00a0\u2009\u202f"
+"""Between the groups of a number, as Switzerland (1'234.50) and typesetters write it."""
+
+
+def grouping(gaps: str, thousands: str, point: str) -> Sequence[Rule]:
+    """Numbers in groups, with the signs of the language. ``gaps``: what is between the groups."""
+
+    def regrouped(match: re.Match[str]) -> str:
+        part = f"{point}{match['part']}" if match["part"] else ""
+        return re.sub(r"\D", thousands, match["whole"]) + part
+
+    return (
+        rule(
+            r"(?<![\w.,'+)])(?<!\d\s)(?P<whole>\d{1,3}(?:(?P<gap>[" + gaps + r"])\d{3})"
+            r"(?:(?P=gap)\d{3})*)(?:[.,](?P<part>\d+))?(?![\w'])(?!\s\d)",
+            regrouped,
+        ),
+    )
+
+
 PAUSES = (
     rule(r"(?<=\d):(?=\d)", " "),
     rule(r"\s*(?:\.{2,}|…)\s*(?=$|[\"')])", "."),

@@ -12,13 +12,18 @@ from functools import cache
 
 from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.maths_words import MATHS_WORDS
-from pipeline.spoken.numbers import MOST_DIGITS, roman
-from pipeline.spoken.punctuation import PAUSES, TYPOGRAPHY
+from pipeline.spoken.numbers import INDIAN, MOST_DIGITS, roman
+from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, apply, full_stop, rule
 from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS
 
 _N = r"(?:\d{1,3}(?:[.\u202f\u00a0 ]\d{3})+(?![\d])(?:,\d+)?|\d+(?:[,.]\d+)?)"
 """1.234,5 or 1 234,5 or 1234,5 or 1234.5, without a sign."""
+_LARGE = (
+    r"(?:lakh|crore|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
+    r"|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd])"
+)
+"""What thousands are counted in, between a currency and the end of its amount."""
 _FEWEST_DIGITS_OF_PHONES = 8
 _DECIMALS_AS_ONE_NUMBER = 2
 """French, Spanish and Italian read as many decimals as one number, German reads each digit."""
@@ -58,7 +63,22 @@ def part(text: str, language: str) -> str:
 @cache
 def _rules(language: str) -> tuple[Sequence[Rule], ...]:
     words = _Words(language)
-    return (TYPOGRAPHY, *words.rules(), PAUSES)
+    return (TYPOGRAPHY, grouping(TYPED_GAPS, ".", ","), _COMMAS, *words.rules(), PAUSES)
+
+
+def _regrouped(match: re.Match[str]) -> str:
+    return f"{int(match['whole'].replace(',', '')):,}".replace(",", ".") + match["part"].replace(
+        ".", ","
+    )
+
+
+_COMMAS = (
+    rule(
+        rf"(?<![\w.,])(?P<whole>{INDIAN}|\d{{1,3}}(?:,\d{{3}}){{2,}})(?P<part>(?:\.\d+)?)(?![\w,])",
+        _regrouped,
+    ),
+)
+"""12,34,567 or 1,234,567: more than one comma divides no decimals."""
 
 
 def _any_of(signs: Iterable[str]) -> str:
@@ -198,10 +218,10 @@ class _Words:
 
     # -- amounts
 
-    def _several(self, number: str, one: str, several: str) -> str:
+    def _several(self, number: str, one: str, several: str, large: str = "") -> str:
         """ "deux euros", "deux millions d'euros"."""
-        said = self.number(number, one)
-        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo])\w*$", said) else ""
+        said = f"{self.number(number)} {large}" if large else self.number(number, one)
+        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", said) else ""
         if of == "de " and self._w.to == "à" and several[0] in "aeiou":
             of = "d'"
         return f"{said} {of}{several}"
@@ -214,14 +234,21 @@ class _Words:
 
     def _money(self, match: re.Match[str]) -> str:
         one, several = self._w.currencies[match["sign"]]
-        whole, _, part = match["n"].rpartition(",") if "," in match["n"] else (match["n"], "", "")
+        amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", match["n"])  # no money has 3 decimals
+        if large := match.groupdict().get("large"):
+            return self._several(amount, one, several, self._large(large))
+        whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
         if len(part) != 2:
-            return one if match["n"] == "1" else self._several(match["n"], one, several)
+            return one if amount == "1" else self._several(amount, one, several)
         found = one if whole == "1" else self._several(whole, one, several)
         cents = self._cardinal(int(part))
         if whole == "0" and int(part):
             return f"{cents} {self._w.cents_alone}"
         return found if part == "00" else f"{found}{self._w.cents}{cents}"
+
+    def _large(self, word: str) -> str:
+        names = self._w.units.get(word.rstrip("."))
+        return names[1] if names else word
 
     def _rate(self, match: re.Match[str]) -> str:
         """ "4 €/kg" -> "vier Euro pro Kilogramm"."""
@@ -385,7 +412,10 @@ class _Words:
                 self._rate,
             ),
             rule(rf"(?<![\w.,])(?P<n>{_N})\s?(?P<sign>{money})(?!\w)", self._money),
-            rule(rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{_N})(?!\w)", self._money),
+            rule(
+                rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{_N})(?:\s?(?P<large>{_LARGE}))?(?!\w)",
+                self._money,
+            ),
             rule(
                 rf"(?<![\w.,])(?P<n>{_N})[\s\u202f-]?(?P<unit>{units})\.?(?![\w²³/°])",
                 self._amount,

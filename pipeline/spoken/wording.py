@@ -128,7 +128,8 @@ GERMAN = Wording(
     """),
     currencies=_table("""
         € EUR = ein Euro | Euro; $ USD = ein Dollar | Dollar; £ GBP = ein Pfund | Pfund;
-        ¥ JPY = ein Yen | Yen; CHF = ein Franken | Franken
+        ¥ JPY = ein Yen | Yen; CHF = ein Franken | Franken;
+        ₹ INR Rs. Rs = eine Rupie | Rupien
     """),
     signs=_pairs("""
         & = und; + = plus; = = gleich; × = mal; ÷ = durch; ≈ = ungefähr; ± = plus minus;
@@ -202,7 +203,8 @@ FRENCH = Wording(
     """),
     currencies=_table("""
         € EUR = un euro | euros; $ USD = un dollar | dollars; £ GBP = une livre | livres;
-        ¥ JPY = un yen | yens; CHF = un franc | francs
+        ¥ JPY = un yen | yens; CHF = un franc | francs;
+        ₹ INR Rs. Rs = une roupie | roupies
     """),
     signs=_pairs("""
         & = et; + = plus; = = égale; × = fois; ÷ = divisé par; ≈ = environ; ± = plus ou moins;
@@ -290,7 +292,8 @@ SPANISH = Wording(
     """),
     currencies=_table("""
         € EUR = un euro | euros; $ USD = un dólar | dólares; £ GBP = una libra | libras;
-        ¥ JPY = un yen | yenes; CHF = un franco | francos
+        ¥ JPY = un yen | yenes; CHF = un franco | francos;
+        ₹ INR Rs. Rs = una rupia | rupias
     """),
     signs=_pairs("""
         & = y; + = más; = = igual a; × = por; ÷ = entre; ≈ = aproximadamente; ± = más menos;
@@ -376,7 +379,8 @@ ITALIAN = Wording(
     """),
     currencies=_table("""
         € EUR = un euro | euro; $ USD = un dollaro | dollari; £ GBP = una sterlina | sterline;
-        ¥ JPY = uno yen | yen; CHF = un franco | franchi
+        ¥ JPY = uno yen | yen; CHF = un franco | franchi;
+        ₹ INR Rs. Rs = una rupia | rupie
     """),
     signs=_pairs("""
         & = e; + = più; = = uguale; × = per; ÷ = diviso; ≈ = circa; ± = più o meno; < = minore di;
@@ -453,7 +457,8 @@ PORTUGUESE = Wording(
     """),
     currencies=_table("""
         € EUR = um euro | euros; $ USD = um dólar | dólares; £ GBP = uma libra | libras;
-        ¥ JPY = um iene | ienes; CHF = um franco | francos; R$ BRL = um real | reais
+        ¥ JPY = um iene | ienes; CHF = um franco | francos; R$ BRL = um real | reais;
+        ₹ INR Rs. Rs = uma rupia | rupias
     """),
     signs=_pairs("""
         & = e; + = mais; = = igual a; × = vezes; ÷ = a dividir por; ≈ = cerca de;
@@ -530,7 +535,8 @@ DUTCH = Wording(
     """),
     currencies=_table("""
         € EUR = één euro | euro; $ USD = één dollar | dollar; £ GBP = één pond | pond;
-        ¥ JPY = één yen | yen; CHF = één frank | frank
+        ¥ JPY = één yen | yen; CHF = één frank | frank;
+        ₹ INR Rs. Rs = één roepie | roepie
     """),
     signs=_pairs("""
         & = en; + = plus; = = is; × = keer; ÷ = gedeeld door; ≈ = ongeveer; ± = plus of min;
