@@ -37,6 +37,12 @@ _BEFORE_NUMBERS = {
     "vol": "volume",
     "ch": "chapter",
     "art": "article",
+    "arts": "articles",
+    "figs": "figures",
+    "sec": "section",
+    "para": "paragraph",
+    "ext": "extension",
+    "tel": "telephone",
 }
 _ANYWHERE = {
     "e.g.": "for example",
@@ -48,6 +54,10 @@ _ANYWHERE = {
     "vs": "versus",
     "cf.": "compare",
     "approx.": "approximately",
+    "max.": "maximum",
+    "excl.": "excluding",
+    "resp.": "respectively",
+    "viz.": "namely",
     "dept.": "department",
     "incl.": "including",
     "ca.": "about",
@@ -96,7 +106,7 @@ ABBREVIATIONS = (
     ),
     rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
     rule(
-        rf"(?<![\w.])({one_of(_BEFORE_NUMBERS)})\.\s?(?=\d)",
+        rf"(?<![\w.])({one_of(_BEFORE_NUMBERS)})\.:?\s?(?=[\d(+]|(?:[IVX]{(2,)}|[VX])\b)",
         lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",
         any_case=True,
     ),

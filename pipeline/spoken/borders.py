@@ -26,7 +26,7 @@ from pipeline.spoken.phrases import (
     PRONOUNS,
     VERBS,
 )
-from pipeline.spoken.wording import SHORTENED
+from pipeline.spoken.shortened import COUNTED, SHORTENED
 
 MOST_UNIT_CHARS = 160
 """Text without white space is cut here: some languages do not use it."""
@@ -149,13 +149,16 @@ _CLAUSE_END = re.compile(r"[,;:：；，、—–)]$")
 _DASHES = ("-", "–", "—", "--")
 _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
+_GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
+"""A text that begins so is no new sentence."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
 def _border(
     units: Sequence[_Unit], words: int, *, closed: bool, language: str, titled: bool
 ) -> Border | None:
-    """How a piece ends behind the first of ``units``; ``None``: that cannot be known yet.
+    """How a piece ends behind the first of ``units``; ``None``: not there, or that cannot be known
+    yet.
     ``titled``: the last word is a title."""
     unit, following = units[0], units[1:2]
     if not unit.whole:
@@ -170,12 +173,15 @@ def _border(
         return _dash(after)
     if _PAUSE.search(core):
         return Border.CLAUSE
+    ended = closed and not following
     if _SENTENCE_END.search(core):
-        return Border.SENTENCE if not _is_abbreviated(core, words, language) else Border.TORN
+        if core.endswith(".") and _last_word(core) in COUNTED.get(language, ()):
+            return _counted(after, ended=ended)
+        return None if _is_abbreviated(core, words, language) and not ended else Border.SENTENCE
     if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
-        return _clause(core, after, ended=closed and not following)
+        return _clause(core, after, ended=ended)
     if after is None:
-        return Border.TORN if closed and not following else None
+        return Border.TORN if ended else None
     return _between(core, after.said, english=language == "en")
 
 
@@ -186,15 +192,28 @@ def _is_title(core: str) -> bool:
 
 def _is_abbreviated(core: str, words: int, language: str) -> bool:
     """ "Dr.", "e.g.", "J.", "1." at the start of an item, and in German "3." for "third"."""
-    word = core.lstrip("\"'“‘(")[:-1].lower()
+    word = _last_word(core)
     most_digits = 3 if words == 1 else 2 if language == "de" else 0
     numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
         word in SHORTENED.get(language, ABBREVIATIONS)
+        or (language == "de" and word.endswith("str"))
         or bool(_INITIAL.search(core))
         or numbered
         or "." in word
     )
+
+
+def _last_word(core: str) -> str:
+    """ "art" of "l'art."."""
+    return re.split(r"['’]", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
+
+
+def _counted(after: _Unit | None, *, ended: bool) -> Border | None:
+    """Behind "No." or "Sat.": no end in "No. 5" or "Sat. and Sun."."""
+    if after is None:
+        return Border.SENTENCE if ended else None
+    return None if _GOES_ON.match(after.said) else Border.SENTENCE
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
@@ -213,14 +232,17 @@ def _dash(after: _Unit | None) -> Border | None:
     return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
 
 
-def _between(core: str, after: str, *, english: bool) -> Border:
-    """The border between two words without a mark."""
+def _between(core: str, after: str, *, english: bool) -> Border | None:
+    """The border between two words without a mark; none between a number and what it counts."""
     found, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
     last, first = found[-1] if found else "", following[0] if following else ""
+    counted = bool(re.search(r"[0-9]", last))
     if not last or not first or _STARTS_WITH_DIGIT.match(after):
-        return Border.TORN
-    if re.search(r"[0-9]", last) or _is_name(core, after):
-        return Border.PART if english and first in JOINING - COUNTING else Border.TORN
+        return None if counted and not first else Border.TORN
+    if counted or _is_name(core, after):
+        if english and first in JOINING - COUNTING:
+            return Border.PART
+        return None if counted else Border.TORN
     if not english:
         return Border.WORD
     last, first = last.replace("’", "'"), first.replace("’", "'")

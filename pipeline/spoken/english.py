@@ -14,6 +14,7 @@ from pipeline.spoken.money import MONEY
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import apply, rule
 from pipeline.spoken.units import UNITS
+from pipeline.spoken.weekdays import weekdays
 
 _SIGNS = (
     rule(r"\band/or\b", "and or", any_case=True),
@@ -23,7 +24,9 @@ _SIGNS = (
     rule(r"(?<=[\w.])@(?=\w)", " at "),
     rule(r"\s@\s", " at "),
     rule(r"%", " percent"),
+    rule(r"§§\s?", "sections "),
     rule(r"§\s?", "section "),
+    rule(r"¶\s?", "paragraph "),
     rule(r"№\s?", "number "),
     rule(r"\$(?=\w)|(?<=\w)\$", " dollars "),
     rule(r"€", " euros "),
@@ -34,7 +37,19 @@ _SIGNS = (
 
 
 _RULES = (
-    *(TYPOGRAPHY, grouping(f"{TYPED_GAPS} ", ",", "."), ABBREVIATIONS, ROMAN_NUMERALS, ADDRESSES, DATES, VERSIONS, PHONES, MINUS, CODES),
+    *(
+        TYPOGRAPHY,
+        grouping(f"{TYPED_GAPS} ", ",", "."),
+        ABBREVIATIONS,
+        weekdays("en", "to", "and"),
+        ROMAN_NUMERALS,
+        ADDRESSES,
+        DATES,
+        VERSIONS,
+        PHONES,
+        MINUS,
+        CODES,
+    ),
     *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, PAUSES),
 )
 

@@ -59,8 +59,10 @@ PLACING = _set("""
 """A new part may begin with them, a little less clearly."""
 
 ABBREVIATIONS = _set("""
-    mr mrs ms dr prof st mt ft vs etc e.g i.e eg ie no nos fig eq vol ch pp approx gov sen gen col
-    capt lt sgt rev hon jr sr inc ltd corp ave blvd dept est al ca cf jan feb mar apr jun jul aug
-    sep sept oct nov dec mon tue tues wed thu thur thurs fri sat sun
+    mr mrs ms messrs dr prof st mt ft vs etc e.g i.e eg ie eq eqs figs vol vols ch pp p approx
+    gov sen gen col capt lt sgt cpl adm rev hon jr sr esq inc ltd corp co bros ave blvd rd dept
+    est al ca cf viz resp ext tel para sec secs arts rs hrs mins max min incl excl intl natl
+    univ ed eds jan feb apr jun jul aug sep sept oct nov dec tbsp tsp oz lb lbs hr misc assn pres
+    supt maj pt pte
 """)
 """A full stop behind them ends no sentence, or may not."""

@@ -13,6 +13,10 @@ _NAMES = """
     g gram
     l,L liter
     ml,mL milliliter
+    dl,dL deciliter
+    cl,cL centiliter
+    mol mole
+    mmol millimole
     s,sec,secs second
     ms millisecond
     min,mins minute
@@ -54,7 +58,7 @@ _NAMES = """
 """Signs, what one is called, and what several are called where that is not just an s more."""
 _PREFIXED = (
     ("k kilo,c centi,m milli,µ micro,μ micro,u micro,n nano", "m meter meters"),
-    ("k kilo,m milli,µ micro,μ micro,u micro", "g gram grams"),
+    ("k kilo,m milli,µ micro,μ micro,u micro,n nano", "g gram grams"),
     ("k kilo,M mega,G giga,m milli", "W watt watts"),
     ("k kilo,M mega, ", "Wh watt_hour watt_hours"),
     ("k kilo,K kilo,M mega,G giga,T tera,P peta", "B byte bytes"),
@@ -69,6 +73,10 @@ _PER = {
     "kg": "kilogram",
     "l": "liter",
     "L": "liter",
+    "ml": "milliliter",
+    "mL": "milliliter",
+    "dl": "deciliter",
+    "dL": "deciliter",
     "m": "meter",
     "m²": "square meter",
     "m³": "cubic meter",
@@ -145,7 +153,8 @@ UNITS = (
     rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{number(m[1])} billion"),
     rule(
         rf"(?<![\w,])(?<!\d\.)(?P<n>{{n}})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
-        rf"(?:/(?P<per>{_any_of(_PER)}))?(?![\w²³^°]|/\w|['’]\w)",
+        rf"(?:/(?P<per>{_any_of(_PER)}))?(?![\w²³^°]|/\w|['’]\w)"
+        r"(?:\.(?=\s[a-z]))?",
         _amount,
     ),
     rule(

@@ -15,6 +15,7 @@ from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.numbers import INDIAN, MOST_DIGITS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, apply, full_stop, rule
+from pipeline.spoken.weekdays import weekdays
 from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS
 
 _N = r"(?:\d{1,3}(?:[.\u202f\u00a0 ]\d{3})+(?![\d])(?:,\d+)?|\d+(?:[,.]\d+)?)"
@@ -39,6 +40,8 @@ _FEMININE = {
 }
 """The ends of numbers before nouns of which there is "une"."""
 _SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
+_SMALL = 2
+"""Characters of an abbreviation that could be a unit or a word if it had no capital: "M."."""
 _SIGNS_OF_MATHS = "≠≤≥√²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
@@ -89,7 +92,11 @@ class _Words:
     """The rules of one language."""
 
     def __init__(self, language: str) -> None:
+        self._language = language
         self._w = WORDINGS[language]
+        names = {*self._w.numbered.values(), self._w.signs["§"], "Satz", "Nummer"}
+        self._names = re.compile(rf"\b(?:{_any_of(names)})\s?$|§\s?$")
+        """What may stand before the number of a paragraph, which counts nothing."""
         self._maths = {s: w for s, w in MATHS_WORDS[language].items() if s in _SIGNS_OF_MATHS}
         self._small_words = SMALL_WORDS[language].split()
 
@@ -134,6 +141,7 @@ class _Words:
         """A number that nothing else has claimed; before a noun it may count that."""
         after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
         counts = after and after[1].lower() not in self._small_words
+        counts = counts and not self._names.search(match.string[: match.start()])
         one = f"{self._w.one} " if counts else ""
         if after and counts and re.fullmatch(self._w.feminine, after[1]):
             one = f"{self._w.one_feminine} "
@@ -145,6 +153,10 @@ class _Words:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
         ordinal = str(self._w.numbers.to_ordinal(int(match[2])))
         return f"{match[1]}{_inflected(ordinal, match[1])}"
+
+    def _nth(self, match: re.Match[str]) -> str:
+        """ "3. Stock" -> "dritter Stock", without a word before it."""
+        return f"{self._w.numbers.to_ordinal(int(match[1]))}{_COUNTED_NOUNS[match[2]]} "
 
     def _ordinal(self, match: re.Match[str]) -> str:
         end, new = self._w.ordinals[match[2]]
@@ -202,10 +214,12 @@ class _Words:
         return f"{match['before'] or ''}{found}"
 
     def _named_date(self, match: re.Match[str]) -> str:
-        month = next(m for m in self._w.months if m.lower() == match["month"].lower())
+        written = match["month"].rstrip(".").lower()
+        written = self._w.short_months.get(written.title(), written).lower()
+        month = next(m for m in self._w.months if m.lower().startswith(written))
         year = match["year"] or ""
         found = self._date(int(match["day"]), month, year, match["before"] or "")
-        return f"{match['before'] or ''}{found}"
+        return f"{match['before'] or ''}{found}{full_stop(match)}"
 
     def _time(self, match: re.Match[str]) -> str:
         hour, minute = int(match["hour"]), int(match["minute"] or 0)
@@ -255,6 +269,8 @@ class _Words:
         names = {**self._w.units, **self._w.currencies}
         one, several = names[match["of"]]
         amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+        if count := match["count"]:
+            return f"{amount} {self._w.per} {self._several(count, *names[match['unit']])}"
         each = re.split(r"[ ']", names[match["unit"]][0], maxsplit=1)[1]
         return f"{amount} {self._w.per} {each}"
 
@@ -292,19 +308,27 @@ class _Words:
         ]
 
     def _abbreviations(self) -> Sequence[Rule]:
-        short, titles, numbered = self._w.abbreviations, self._w.titles, self._w.numbered
+        short, numbered = _either_case(self._w.abbreviations), _either_case(self._w.numbered)
+        titles = _either_case(self._w.titles)
         hosts = "com|org|net|de|fr|es|it|eu|io"
         return (
+            *weekdays(self._language, self._w.to, self._w.signs["&"]),
+            rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
+            *([rule(r"(?<=[a-zäöüß])str\.(?!\w)", "straße")] if self._w is GERMAN else []),
             rule(
                 rf"(?<![\w.])({_any_of(short)})(?![^\W\d])",
                 lambda m: short[m[1]] + (full_stop if m[1] in _AT_ENDS else _last_stop)(m),
             ),
             rule(
-                rf"(?<![\w.])({_any_of(titles)})\s+(?=[A-ZÄÖÜÉÀ])",
+                rf"(?<![\w.])({_any_of(titles)})\s+(?=(?:d\w{{1,4}}\s(?:l[ao]s?\s)?)?[A-ZÄÖÜÉÀÁÓ])",
                 lambda m: f"{titles[m[1]]} ",
             ),
             rule(r"(?<!\w)'(?=\d\d)", ""),
-            rule(rf"(?<![\w.])({_any_of(numbered)})\s?(?=\d)", lambda m: f"{numbered[m[1]]} "),
+            rule(r"(\bAbs(?:\.|atz)\s?\d+[a-z]?,?\s)S\.\s?(?=\d)", r"\1Satz "),
+            rule(
+                rf"(?<![\w.])({_any_of(numbered)}):?\s?(?=[\d(+]|(?:[IVX]{{2,}}|[VX])\b)",
+                lambda m: f"{numbered[m[1]]} ",
+            ),
             rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", self._spelled),
             rule(rf"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:{hosts})\b", self._spelled),
         )
@@ -334,7 +358,8 @@ class _Words:
     def _dates(self) -> Sequence[Rule]:
         before, day = r"(?P<before>\b[^\W\d_]+\s)?", r"(?P<day>[12]\d|3[01]|0?[1-9])"
         year = r"(?P<year>1\d{3}|20\d\d)"
-        months = _any_of(self._w.months)
+        shorter = {m[:n] for m in self._w.months for n in range(3, len(m))}
+        months = rf"{_any_of(self._w.months)}|(?:{_any_of(shorter | {*self._w.short_months})})\."
         at = rf"\b({self._w.at})\s"
         return (
             rule(
@@ -355,7 +380,7 @@ class _Words:
                 self._numeric_date,
             ),
             rule(
-                rf"{before}\b{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})\b"
+                rf"{before}\b{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
                 rf"(?:\s(?:del?\s)?{year}\b)?",
                 self._named_date,
                 any_case=True,
@@ -393,7 +418,10 @@ class _Words:
         if self._w is GERMAN:
             articles = "|".join((*_ENDS_IN_E, *_ENDS_IN_EN))
             pattern = rf"\b((?:{articles})\s)(\d{{1,4}})\.(?=\s[^\W\d_])"
-            return (rule(pattern, self._german_ordinal, any_case=True),)
+            return (
+                rule(pattern, self._german_ordinal, any_case=True),
+                rule(rf"(?<![\w.,])(\d{{1,3}})\.\s(?=({_any_of(_COUNTED_NOUNS)})\b)", self._nth),
+            )
         return (rule(rf"\b(\d+)({_any_of(self._w.ordinals)})(?!\w)", self._ordinal),)
 
     def _ranges(self) -> Sequence[Rule]:
@@ -408,7 +436,7 @@ class _Words:
         units, money = _any_of(self._w.units), _any_of(self._w.currencies)
         return (
             rule(
-                rf"(?<![\w.,])(?P<n>{_N})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?P<unit>{units})(?!\w)",
+                rf"(?<![\w.,])(?P<n>{_N})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?:(?P<count>\d+)\s?)?(?P<unit>{units})(?!\w)",
                 self._rate,
             ),
             rule(rf"(?<![\w.,])(?P<n>{_N})\s?(?P<sign>{money})(?!\w)", self._money),
@@ -452,6 +480,16 @@ class _Words:
         )
 
 
+def _either_case(short: dict[str, str]) -> dict[str, str]:
+    """With those that may begin a sentence or be written small."""
+    longer = {key: said for key, said in short.items() if len(key) > _SMALL}
+    capitals = {
+        key[0].upper() + key[1:]: said[0].upper() + said[1:] for key, said in longer.items()
+    }
+    small = {key[0].lower() + key[1:]: said for key, said in longer.items()}
+    return capitals | small | short
+
+
 def _last_stop(match: re.Match[str]) -> str:
     """The full stop of an abbreviation at the end of the text."""
     after = match.string[match.end() :]
@@ -460,11 +498,18 @@ def _last_stop(match: re.Match[str]) -> str:
 
 # --- German ordinals ------------------------------------------------------------------------------
 
-_ENDS_IN_E = ("der", "die", "das", "eine")
+_ENDS_IN_E = ("der", "die", "das", "eine", "ins", "ans", "jede", "diese")
 _ENDS_IN_EN = (
     *("am", "vom", "zum", "zur", "im", "beim", "dem", "den", "des", "ab", "seit", "bis", "vor"),
     *("einer", "einem", "einen", "meinem", "meinen", "deinem", "deinen", "ihrem", "seinem", "nach"),
 )
+
+_COUNTED_NOUNS = {
+    **dict.fromkeys(("Stock", "Platz", "Rang", "Bezirk", "Akt", "Teil", "Tag"), "r"),
+    **dict.fromkeys(("Obergeschoss", "Untergeschoss", "Kapitel", "Jahrhundert", "Mal"), "s"),
+    **dict.fromkeys(("Etage", "Klasse", "Runde", "Stufe", "Auflage", "Liga"), ""),
+}
+"""Nouns that are counted without an article -> what the ordinal ends in."""
 
 
 def _inflected(ordinal: str, before: str) -> str:

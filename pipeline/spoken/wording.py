@@ -85,6 +85,8 @@ class Wording:
     ones: dict[str, str] = field(default_factory=dict)
     nth: str = r"(?!)"
     phone: str = r"(?!)"
+    short_months: dict[str, str] = field(default_factory=dict)
+    """Those that are not the first letters of a month, without the full stop."""
     ordinals: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Ending behind the digits -> the end of the ordinal, and what is said in its place."""
 
@@ -124,27 +126,52 @@ GERMAN = Wording(
         ° = ein Grad | Grad; % = ein Prozent | Prozent; ‰ = ein Promille | Promille;
         Mio = eine Million | Millionen; Mrd = eine Milliarde | Milliarden;
         Min = eine Minute | Minuten; Sek = eine Sekunde | Sekunden;
-        Mbit/s = ein Megabit pro Sekunde | Megabit pro Sekunde
+        Mbit/s = ein Megabit pro Sekunde | Megabit pro Sekunde;
+        µg μg = ein Mikrogramm | Mikrogramm; ng = ein Nanogramm | Nanogramm;
+        dl dL = ein Deziliter | Deziliter; cl = ein Zentiliter | Zentiliter;
+        µm μm = ein Mikrometer | Mikrometer; nm = ein Nanometer | Nanometer;
+        cm² = ein Quadratzentimeter | Quadratzentimeter;
+        cm³ = ein Kubikzentimeter | Kubikzentimeter; ha = ein Hektar | Hektar;
+        MW = ein Megawatt | Megawatt; MHz = ein Megahertz | Megahertz;
+        kHz = ein Kilohertz | Kilohertz; hPa = ein Hektopascal | Hektopascal;
+        dB = ein Dezibel | Dezibel; mmol = ein Millimol | Millimol; mol = ein Mol | Mol;
+        kcal = eine Kilokalorie | Kilokalorien; kJ = ein Kilojoule | Kilojoule;
+        mA = ein Milliampere | Milliampere; Wh = eine Wattstunde | Wattstunden
     """),
     currencies=_table("""
-        € EUR = ein Euro | Euro; $ USD = ein Dollar | Dollar; £ GBP = ein Pfund | Pfund;
+        € EUR = ein Euro | Euro; $ USD US$ = ein Dollar | Dollar; £ GBP = ein Pfund | Pfund;
         ¥ JPY = ein Yen | Yen; CHF = ein Franken | Franken;
         ₹ INR Rs. Rs = eine Rupie | Rupien
     """),
     signs=_pairs("""
         & = und; + = plus; = = gleich; × = mal; ÷ = durch; ≈ = ungefähr; ± = plus minus;
         < = kleiner als; > = größer als; § = Paragraf; ½ = ein halb; ¼ = ein Viertel;
-        ¾ = drei Viertel; ⅓ = ein Drittel; ⅔ = zwei Drittel
+        ¾ = drei Viertel; ⅓ = ein Drittel; ⅔ = zwei Drittel;
+        §§ = Paragrafen; ¶ = Absatz
     """),
     abbreviations=_pairs("""
         z. B. = zum Beispiel; z.B. = zum Beispiel; d. h. = das heißt; d.h. = das heißt;
         u. a. = unter anderem; u.a. = unter anderem; usw. = und so weiter; etc. = et cetera;
         bzw. = beziehungsweise; ca. = circa; evtl. = eventuell; ggf. = gegebenenfalls;
         inkl. = inklusive; Nr. = Nummer; n° = Nummer; vgl. = vergleiche; max. = maximal;
-        v. Chr. = vor Christus; n. Chr. = nach Christus
+        v. Chr. = vor Christus; n. Chr. = nach Christus;
+        u. = und; u.v.m. = und vieles mehr; usf. = und so fort; ff. = folgende; f. = folgende;
+        u. U. = unter Umständen; u.U. = unter Umständen; i. d. R. = in der Regel;
+        i.d.R. = in der Regel; o. Ä. = oder Ähnliches; o.Ä. = oder Ähnliches;
+        u. Ä. = und Ähnliches; u.Ä. = und Ähnliches; s. o. = siehe oben; s. u. = siehe unten;
+        v. a. = vor allem; v.a. = vor allem; z. T. = zum Teil; z.T. = zum Teil; zzgl. = zuzüglich;
+        zz. = zurzeit; zzt. = zurzeit; bspw. = beispielsweise; sog. = sogenannte; gem. = gemäß;
+        lt. = laut; exkl. = exklusive; mind. = mindestens; allg. = allgemein; insb. = insbesondere;
+        insbes. = insbesondere; einschl. = einschließlich; etw. = etwas; geb. = geboren;
+        gest. = gestorben; Jh. = Jahrhundert; tgl. = täglich; wg. = wegen; Hrsg. = Herausgeber;
+        str. = straße; Str. = Straße; Pl. = Platz; Whg. = Wohnung; Hbf. = Hauptbahnhof;
+        Abb. = Abbildung; Tab. = Tabelle; Anm. = Anmerkung; lit. = Buchstabe; OG = Obergeschoss;
+        UG = Untergeschoss; EG = Erdgeschoss; DG = Dachgeschoss
     """),
     titles=_pairs("""
-        Dr. = Doktor; Prof. = Professor; Hr. = Herr; Fr. = Frau; St. = Sankt
+        Dr. = Doktor; Prof. = Professor; Hr. = Herr; Fr. = Frau; St. = Sankt;
+        Frl. = Fräulein; Dipl.-Ing. = Diplomingenieur; Ing. = Ingenieur; Dipl. = Diplom;
+        Hl. = Heiliger; Fam. = Familie
     """),
     address={".": "Punkt", "@": "ät", "-": "Strich", "_": "Unterstrich"},
     cents_alone="Cent",
@@ -154,13 +181,16 @@ GERMAN = Wording(
     at="[Uu]m|[Gg]egen",
     on="[Aa]m|[Vv]om|[Zz]um|[Bb]is|[Dd]er|[Dd]en",
     one_feminine="eine",
+    short_months={"Mrz": "März"},
     feminine=r"(?!Junge|Name|Kunde|Käse|Ende|Auge|Interesse|Ge|Lö|Hase|Affe|Buchstabe|Gedanke)[A-Z]"
     r"\w*(?:e|ung|heit|keit|schaft|ion|tät|erin|ur)|Frau|Zahl|Stadt|Nacht|Hand|Tür|Uhr|Mutter"
     r"|Tochter|Schwester|Art|Antwort|Milliarde|Kugel|Gabel|Nummer|Feder|Insel|Regel",
     counted="Abschnitt|Hartz|Kapitel|Teil|Band|Akt|Artikel|Weltkrieg|Klasse|Stufe|Phase|Szene|Typ|Apollo",
     ruler=("der ", 99),
     numbered=_pairs("""
-        S. = Seite; Abs. = Absatz; Kap. = Kapitel; Bd. = Band; Tel. = Telefon
+        S. = Seite; Abs. = Absatz; Kap. = Kapitel; Bd. = Band; Tel. = Telefon;
+        Art. = Artikel; Ziff. = Ziffer; Nrn. = Nummern; Rn. = Randnummer; Rdnr. = Randnummer;
+        Tsd. = Tausend; Aufl. = Auflage; Jg. = Jahrgang; Hs. = Halbsatz; Kl. = Klasse
     """),
 )
 
@@ -199,26 +229,43 @@ FRENCH = Wording(
         °C ℃ = un degré Celsius | degrés Celsius; °F = un degré Fahrenheit | degrés Fahrenheit;
         ° = un degré | degrés; % = un pour cent | pour cent; ‰ = un pour mille | pour mille;
         Mbit/s = un mégabit par seconde | mégabits par seconde;
-        M€ = un million d'euros | millions d'euros; Md€ = un milliard d'euros | milliards d'euros
+        M€ = un million d'euros | millions d'euros; Md€ = un milliard d'euros | milliards d'euros;
+        µg μg = un microgramme | microgrammes; ng = un nanogramme | nanogrammes;
+        dl dL = un décilitre | décilitres; cl = un centilitre | centilitres;
+        µm μm = un micromètre | micromètres; nm = un nanomètre | nanomètres;
+        cm² = un centimètre carré | centimètres carrés;
+        cm³ = un centimètre cube | centimètres cubes; ha = un hectare | hectares;
+        MW = un mégawatt | mégawatts; MHz = un mégahertz | mégahertz;
+        kHz = un kilohertz | kilohertz; hPa = un hectopascal | hectopascals;
+        dB = un décibel | décibels; mmol = une millimole | millimoles; mol = une mole | moles;
+        kcal = une kilocalorie | kilocalories; kJ = un kilojoule | kilojoules;
+        mA = un milliampère | milliampères; Wh = un wattheure | wattheures
     """),
     currencies=_table("""
-        € EUR = un euro | euros; $ USD = un dollar | dollars; £ GBP = une livre | livres;
+        € EUR = un euro | euros; $ USD US$ = un dollar | dollars; £ GBP = une livre | livres;
         ¥ JPY = un yen | yens; CHF = un franc | francs;
         ₹ INR Rs. Rs = une roupie | roupies
     """),
     signs=_pairs("""
         & = et; + = plus; = = égale; × = fois; ÷ = divisé par; ≈ = environ; ± = plus ou moins;
         < = plus petit que; > = plus grand que; § = paragraphe; ½ = un demi; ¼ = un quart;
-        ¾ = trois quarts; ⅓ = un tiers; ⅔ = deux tiers
+        ¾ = trois quarts; ⅓ = un tiers; ⅔ = deux tiers;
+        §§ = paragraphes; ¶ = paragraphe
     """),
     abbreviations=_pairs("""
         p. ex. = par exemple; c.-à-d. = c'est-à-dire; etc. = et cetera; env. = environ;
         n° = numéro; nº = numéro; N° = numéro; 24h/24 = vingt-quatre heures sur vingt-quatre;
-        7j/7 = sept jours sur sept; Ier = premier; av. J.-C. = avant Jésus-Christ
+        7j/7 = sept jours sur sept; Ier = premier; av. J.-C. = avant Jésus-Christ;
+        p.ex. = par exemple; ex. = exemple; c-à-d. = c'est-à-dire; cf. = voir;
+        apr. J.-C. = après Jésus-Christ; approx. = approximativement; max. = maximum;
+        éd. = édition; hab. = habitants; tél. = téléphone; ét. = étage; RDC = rez-de-chaussée;
+        dép. = département; suiv. = suivant; incl. = inclus; resp. = respectivement;
+        s.v.p. = s'il vous plaît; S.V.P. = s'il vous plaît; boul. = boulevard
     """),
     titles=_pairs("""
         M. = Monsieur; Mme = Madame; Mlle = Mademoiselle; Dr = Docteur; St = Saint; Ste = Sainte;
-        MM. = Messieurs; bd = boulevard; av. = avenue
+        MM. = Messieurs; bd = boulevard; av. = avenue;
+        Pr = Professeur; Prof. = Professeur; Mmes = Mesdames; Mgr = Monseigneur; Me = Maître
     """),
     address={".": "point", "@": "arobase", "-": "tiret", "_": "tiret bas"},
     cents_alone="centimes",
@@ -235,7 +282,9 @@ FRENCH = Wording(
     counted="[Cc]hapitre|[Tt]ome|[Aa]cte|[Vv]olume|[Pp]artie|[Aa]rticle|[Pp]hase|[Tt]ype|Apollo",
     ruler=("", 1),
     numbered=_pairs("""
-        p. = page; pp. = pages; chap. = chapitre; fig. = figure
+        p. = page; pp. = pages; chap. = chapitre; fig. = figure;
+        art. = article; al. = alinéa; vol. = volume; n. = numéro; t. = tome; par. = paragraphe;
+        ann. = annexe
     """),
     of="de ",
     nth=r"(?:e|è?me)\b",
@@ -288,26 +337,44 @@ SPANISH = Wording(
         °F = un grado Fahrenheit | grados Fahrenheit; ° = un grado | grados;
         % = uno por ciento | por ciento; ‰ = uno por mil | por mil;
         Mbit/s = un megabit por segundo | megabits por segundo;
-        M€ = un millón de euros | millones de euros
+        M€ = un millón de euros | millones de euros;
+        µg μg = un microgramo | microgramos; ng = un nanogramo | nanogramos;
+        dl dL = un decilitro | decilitros; cl = un centilitro | centilitros;
+        µm μm = un micrómetro | micrómetros; nm = un nanómetro | nanómetros;
+        cm² = un centímetro cuadrado | centímetros cuadrados;
+        cm³ = un centímetro cúbico | centímetros cúbicos; ha = una hectárea | hectáreas;
+        MW = un megavatio | megavatios; MHz = un megahercio | megahercios;
+        kHz = un kilohercio | kilohercios; hPa = un hectopascal | hectopascales;
+        dB = un decibelio | decibelios; mmol = un milimol | milimoles; mol = un mol | moles;
+        kcal = una kilocaloría | kilocalorías; kJ = un kilojulio | kilojulios;
+        mA = un miliamperio | miliamperios; Wh = un vatio hora | vatios hora
     """),
     currencies=_table("""
-        € EUR = un euro | euros; $ USD = un dólar | dólares; £ GBP = una libra | libras;
+        € EUR = un euro | euros; $ USD US$ = un dólar | dólares; £ GBP = una libra | libras;
         ¥ JPY = un yen | yenes; CHF = un franco | francos;
         ₹ INR Rs. Rs = una rupia | rupias
     """),
     signs=_pairs("""
         & = y; + = más; = = igual a; × = por; ÷ = entre; ≈ = aproximadamente; ± = más menos;
         < = menor que; > = mayor que; § = sección; ½ = medio; ¼ = un cuarto; ¾ = tres cuartos;
-        ⅓ = un tercio; ⅔ = dos tercios
+        ⅓ = un tercio; ⅔ = dos tercios;
+        §§ = secciones; ¶ = párrafo
     """),
     abbreviations=_pairs("""
         p. ej. = por ejemplo; etc. = etcétera; aprox. = aproximadamente; EE. UU. = Estados Unidos;
         EE.UU. = Estados Unidos; n.º = número; n.° = número; nº = número; n° = número;
-        N.º = número; N° = número; Ud. = usted; Uds. = ustedes
+        N.º = número; N° = número; Ud. = usted; Uds. = ustedes;
+        p.ej. = por ejemplo; a. C. = antes de Cristo; d. C. = después de Cristo;
+        a.C. = antes de Cristo; d.C. = después de Cristo; máx. = máximo; mín. = mínimo;
+        núm. = número; incl. = incluido; ej. = ejemplo; dpto. = departamento; izda. = izquierda;
+        dcha. = derecha; c/ = calle; ed. = edición; L-V = lunes a viernes; L–V = lunes a viernes
     """),
     titles=_pairs("""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D. = don;
-        Avda. = avenida; Av. = avenida
+        Avda. = avenida; Av. = avenida;
+        Sres. = señores; Sras. = señoras; Dres. = doctores; Prof. = profesor; Profa. = profesora;
+        Ing. = ingeniero; Lic. = licenciado; D.ª = doña; Dña. = doña; Sta. = Santa; Sto. = Santo;
+        Gral. = general; Pza. = plaza
     """),
     address={".": "punto", "@": "arroba", "-": "guion", "_": "guion bajo"},
     cents_alone="céntimos",
@@ -326,7 +393,9 @@ SPANISH = Wording(
     ruler=("", 10),
     numbered=_pairs("""
         pág. = página; págs. = páginas; p. = página; art. = artículo; cap. = capítulo;
-        vol. = volumen; tel. = teléfono
+        vol. = volumen; tel. = teléfono;
+        arts. = artículos; fig. = figura; tfno. = teléfono; apdo. = apartado; párr. = párrafo;
+        núms. = números; inc. = inciso
     """),
     of="de ",
     phone=r"[6-9]\d\d \d{3} \d{3}",
@@ -375,25 +444,44 @@ ITALIAN = Wording(
         °C ℃ = un grado Celsius | gradi Celsius; °F = un grado Fahrenheit | gradi Fahrenheit;
         ° = un grado | gradi; % = uno per cento | per cento; ‰ = uno per mille | per mille;
         Mbit/s = un megabit al secondo | megabit al secondo;
-        mln = un milione | milioni; mld = un miliardo | miliardi
+        mln = un milione | milioni; mld = un miliardo | miliardi;
+        µg μg = un microgrammo | microgrammi; ng = un nanogrammo | nanogrammi;
+        dl dL = un decilitro | decilitri; cl = un centilitro | centilitri;
+        µm μm = un micrometro | micrometri; nm = un nanometro | nanometri;
+        cm² = un centimetro quadrato | centimetri quadrati;
+        cm³ = un centimetro cubo | centimetri cubi; ha = un ettaro | ettari;
+        MW = un megawatt | megawatt; MHz = un megahertz | megahertz;
+        kHz = un chilohertz | chilohertz; hPa = un ettopascal | ettopascal;
+        dB = un decibel | decibel; mmol = una millimole | millimoli; mol = una mole | moli;
+        kcal = una chilocaloria | chilocalorie; kJ = un chilojoule | chilojoule;
+        mA = un milliampere | milliampere; Wh = un wattora | wattora
     """),
     currencies=_table("""
-        € EUR = un euro | euro; $ USD = un dollaro | dollari; £ GBP = una sterlina | sterline;
+        € EUR = un euro | euro; $ USD US$ = un dollaro | dollari;
+        £ GBP = una sterlina | sterline;
         ¥ JPY = uno yen | yen; CHF = un franco | franchi;
         ₹ INR Rs. Rs = una rupia | rupie
     """),
     signs=_pairs("""
         & = e; + = più; = = uguale; × = per; ÷ = diviso; ≈ = circa; ± = più o meno; < = minore di;
         > = maggiore di; § = paragrafo; ½ = mezzo; ¼ = un quarto; ¾ = tre quarti; ⅓ = un terzo;
-        ⅔ = due terzi
+        ⅔ = due terzi;
+        §§ = paragrafi; ¶ = paragrafo
     """),
     abbreviations=_pairs("""
         ad es. = ad esempio; per es. = per esempio; ecc. = eccetera; ca. = circa; n° = numero;
-        nº = numero; N° = numero
+        nº = numero; N° = numero;
+        p.es. = per esempio; p. es. = per esempio; a.C. = avanti Cristo; d.C. = dopo Cristo;
+        a. C. = avanti Cristo; d. C. = dopo Cristo; max. = massimo; cfr. = confronta;
+        es. = esempio; incl. = incluso; ed. = edizione; v. = vedi; p.zza = piazza; v.le = viale;
+        c. a. = circa
     """),
     titles=_pairs("""
         Sig. = signor; Sig.ra = signora; Sig.na = signorina; Dott. = dottor;
-        Dott.ssa = dottoressa; Prof. = professor
+        Dott.ssa = dottoressa; Prof. = professor;
+        Sigg. = signori; Dr. = dottor; Prof.ssa = professoressa; Avv. = avvocato; Ing. = ingegner;
+        Arch. = architetto; Geom. = geometra; Rag. = ragionier; On. = onorevole; Sen. = senatore;
+        Mons. = monsignor; Gen. = generale
     """),
     address={".": "punto", "@": "chiocciola", "-": "trattino", "_": "trattino basso"},
     cents_alone="centesimi",
@@ -409,7 +497,9 @@ ITALIAN = Wording(
     ruler=("", 99),
     numbered=_pairs("""
         pag. = pagina; pagg. = pagine; p. = pagina; art. = articolo; cap. = capitolo;
-        vol. = volume; tel. = telefono; n. = numero; N. = numero
+        vol. = volume; tel. = telefono; n. = numero; N. = numero;
+        artt. = articoli; co. = comma; lett. = lettera; fig. = figura; nn. = numeri;
+        par. = paragrafo; tab. = tabella
     """),
     of="di ",
     ones={r"[aeiou]\w*a\b": "un'", r"(?:s[^\Waeiou]|z|gn|ps)\w+": "uno "},
@@ -453,25 +543,44 @@ PORTUGUESE = Wording(
         m³ m3 = um metro cúbico | metros cúbicos; °C ℃ = um grau Celsius | graus Celsius;
         °F = um grau Fahrenheit | graus Fahrenheit; ° = um grau | graus;
         % = um por cento | por cento; ‰ = um por mil | por mil;
-        M€ = um milhão de euros | milhões de euros
+        M€ = um milhão de euros | milhões de euros;
+        µg μg = um micrograma | microgramas; ng = um nanograma | nanogramas;
+        dl dL = um decilitro | decilitros; cl = um centilitro | centilitros;
+        µm μm = um micrómetro | micrómetros; nm = um nanómetro | nanómetros;
+        cm² = um centímetro quadrado | centímetros quadrados;
+        cm³ = um centímetro cúbico | centímetros cúbicos; ha = um hectare | hectares;
+        MW = um megawatt | megawatts; MHz = um megahertz | megahertz;
+        kHz = um quilohertz | quilohertz; hPa = um hectopascal | hectopascais;
+        dB = um decibel | decibéis; mmol = um milimol | milimoles; mol = um mol | moles;
+        kcal = uma quilocaloria | quilocalorias; kJ = um quilojoule | quilojoules;
+        mA = um miliampere | miliamperes; Wh = um watt-hora | watts-hora
     """),
     currencies=_table("""
-        € EUR = um euro | euros; $ USD = um dólar | dólares; £ GBP = uma libra | libras;
+        € EUR = um euro | euros; $ USD US$ = um dólar | dólares; £ GBP = uma libra | libras;
         ¥ JPY = um iene | ienes; CHF = um franco | francos; R$ BRL = um real | reais;
         ₹ INR Rs. Rs = uma rupia | rupias
     """),
     signs=_pairs("""
         & = e; + = mais; = = igual a; × = vezes; ÷ = a dividir por; ≈ = cerca de;
         ± = mais ou menos; < = menor que; > = maior que; § = parágrafo; ½ = meio; ¼ = um quarto;
-        ¾ = três quartos; ⅓ = um terço; ⅔ = dois terços
+        ¾ = três quartos; ⅓ = um terço; ⅔ = dois terços;
+        §§ = parágrafos; ¶ = parágrafo
     """),
     abbreviations=_pairs("""
         p. ex. = por exemplo; etc. = et cetera; aprox. = aproximadamente; n.º = número;
-        n.° = número; nº = número; n° = número; N.º = número; EUA = Estados Unidos
+        n.° = número; nº = número; n° = número; N.º = número; EUA = Estados Unidos;
+        p.ex. = por exemplo; por ex. = por exemplo; a.C. = antes de Cristo;
+        d.C. = depois de Cristo; a. C. = antes de Cristo; d. C. = depois de Cristo; máx. = máximo;
+        mín. = mínimo; núm. = número; ex. = exemplo; cf. = confira; incl. = incluindo;
+        ed. = edição; r/c = rés do chão; esq. = esquerdo; dto. = direito; séc. = século;
+        tb. = também
     """),
     titles=_pairs("""
         Sr. = senhor; Sra. = senhora; Sr.ª = senhora; Dr. = doutor; Dra. = doutora; D. = Dom;
-        Av. = avenida
+        Av. = avenida;
+        Srs. = senhores; Sras. = senhoras; Srta. = senhorita; Eng. = engenheiro; Prof. = professor;
+        Profa. = professora; Prof.ª = professora; Dr.ª = doutora; Exmo. = excelentíssimo;
+        Sto. = Santo; Sta. = Santa; S. = São; Gen. = general; Pç. = praça; R. = rua
     """),
     address={".": "ponto", "@": "arroba", "-": "hífen", "_": "traço inferior"},
     cents_alone="cêntimos",
@@ -489,7 +598,8 @@ PORTUGUESE = Wording(
     ruler=("", 10),
     numbered=_pairs("""
         pág. = página; págs. = páginas; p. = página; art. = artigo; cap. = capítulo;
-        tel. = telefone
+        tel. = telefone;
+        arts. = artigos; fig. = figura; inc. = inciso; vol. = volume; al. = alínea
     """),
     of="de ",
     phone=r"[29]\d\d \d{3} \d{3}",
@@ -531,26 +641,45 @@ DUTCH = Wording(
         m³ m3 = één kubieke meter | kubieke meter; °C ℃ = één graad Celsius | graden Celsius;
         °F = één graad Fahrenheit | graden Fahrenheit; ° = één graad | graden;
         % = één procent | procent; ‰ = één promille | promille;
-        mln = één miljoen | miljoen; mld = één miljard | miljard
+        mln = één miljoen | miljoen; mld = één miljard | miljard;
+        µg μg = één microgram | microgram; ng = één nanogram | nanogram;
+        dl dL = één deciliter | deciliter; cl = één centiliter | centiliter;
+        µm μm = één micrometer | micrometer; nm = één nanometer | nanometer;
+        cm² = één vierkante centimeter | vierkante centimeter;
+        cm³ = één kubieke centimeter | kubieke centimeter; ha = één hectare | hectare;
+        MW = één megawatt | megawatt; MHz = één megahertz | megahertz;
+        kHz = één kilohertz | kilohertz; hPa = één hectopascal | hectopascal;
+        dB = één decibel | decibel; mmol = één millimol | millimol; mol = één mol | mol;
+        kcal = één kilocalorie | kilocalorieën; kJ = één kilojoule | kilojoule;
+        mA = één milliampère | milliampère; Wh = één wattuur | wattuur
     """),
     currencies=_table("""
-        € EUR = één euro | euro; $ USD = één dollar | dollar; £ GBP = één pond | pond;
+        € EUR = één euro | euro; $ USD US$ = één dollar | dollar; £ GBP = één pond | pond;
         ¥ JPY = één yen | yen; CHF = één frank | frank;
         ₹ INR Rs. Rs = één roepie | roepie
     """),
     signs=_pairs("""
         & = en; + = plus; = = is; × = keer; ÷ = gedeeld door; ≈ = ongeveer; ± = plus of min;
         < = kleiner dan; > = groter dan; § = paragraaf; ½ = een half; ¼ = een kwart;
-        ¾ = driekwart; ⅓ = een derde; ⅔ = twee derde
+        ¾ = driekwart; ⅓ = een derde; ⅔ = twee derde;
+        §§ = paragrafen; ¶ = alinea
     """),
     abbreviations=_pairs("""
         bijv. = bijvoorbeeld; bv. = bijvoorbeeld; d.w.z. = dat wil zeggen; enz. = enzovoort;
         etc. = et cetera; ca. = circa; o.a. = onder andere; a.u.b. = alstublieft; nr. = nummer;
-        n° = nummer; Nr. = nummer; max. = maximaal; v.Chr. = voor Christus; n.Chr. = na Christus
+        n° = nummer; Nr. = nummer; max. = maximaal; v.Chr. = voor Christus; n.Chr. = na Christus;
+        d.m.v. = door middel van; m.b.t. = met betrekking tot; t.o.v. = ten opzichte van;
+        i.p.v. = in plaats van; i.v.m. = in verband met; m.a.w. = met andere woorden;
+        bijz. = bijzonder; evt. = eventueel; excl. = exclusief; incl. = inclusief;
+        resp. = respectievelijk; t/m = tot en met; z.s.m. = zo snel mogelijk; jl. = jongstleden;
+        a.s. = aanstaande; vgl. = vergelijk; zgn. = zogenaamde; st. = stuks; m.n. = met name;
+        d.d. = de dato; verd. = verdieping; v. Chr. = voor Christus; n. Chr. = na Christus
     """),
     titles=_pairs("""
         dhr. = de heer; mw. = mevrouw; mevr. = mevrouw; dr. = doctor; Dr. = doctor;
-        prof. = professor; Prof. = professor; St. = Sint
+        prof. = professor; Prof. = professor; St. = Sint;
+        ir. = ingenieur; ing. = ingenieur; mr. = meester; drs. = doctorandus; Hr. = de heer;
+        fam. = familie; ds. = dominee
     """),
     address={".": "punt", "@": "apenstaartje", "-": "streepje", "_": "laag streepje"},
     cents_alone="cent",
@@ -560,11 +689,14 @@ DUTCH = Wording(
     at="[Oo]m|[Rr]ond",
     on="[Oo]p|[Vv]an|[Tt]ot",
     one_feminine="één",
+    short_months={"Mrt": "maart"},
     feminine="(?!)",
     counted="[Hh]oofdstuk|[Dd]eel|[Bb]and|[Aa]kte|[Aa]rtikel|Wereldoorlog|[Ff]ase|[Tt]ype|Apollo",
     ruler=("de ", 99),
     numbered=_pairs("""
-        blz. = bladzijde; p. = pagina; art. = artikel; tel. = telefoon
+        blz. = bladzijde; p. = pagina; art. = artikel; tel. = telefoon;
+        pag. = pagina; hfst. = hoofdstuk; fig. = figuur; nrs. = nummers; bijl. = bijlage;
+        afb. = afbeelding; dl. = deel; par. = paragraaf
     """),
     ordinals={"e": ("", ""), "de": ("", ""), "ste": ("", "")},
 )
@@ -578,14 +710,3 @@ WORDINGS = {
     "pt": PORTUGUESE,
 }
 """By language, ISO 639-1."""
-
-SHORTENED = {
-    language: frozenset(
-        part.rstrip(".").lower()
-        for short in (*wording.abbreviations, *wording.titles, *wording.numbered)
-        for part in short.split()
-        if part.endswith(".")
-    )
-    for language, wording in WORDINGS.items()
-}
-"""By language, the words behind which a full stop ends no sentence, or may not."""

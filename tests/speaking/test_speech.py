@@ -161,7 +161,9 @@ TEXT = st.text(alphabet="abI,. !?\n", max_size=120) | st.lists(
         ["Dr.", "the", "a", "**bold**", "*smiles*", "3", "5", "km,", "1,000", "and", "is", "York",
          "New", "[a link](http://a.b/c)", "`some code`", "```\nx = 1\n```", "<b>x</b>", "\n- item",
          "\n1. item", "\n", "#", "Yes!", "so.", "(laughs)", "word", "😀", ":-)", "| a | b |\n",
-         "<think>no</think>", "http://x.y/z", "21,", "2026", "pm", "at", "3:30", "e.g.", "J."]
+         "<think>no</think>", "http://x.y/z", "21,", "2026", "pm", "at", "3:30", "e.g.", "J.",
+         "$x_1 < x_2$", "$", "$5", "$10,", "$n$th", "$$a = b$$", r"\(a + b\)", r"\frac{1}{2}", "x$",
+         "₹1,00,000", "Art. 3", "No. 4", "Sat. 9 am", "Mon.–Fri."]
     ),
     max_size=25,
 ).map(" ".join)  # fmt: skip
@@ -208,3 +210,80 @@ def test_nothing_leaks_and_nothing_is_lost_at_the_borders(text: str) -> None:
 def test_no_early_piece_ends_on_a_word_that_leans(sentence: list[str]) -> None:
     for piece in pieces(*deltas(" ".join(sentence)))[:-1]:
         assert len(piece.text.split()) >= 14 or piece.text.split()[-1] not in LEANING
+
+
+@pytest.mark.parametrize("cut", range(1, 22))
+def test_a_formula_stays_whole_however_it_comes(cut: int) -> None:
+    text = r"If $x_1 < x_2$ then \(a = b\)."
+    spoken = " ".join(p.spoken for p in pieces(text[:cut], *text[cut:]))
+    assert words(spoken) == words("If x one is less than x two then a equals b.")
+
+
+@pytest.mark.parametrize(
+    ("begun", "spoken"),
+    [
+        ("It costs $5, not ", "It costs five dollars,"),
+        ("It costs $5. That ", "It costs five dollars."),
+        ("Take $20 bills, ", "Take twenty dollars bills,"),
+        ("Set $HOME to that, ", "Set dollars HOME to that,"),
+    ],
+)
+def test_an_amount_of_money_waits_for_no_second_dollar_sign(begun: str, spoken: str) -> None:
+    chunker = SpeechChunker()
+    chunker.feed(begun)
+    piece = chunker.take()
+    assert piece
+    assert piece.spoken == spoken
+
+
+@pytest.mark.parametrize(
+    ("begun", "spoken"),
+    [
+        ("The value is $", "The value is."),
+        ("The value is $5", "The value is five dollars."),
+        ("So $x_1 < x_2", "So x one is less than x two."),
+        (r"So \(x^2 + \frac{1}{2", "So x squared plus one over two."),
+    ],
+)
+def test_a_formula_that_is_cut_off_is_said_as_far_as_it_came(begun: str, spoken: str) -> None:
+    (piece,) = pieces(begun)
+    assert piece.spoken == spoken
+
+
+ABBREVIATED = {
+    "de": "Nach Art. 3 Abs. 2 gilt z. B. Nr. 5 für Dr. Müller bzw. Fr. Abt, ca. 3 Std. am 1. Jan.",
+    "en": "See Art. 3, e.g. No. 5 by Dr. Smith vs. Mr. Jones on Sat. 9 or Mon. 3 Dec. 2026.",
+    "es": "Según el art. 3 y la pág. 5, p. ej. el Sr. Gil o la Dra. Paz, aprox. el 3 ene. 2026.",
+    "fr": "Voir l'art. 3 al. 2, p. ex. M. Dupont, env. 5 km, chap. 4, le 3 janv. 2026.",
+    "it": "Vedi art. 3, pag. 5, ad es. il dott. Rossi o la sig.ra Bo, ca. il 3 gen. 2026.",
+    "nl": "Zie art. 3, blz. 5, bijv. dhr. Jansen of mevr. Vos, ca. op 3 mrt. 2026.",
+    "pt": "Ver o art. 3, pág. 5, p. ex. o Sr. Silva ou a Dra. Paz, aprox. a 3 jan. 2026.",
+}
+
+
+@pytest.mark.parametrize("longest", [0, EARLY_LETTERS, 60, 200])
+@pytest.mark.parametrize("language", sorted(ABBREVIATED))
+def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
+    text = ABBREVIATED[language]
+    taken = pieces(*text, longest_letters=longest, language=language)
+    assert not [p.text for p in taken[:-1] if p.text.rstrip().endswith(".")]
+    assert [word for p in taken for word in words(p.spoken)] == words(speakable(text, language))
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "first"),
+    [
+        ("en", "I said no. Then he left.", "I said no."),
+        ("en", "The cat sat. It slept well.", "The cat sat."),
+        ("de", "So. Jetzt geht es los.", "So."),
+        ("de", "Das ist was ich mag. Danach gibt es Eis.", "Das ist was ich mag."),
+        ("de", "Das ist so eine Art. Wirklich.", "Das ist so eine Art."),
+        ("es", "Estamos en el mar. Hace sol.", "Estamos en el mar."),
+        ("fr", "Ils sont sept. Nous partons.", "Ils sont sept."),
+    ],
+)
+def test_a_word_that_is_also_an_abbreviation_ends_a_sentence(
+    language: str, text: str, first: str
+) -> None:
+    assert pieces(*text, longest_letters=60, language=language)[0].spoken.startswith(first)
+    assert pieces(*text, longest_letters=25, language=language)[0].spoken == first

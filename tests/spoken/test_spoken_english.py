@@ -147,6 +147,74 @@ US$40 => forty dollars
 It costs $5, or so. => It costs five dollars, or so.
 """
 
+GROUPS = """
+₹1,00,000 => one lakh rupees
+12,34,56,789 => twelve crore thirty-four lakh fifty-six thousand seven hundred eighty-nine
+1,00,001 => one lakh one
+₹12,34,567.50 => twelve lakh thirty-four thousand five hundred sixty-seven rupees and fifty paise
+Rs. 5,000 => five thousand rupees
+Rs 2.5 lakh => two point five lakh rupees
+rs.500/- => five hundred rupees
+₹3 crore => three crore rupees
+₹5L and ₹3Cr => five lakh rupees and three crore rupees
+INR 10-20 lakh => ten to twenty lakh rupees
+500 Rs => five hundred rupees
+5 lakh => five lakh
+1'000'000 francs => one million francs
+1’234.50 => one thousand two hundred thirty-four point five zero
+1\u00a0000\u00a0000 km => one million kilometers
+1\u202f234 => one thousand two hundred thirty-four
+$1 000 000 => one million dollars
+10 000 km => ten thousand kilometers
+"""
+
+FORMULAS = r"""
+$E = mc^2$ => E equals m c squared
+If $x_1 < x_2$ then stop. => If x one is less than x two then stop.
+Solve $2x + 3 = 7$ for $x$. => Solve two x plus three equals seven for x.
+$n \geq 8$ and $x \leq 5$ => n is at least eight and x is at most five
+$\frac{1}{2}$ or \frac{3}{4} => one half or three quarters
+\(\frac{a+b}{c}\) => a plus b, over c
+$\frac12$ of $50\%$ => one half of fifty percent
+$\frac{-b \pm \sqrt{b^2}}{2a}$ => minus b plus or minus the square root of b squared, over two a
+\[ \int_0^1 x^2 \, dx = 2 \] => the integral from zero to one of x squared d x equals two
+$$\sum_{i=1}^{n} i$$ => the sum from i equals one to n of i
+\sqrt{x} and $\sqrt[3]{27}$ => the square root of x and the cube root of twenty-seven
+$x^{10}$, $10^{-3}$, $x^3$ => x to the power of ten, ten to the power of minus three, x cubed
+$\alpha + \beta \approx \pi$ => alpha plus beta is about pi
+$a \times b \cdot c$ => a times b times c
+$f(x) = 2(x+1)$ => f of x equals two times x plus one
+$f'(x)$ and $\sin^2 x$ => f prime of x and sine squared of x
+$|x| = 5$ => the absolute value of x, equals five
+$P(A|B)$ => P of A given B
+$9.81\,\text{m/s}^2$ => nine point eight one meters per second squared
+$20^\circ\text{C}$ => twenty degrees Celsius
+$\text{if } x \in \mathbb{R}$ => if x in R
+$\foo + 1$ => foo plus one
+\boxed{42} => forty-two
+the $n$th term => the nth term
+$12$ and $1,000$ => twelve and one thousand
+$5 and $10 => five dollars and ten dollars
+It costs $5, not $10. => It costs five dollars, not ten dollars.
+$1,299.99 => one thousand two hundred ninety-nine dollars and ninety-nine cents
+$5M => five million dollars
+I have $5, you have 10$. => I have five dollars, you have ten dollars.
+$5 or 10$ => five dollars or ten dollars
+$5-$10/day => five to ten dollars per day
+Let $x = 5$; it costs $5. => Let x equals five; it costs five dollars.
+"""
+
+DAYS_AND_SECTIONS = """
+Mon.–Fri. 8 am–5 pm => Monday to Friday eight A M to five P M
+Open Mon-Fri, Sat. 9-12 => Open Monday to Friday, Saturday nine to twelve
+Tue/Thu => Tuesday, Thursday
+See § 5 and §§ 5-7. => See section five and sections five to seven.
+Art. 3, Sec. 4 => article three, section four
+12 µg/m³ => twelve micrograms per cubic meter
+90 mg/dL => ninety milligrams per deciliter
+I said no. I did. => I said no. I did.
+"""
+
 UNITS = """
 5% => five percent
 3.5 % => three point five percent
@@ -309,7 +377,8 @@ Is it 5? => Is it five?
 """
 
 TABLES = (
-    NUMBERS, YEARS_AND_DATES, TIMES, MONEY, UNITS, FRACTIONS_AND_SUMS, NAMES_AND_CODES, PAUSES,
+    NUMBERS, YEARS_AND_DATES, TIMES, MONEY, GROUPS, FORMULAS, DAYS_AND_SECTIONS, UNITS,
+    FRACTIONS_AND_SUMS, NAMES_AND_CODES, PAUSES,
 )  # fmt: skip
 CASES = [tuple(line.split(" => ")) for table in TABLES for line in table.strip().splitlines()]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.spoken import speakable
+from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.wording import WORDINGS
 
 CASES = {
@@ -73,6 +74,29 @@ CASES = {
         ("um 7.05.", "um sieben Uhr fünf."),
         ("am 3/10", "am dritten Oktober"),
         ("10 20 30 40", "zehn zwanzig dreißig vierzig"),
+        ("Mo.–Fr. 8–17 Uhr, Sa. 9–12 Uhr",
+         "Montag bis Freitag acht bis siebzehn Uhr, Samstag neun bis zwölf Uhr"),
+        ("Di.+Do. oder Mo-Fr geöffnet", "Dienstag und Donnerstag oder Montag bis Freitag geöffnet"),
+        ("Fr. Müller kommt am Fr. um 8 Uhr.", "Frau Müller kommt am Freitag um acht Uhr."),
+        ("Art. 3 Abs. 2", "Artikel drei Absatz zwei"),
+        ("§ 5 Abs. 1 S. 2, §§ 5–7",
+         "Paragraf fünf Absatz eins Satz zwei, Paragrafen fünf bis sieben"),
+        ("im 2. OG, 3. UG und EG",
+         "im zweiten Obergeschoss, drittes Untergeschoss und Erdgeschoss"),
+        ("12 µg/m³ oder 90 mg/dl",
+         "zwölf Mikrogramm pro Kubikmeter oder neunzig Milligramm pro Deziliter"),
+        ("1. Jan.", "erster Januar."),
+        ("am 3. Mrz. 2026", "am dritten März zweitausendsechsundzwanzig"),
+        ("Tel.: 030 1234567", "Telefon null drei null, eins zwei drei vier fünf sechs sieben"),
+        ("ca. 3 Std.", "circa drei Stunden."),
+        ("₹1,00,000 oder Rs. 5,000", "einhunderttausend Rupien oder fünftausend Rupien"),
+        ("₹3 crore", "drei crore Rupien"),
+        (r"$3 Millionen, CHF 1'234.50",
+         "drei Millionen Dollar, eintausendzweihundertvierunddreißig Franken fünfzig"),
+        ("$E = mc^2$", "E gleich m c Quadrat"),
+        ("$x_1 \\leq 3{,}14$ und $\\frac{1}{2}$",
+         "x eins kleiner oder gleich drei Komma eins vier und ein halb"),
+        ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
     ],
     "fr": [
         ("Il est 15h30.", "Il est quinze heures trente."),
@@ -109,6 +133,12 @@ CASES = {
         ("le 3/10", "le trois octobre"),
         ("5 €/kg", "cinq euros par kilogramme"),
         ("5 x 3", "cinq fois trois"),
+        ("lun.–ven. 9h–17h", "lundi à vendredi neuf heures à dix-sept heures"),
+        ("art. 3 al. 2, §§ 5-7", "article trois alinéa deux, paragraphes cinq à sept"),
+        ("le 3 janv. 2026", "le trois janvier deux mille vingt-six"),
+        ("12 µg/m³", "douze microgrammes par mètre cube"),
+        ("₹3 crore", "trois crore roupies"),
+        ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
         ("A las 15:30 hace 20 °C.", "A las quince y treinta hace veinte grados Celsius."),
@@ -136,6 +166,11 @@ CASES = {
         ("0,99 €", "noventa y nueve céntimos"),
         ("versión 2.1.3", "versión dos punto uno punto tres"),
         ("5 €/kg", "cinco euros por kilogramo"),
+        ("lun.-vie. 9:00-17:00", "lunes a viernes nueve a diecisiete"),
+        ("El art. 3 y el 3 ene. 2026", "El artículo tres y el tres de enero de dos mil veintiséis"),
+        ("12 µg/m³", "doce microgramos por metro cúbico"),
+        ("₹1,00,000", "cien mil rupias"),
+        ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
         ("Alle 15:30 ci sono 20 °C.", "Alle quindici e trenta ci sono venti gradi Celsius."),
@@ -158,6 +193,11 @@ CASES = {
         ("n° 3", "numero tre"),
         ("pagg. 3-5", "pagine tre a cinque"),
         ("0,99 €", "novantanove centesimi"),
+        ("lun.–ven. 9–17", "lunedì a venerdì nove a diciassette"),
+        ("Il dott. Rossi, art. 3 co. 2", "Il dottor Rossi, articolo tre comma due"),
+        ("12 µg/m³", "dodici microgrammi per metro cubo"),
+        ("₹1,00,000", "centomila rupie"),
+        ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
         ("Às 15:30 estão 20 °C.", "Às quinze e trinta estão vinte graus Celsius."),
@@ -175,6 +215,11 @@ CASES = {
         ("o Sr. Silva, p. ex.", "o senhor Silva, por exemplo."),
         ("-5 °C", "menos cinco graus Celsius"),
         ("100 km/h", "cem quilómetros por hora"),
+        ("seg.–sex. 9h–17h", "segunda a sexta nove horas a dezassete horas"),
+        ("R$ 3 milhões", "três milhões de reais"),
+        ("12 µg/m³", "doze microgramas por metro cúbico"),
+        ("₹1,00,000", "cem mil rupias"),
+        ("$E = mc^2$", "E igual a m c ao quadrado"),
     ],
     "nl": [
         ("Om 15.30 uur is het 20 °C.", "Om vijftien uur dertig is het twintig graden Celsius."),
@@ -192,6 +237,12 @@ CASES = {
         ("1 kg", "één kilogram"),
         ("2,5 km", "twee komma vijf kilometer"),
         ("van 9–17 uur", "van negen tot zeventien uur"),
+        ("ma.–vr. 9–17 uur", "maandag tot vrijdag negen tot zeventien uur"),
+        ("blz. 5, art. 3, 3 mrt. 2026",
+         "bladzijde vijf, artikel drie, drie maart tweeduizendzesentwintig"),
+        ("12 µg/m³", "twaalf microgram per kubieke meter"),
+        ("₹1,00,000", "honderdduizend roepie"),
+        ("$E = mc^2$", "E is m c kwadraat"),
     ],
 }  # fmt: skip
 
@@ -208,14 +259,20 @@ def test_each_language_has_the_same_signs() -> None:
     for wording in WORDINGS.values():
         assert len(wording.months) == 12
         assert wording.signs.keys() == WORDINGS["de"].signs.keys()
-        assert {"km", "kg", "°C", "%", "km/h"} <= wording.units.keys()
+        assert {"km", "kg", "°C", "%", "km/h", "µg", "m³", "dl"} <= wording.units.keys()
         assert all(one and several for one, several in wording.units.values())
+
+
+def test_each_language_has_the_same_words_of_mathematics() -> None:
+    assert MATHS_WORDS.keys() == {*WORDINGS, "en"}
+    for words in MATHS_WORDS.values():
+        assert words.keys() - {"log"} == MATHS_WORDS["de"].keys() - {"log"}
 
 
 LANGUAGE = st.sampled_from(sorted(WORDINGS))
 
 
-@given(st.text(max_size=100) | st.text("ab1,.5:/-€%*&+=^~'\"0°mkh ", max_size=60), LANGUAGE)
+@given(st.text(max_size=100) | st.text("ab1,.5:/-€$%*&+=^~'\"0°mkh\\_{}() ", max_size=60), LANGUAGE)
 def test_any_text_can_be_said(text: str, language: str) -> None:
     spoken = speakable(text, language)
     assert not re.search(r"[0-9*_`~|\\{}\[\]<>#^]", spoken)

@@ -1,0 +1,59 @@
+"""Shortened days of the week: "Mo.–Fr." is "Montag bis Freitag". Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipeline.spoken.rules import Rule, full_stop, rule
+
+_DAYS = {
+    "de": "Mo Montag Di Dienstag Mi Mittwoch Do Donnerstag Fr Freitag Sa Samstag So Sonntag",
+    "en": "Mon Monday Tue Tuesday Tues Tuesday Wed Wednesday Thu Thursday Thur Thursday"
+    " Thurs Thursday Fri Friday Sat Saturday Sun Sunday",
+    "es": "lun lunes mar martes mié miércoles mie miércoles jue jueves vie viernes sáb sábado"
+    " sab sábado dom domingo",
+    "fr": "lun lundi mar mardi mer mercredi jeu jeudi ven vendredi sam samedi dim dimanche",
+    "it": "lun lunedì mar martedì mer mercoledì gio giovedì ven venerdì sab sabato dom domenica",
+    "nl": "ma maandag di dinsdag wo woensdag do donderdag vr vrijdag za zaterdag zo zondag",
+    "pt": "seg segunda ter terça qua quarta qui quinta sex sexta sáb sábado sab sábado dom domingo",
+}
+_BEFORE = "(?:[Aa]m|[Bb]is|[Aa]b|[Vv]om|[Jj]eden|on|by|until|op)"
+_LINKS = "bis|to|thru|through|au|à|al?|tot|t/m|oder|or|ou|of?|u\\."
+"""Words between two days."""
+_CLOCK = r"\d\d?(?:[:.h]\d\d)?\s?(?:[-–—]|Uhr|uur|h\b|[ap]m\b)"
+
+
+def short_days(language: str) -> dict[str, str]:
+    """Without its full stop -> the day."""
+    words = _DAYS.get(language, "").split()
+    days = dict(zip(words[::2], words[1::2], strict=True))
+    return days | {short.capitalize(): day for short, day in days.items()}
+
+
+def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
+    """``to``, ``both``: what is said for a dash and for "+" between two days."""
+    days = short_days(language)
+    day = "|".join(sorted(days, key=len, reverse=True))
+
+    def several(match: re.Match[str]) -> str:
+        found = re.split(rf"({between})", match[0])
+        names = [days[each.strip(". ")] for each in found[::2]]
+        if len(set(names)) < len(names):
+            return match[0]
+        for at, mark in enumerate(found[1::2]):
+            said = words.get(mark.strip(" ."), mark.lstrip("."))
+            names[at] += f" {to} " if mark.strip(" .") in "-–—" else said
+        return "".join(names) + full_stop(match)
+
+    words = {"+": f" {both} ", "&": f" {both} ", "/": ", "}
+    between = rf"\.?(?:\s?[-–—/+&]\s?|,\s(?=[A-Z])|\s(?:{both}|{_LINKS})\s)"
+    return (
+        rule(rf"(?<![\w.-])(?:{day})(?:{between}(?:{day}))+\b(?!['’-])\.?", several),
+        rule(
+            rf"(?<![\w.])({_BEFORE}\s)?({day})\.(?=,?\s+[\da-zà-ÿ(]|,\s(?:{day})\b)",
+            lambda m: (f"{m[1]}" if m[1] else "") + days[m[2]],
+        ),
+        rule(rf"(?<![\w.])({_BEFORE}\s)({day})\.", lambda m: m[1] + days[m[2]] + full_stop(m)),
+        rule(rf"(?<![\w.])({day})(?=:?,?\s{_CLOCK})", lambda m: days[m[1]]),
+    )
