@@ -66,31 +66,8 @@ _PREFIXED = (
     ("k kilo,K kilo,M mega,G giga", "bps bits_per_second bits_per_second"),
     ("k kilo,K kilo,M mega,G giga", "B/s bytes_per_second bytes_per_second"),
 )
-_PER = {
-    "s": "second",
-    "h": "hour",
-    "min": "minute",
-    "kg": "kilogram",
-    "l": "liter",
-    "L": "liter",
-    "ml": "milliliter",
-    "mL": "milliliter",
-    "dl": "deciliter",
-    "dL": "deciliter",
-    "m": "meter",
-    "m²": "square meter",
-    "m³": "cubic meter",
-    "gal": "gallon",
-    "second": "second",
-    "minute": "minute",
-    "hour": "hour",
-    "day": "day",
-    "night": "night",
-    "week": "week",
-    "month": "month",
-    "year": "year",
-    "person": "person",
-}
+_TIMES = ("second", "minute", "hour", "day", "night", "week", "month", "year", "person")
+"""What may stand behind a slash in words."""
 
 
 def _units() -> dict[str, tuple[str, str]]:
@@ -116,13 +93,20 @@ def _any_of(signs: Iterable[str]) -> str:
 
 _UNITS = _units()
 _UNIT = _any_of(_UNITS)
+_EACH = _any_of((*_UNITS, *_TIMES))
 
 
 def _amount(match: re.Match[str]) -> str:
     one, many = _UNITS[match["unit"]]
     singular = match["n"] == "1" or match["gap"] == "-"
-    per = f" per {_PER[match['per']]}" if match["per"] else ""
+    per = f" per {_each(match['count'], match['per'])}" if match["per"] else ""
     return f"{number(match['n'])} {one if singular else many}{per}"
+
+
+def _each(count: str | None, unit: str) -> str:
+    """ "m³", or "100 km" in "5 l/100 km"."""
+    one, many = _UNITS.get(unit, (unit, unit))
+    return f"{number(count)} {many}" if count else one
 
 
 def _sized(match: re.Match[str]) -> str:
@@ -153,13 +137,13 @@ UNITS = (
     rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{number(m[1])} billion"),
     rule(
         rf"(?<![\w,])(?<!\d\.)(?P<n>{{n}})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
-        rf"(?:/(?P<per>{_any_of(_PER)}))?(?![\w²³^°]|/\w|['’]\w)"
+        rf"(?:/(?:(?P<count>\d+)\s?)?(?P<per>{_EACH}))?(?![\w²³^°]|/\w|['’]\w)"
         r"(?:\.(?=\s[a-z]))?",
         _amount,
     ),
     rule(
-        r"(?<=\w)/(second|minute|hour|day|night|week|month|year|person)\b",
-        lambda m: f" per {_PER[m[1]]}",
+        rf"(?<=\w)/({'|'.join(_TIMES)})\b",
+        r" per \1",
     ),
     rule(r"(?<=\w\s)km/h\b", "kilometers per hour"),
 )

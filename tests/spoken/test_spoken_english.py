@@ -212,6 +212,8 @@ See § 5 and §§ 5-7. => See section five and sections five to seven.
 Art. 3, Sec. 4 => article three, section four
 12 µg/m³ => twelve micrograms per cubic meter
 90 mg/dL => ninety milligrams per deciliter
+1 g/cm³ => one gram per cubic centimeter
+5 l/100 km => five liters per one hundred kilometers
 I said no. I did. => I said no. I did.
 """
 

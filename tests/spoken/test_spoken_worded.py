@@ -83,6 +83,7 @@ CASES = {
          "Paragraf fünf Absatz eins Satz zwei, Paragrafen fünf bis sieben"),
         ("im 2. OG, 3. UG und EG",
          "im zweiten Obergeschoss, drittes Untergeschoss und Erdgeschoss"),
+        ("5 l/100 km", "fünf Liter pro einhundert Kilometer"),
         ("12 µg/m³ oder 90 mg/dl",
          "zwölf Mikrogramm pro Kubikmeter oder neunzig Milligramm pro Deziliter"),
         ("1. Jan.", "erster Januar."),
