@@ -61,6 +61,12 @@ class EngineCrashed(EngineError):
     """An engine's process, or one of its server's, died while it worked; another can go on."""
 
 
+class WrongProcessor(EngineCrashed):
+    """An engine's libraries were built for another processor."""
+
+    exit_code = 16
+
+
 class PromptTooLong(EngineError):
     """The prompt does not fit into the model's context."""
 

@@ -45,7 +45,7 @@ FIXED_CODES = {
     13: "setup: the disk is full",
     14: "setup: the build failed",
     15: "setup: a download does not match the lock file",
-    16: "setup: this machine cannot run the chosen engines",
+    16: "this machine cannot run the chosen engines, or not as they are installed",
     17: "setup: you answered no",
     130: "Ctrl-C",
     143: "SIGTERM",

@@ -24,7 +24,9 @@ from app.cli.record import RecordOption, recording
 from app.compose import Assistant
 from app.console.running import Running
 from app.doctor.checks import examine
+from app.doctor.processor import check_compiled_for
 from app.doctor.profile_fit import judge, this_machine
+from app.doctor.stack import setup_command
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
@@ -85,6 +87,9 @@ def serve(
     cache = open_cache(settings)
     for line in settings_warnings(loaded, cache.catalogue):
         tell(line)
+    if any(options.engine == "llama-cpp" for _, options in settings.engines()):
+        for check in check_compiled_for(setup_command(config, sets)):
+            tell(f"{check.name}: {check.detail}. {check.fix}")
     access = access_for(settings, os.environ, tell)
     tls = tls_for(settings, os.environ)
     browser_tls = browser_tls_for(settings, os.environ, tls)

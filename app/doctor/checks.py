@@ -18,6 +18,7 @@ from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
 from app.doctor.needs import OWN_LOCKS, Needs, needs_of
+from app.doctor.processor import check_compiled_for, check_trials
 from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine, usable_cores
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
@@ -196,6 +197,9 @@ def check_stack_and_room(
     yield from check_machine(needs, gpus, setup)
     yield from check_installed(needs, setup)
     yield check_weights(cache, settings.weights())
+    if needs.llama:
+        yield from check_compiled_for(setup)
+    yield from check_trials(settings, cache)
     room = {cache.directory: needs.missing_bytes}
     room[Path(tempfile.gettempdir())] = needs.temporary_mb * 10**6
     yield from check_room(room)

@@ -16,10 +16,12 @@ from app.models.updates import Updates
 from app.models.weights import WeightsCache
 from app.models.word_scales import Scales, WordScales
 from app.settings.model import Settings
+from app.setup.ran_here import RanHere
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (
     EngineOptions,
+    EngineSpec,
     Kind,
     UrlEngineSpec,
     engine_spec,
@@ -236,7 +238,7 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
         return engine
     name = getattr(options, "weights", None)
     weights: Path | None = cache.path(name) if name else None
-    return worker_for(spec, _placed(options, cache), weights)
+    return worker_for(spec, _placed(options, cache), weights, EnginesRan(cache.directory))
 
 
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
@@ -244,6 +246,19 @@ def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     if getattr(options, "saved_prefix_dir", "") is None:
         return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
     return options
+
+
+class EnginesRan:
+    """See ``pipeline.workers.placements.Ran``."""
+
+    def __init__(self, cache: Path) -> None:
+        self._ran = RanHere(cache)
+
+    def __contains__(self, spec: EngineSpec) -> bool:
+        return not spec.modules or self._ran.has(f"{spec.kind}-{spec.name}", spec.modules)
+
+    def add(self, spec: EngineSpec) -> None:
+        self._ran.add(f"{spec.kind}-{spec.name}", spec.modules)
 
 
 EXCHANGED = "is being replaced by another one"

@@ -12,8 +12,9 @@ from app.service.programs import ask, do
 from app.service.start import Start
 
 NAME = "reachy-voice.service"
-POINTLESS = (2, 3, 4, 5)
-"""Exit codes after which another start would fail alike: usage, settings, weights, packages."""
+POINTLESS = ("2", "3", "4", "5", "16", "SIGILL")
+"""How a server ends whose next start would fail alike: usage, settings, weights, packages, another
+processor."""
 MANAGER_FIX = "Log in as this user, not through su or sudo; then run this again"
 
 UNIT = """\
@@ -83,7 +84,7 @@ def unit(start: Start, environment: Path, *, sandbox: bool = True) -> str:
         folder=str(start.folder).replace("%", "%%"),
         variables="".join(f"Environment={variable}\n" for variable in variables),
         environment=str(environment).replace("%", "%%"),
-        pointless=" ".join(map(str, POINTLESS)),
+        pointless=" ".join(POINTLESS),
         stop_s=start.stop_s,
         sandbox=SANDBOX.format(writable=folders) if sandbox else "",
     )

@@ -62,14 +62,19 @@ def instructions(cpuinfo: str) -> str:
 def processor() -> str:
     """Identifies the machines that can run a binary compiled here with -march=native."""
     system = os.uname()
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
+    return f"{system.sysname} {system.machine} {libc} {own_instructions()}"
+
+
+def own_instructions() -> str:
+    """Those of this machine's processor."""
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text()
     except OSError:
         import platform
 
         cpuinfo = f"Features: {platform.processor()}"
-    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
-    return f"{system.sysname} {system.machine} {libc} {instructions(cpuinfo)}"
+    return instructions(cpuinfo)
 
 
 def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.setup.commands import Log
-from app.setup.computer import compile_jobs, processor
+from app.setup.computer import compile_jobs, own_instructions, processor
 from app.setup.needs import Cuda
 from app.setup.place import Place, completed, digest, locked
 
@@ -40,6 +40,8 @@ CUDA_COMPILER_S = 2400
 CUDA_GB_PER_COMPILER = 2
 """nvcc takes more memory than a C++ compiler. Also an estimate."""
 
+PROCESSOR_STAMP = "llama-processor"
+"""The instructions of the processor that llama.cpp was compiled for."""
 CANNOT_BUILD = "llama-cpp-python could not be built"
 
 
@@ -113,6 +115,7 @@ class LlamaWheel:
     def _install(self, log: Log) -> None:
         options = ["--no-deps", "--no-index", "--force-reinstall", str(self.built(log))]
         log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
+        self.place.stamps.write(PROCESSOR_STAMP, own_instructions())
 
     def built(self, log: Log) -> Path:
         """The wheel: from the cache, or built now."""

@@ -56,6 +56,9 @@ def ask(place: Place, arguments: Sequence[str]) -> Needs:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         what = "the needs of the settings are unknown"
+        if done.returncode < 0:
+            why = f"the installed program was ended by signal {-done.returncode}"
+            raise SetupError(NOT_FIT, what, why, f"Delete {place.venv}, then run this again")
         raise SetupError(done.returncode, what, "see above", "Correct them, then run this again")
     return Needs.read(json.loads(done.stdout))
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.engines.registry import EngineOptions, EngineSpec
-from pipeline.errors import EngineCrashed
+from pipeline.errors import EngineCrashed, ReachyVoiceError
 from pipeline.work import Cancelled
 from pipeline.workers import tuning
 from pipeline.workers.host import Answer, Cancel, EngineHost, Request, Submit, build_engine
@@ -26,11 +26,22 @@ log = logging.getLogger("reachy_voice.worker")
 _left: list[threading.Thread] = []
 
 
+class Ran(Protocol):
+    """Which engines have run on this processor, with the libraries they have now. Blocks."""
+
+    def __contains__(self, spec: EngineSpec) -> bool: ...
+
+    def add(self, spec: EngineSpec) -> None: ...
+
+
 class ThreadWorker(Worker):
     """Runs the engine in its own thread: for native code that releases the GIL.
 
     A thread cannot be killed. If it hangs, its jobs fail, and it works again if its step ever ends.
     If it does not stop in time, it is left running and dies with the process.
+
+    A library built for another processor would end this process (SIGILL). So an engine that has not
+    ``ran`` here starts in a process of its own first.
     """
 
     def __init__(
@@ -40,8 +51,11 @@ class ThreadWorker(Worker):
         weights: Path | None,
         hang_timeout_s: float = tuning.LONGEST_THREAD_STEP_S,
         stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
+        ran: Ran | None = None,
     ) -> None:
         super().__init__(spec, options, weights)
+        self._ran = ran
+        self._trial: ProcessWorker | None = None
         self._hang_timeout_s = hang_timeout_s
         self._stop_timeout_s = stop_timeout_s
         self._host: EngineHost | None = None
@@ -49,6 +63,7 @@ class ThreadWorker(Worker):
         self._closed = asyncio.Event()
 
     async def run(self, ready: Callable[[], None]) -> None:
+        await self._try()
         if self._closed.is_set():
             return
         self._loop = asyncio.get_running_loop()
@@ -70,6 +85,8 @@ class ThreadWorker(Worker):
 
     def close(self) -> None:
         self._closed.set()
+        if self._trial:
+            self._trial.close()
         self._settle(None)
         if self._host:
             self._host.close()
@@ -77,6 +94,24 @@ class ThreadWorker(Worker):
     def post(self, request: Request) -> None:
         if self._host:
             self._host.receive(request)
+
+    async def _try(self) -> None:
+        """Raises ``EngineCrashed`` if the engine ends its process; of other failures the start
+        itself will tell."""
+        ran, spec = self._ran, self._spec
+        if ran is None or self._closed.is_set():
+            return
+        if await asyncio.to_thread(lambda: spec in ran) or self._closed.is_set():
+            return
+        self._trial = ProcessWorker(spec, self._options, self._weights)
+        try:
+            await self._trial.run(self._trial.close)
+        except EngineCrashed:
+            raise
+        except ReachyVoiceError:
+            return
+        if not self._closed.is_set():
+            await asyncio.to_thread(ran.add, spec)
 
     # -- the thread
 
@@ -204,11 +239,15 @@ class InlineWorker(ThreadWorker):
             _left.append(thread)
 
 
-def worker_for(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> Worker:
+def worker_for(
+    spec: EngineSpec, options: EngineOptions, weights: Path | None, ran: Ran | None = None
+) -> Worker:
     """The worker that the options, or else the engine's author, ask for."""
-    kinds: dict[str, type[Worker]]
-    kinds = {"inline": InlineWorker, "thread": ThreadWorker, "process": ProcessWorker}
-    return kinds[options.run_in or spec.run_in](spec, options, weights)
+    place = options.run_in or spec.run_in
+    if place == "process":
+        return ProcessWorker(spec, options, weights)
+    kind = InlineWorker if place == "inline" else ThreadWorker
+    return kind(spec, options, weights, ran=ran)
 
 
 def leave_now_if_threads_were_left(exit_code: int) -> None:

@@ -14,7 +14,7 @@ import pickle
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from pipeline.engines.registry import EngineOptions, EngineSpec
-from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
+from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, WrongProcessor
 from pipeline.work import Cancelled
 from pipeline.workers import tuning
 from pipeline.workers.host import Request, readable
@@ -277,7 +277,7 @@ class ProcessWorker(Worker):
             reading.cancel()
             await asyncio.wait({reading})
         if built is None:
-            raise EngineError(f"The {self.name} engine's process ended while it was starting")
+            raise _crashed_at_start(self.name, self._spec.modules, await child.wait())
         if isinstance(built, BaseException):
             raise built
         self.info = built
@@ -349,6 +349,19 @@ def _used(pid: int) -> Used:
                 if hasattr(each, "io_counters"):
                     read += each.io_counters().read_bytes
     return cpu, read / 2**20, memory / 2**20
+
+
+def _crashed_at_start(name: str, modules: Sequence[str], exit_code: int) -> EngineCrashed:
+    if exit_code == -signal.SIGILL:
+        return WrongProcessor(
+            f"The {name} engine does not run on this processor",
+            why="its process met an illegal instruction (SIGILL): a library was built for another "
+            f"processor ({', '.join(modules) or 'its own'})",
+            fix="Set up again on this machine (script/serve in a checkout, else reachy-voice "
+            "setup), or choose another engine (reachy-voice config profiles)",
+        )
+    what = f"The {name} engine's process ended while it was starting"
+    return EngineCrashed(what, why=_how(exit_code))
 
 
 def _how(exit_code: int) -> str:

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import soundfile
 
-from app.cli.__main__ import INTERRUPTED
+from app.cli.__main__ import INTERRUPTED, UNFIT
 from app.cli.measuring import spawned_server
 from app.cli.serve import Admitted, banner
 from app.server.serving import lan_addresses
@@ -27,6 +27,7 @@ from app.settings.load import load_settings
 from app.settings.model import ServerSettings
 from app.talk.realtime_client import NoServer, connect, realtime_url
 from benchmarks.wer import word_errors
+from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 from tests.support.places import ROOT
 from tests.support.recordings import recording
@@ -81,6 +82,31 @@ def test_ctrl_c_while_it_begins_ends_it_quietly(module: str, code: int) -> None:
     command = [sys.executable, "-c", _INTERRUPTED_AT, module, "config", "explain"]
     ended = subprocess.run(command, capture_output=True, check=False, cwd=ROOT)
     assert (ended.returncode, ended.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize(
+    ("numpy_does", "why"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "built for another processor"),
+        ("raise RuntimeError('built with X86_V2, which this lacks')", "built with X86_V2"),
+        ("raise ImportError('Advice:\\n\\nNo module named _core')", "  why: No module named _core"),
+    ],
+)
+def test_packages_for_another_machine(tmp_path: Path, numpy_does: str, why: str) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text(numpy_does)
+    ended = subprocess.run(
+        [sys.executable, "-m", "app.cli", "doctor"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert ended.returncode == WrongProcessor.exit_code == UNFIT
+    assert why in ended.stderr
+    assert "Set up again here" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

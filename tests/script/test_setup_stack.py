@@ -381,3 +381,10 @@ class TestAsking:
         with pytest.raises(failures.SetupError) as caught:
             needs.ask(place, ["--config", "no-such"])
         assert caught.value.exit_code == 3
+
+    def test_packages_for_another_processor(self, place: Place) -> None:
+        answer_pip(place, "kill -ILL $$")
+        with pytest.raises(failures.SetupError, match="needs of the settings") as caught:
+            needs.ask(place, [])
+        assert caught.value.exit_code == failures.NOT_FIT
+        assert "signal 4" in caught.value.why

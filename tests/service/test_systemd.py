@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from app.cli import service as service_command
 from app.service.errors import ServiceError
 from app.service.start import Start
 from app.service.systemd import NAME, SystemdService, unit
+from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 
 ANALYZE = shutil.which("systemd-analyze")
@@ -238,6 +240,11 @@ def test_words_of_the_command_reach_the_server_as_they_are() -> None:
     written = unit(Start(words), Path("/env"))
     quoted = r'ExecStart="/a b/x" 100%% $$HOME "say \"hi\"" "back\\slash" "two\nlines"'
     assert f"{quoted}\n" in written
+
+
+def test_a_server_for_another_processor_is_not_started_again() -> None:
+    (line,) = re.findall("^RestartPreventExitStatus=(.+)$", unit(START, Path("/env")), re.M)
+    assert {str(WrongProcessor.exit_code), "SIGILL"} <= set(line.split())
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="needs the Debian package systemd")

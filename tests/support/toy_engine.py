@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -168,6 +169,11 @@ def build_broken(options: Options, weights: Path | None) -> ToyEngine:
 
 def build_crash(options: Options, weights: Path | None) -> ToyEngine:
     os._exit(1)
+
+
+def build_for_another_processor(options: Options, weights: Path | None) -> ToyEngine:
+    os.kill(os.getpid(), signal.SIGILL)
+    return ToyEngine()
 
 
 def build_for_ever(options: Options, weights: Path | None) -> ToyEngine:

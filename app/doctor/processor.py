@@ -1,0 +1,54 @@
+"""Do the engines run on this processor? A library built for another one ends its process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from app.doctor.finding import Check
+from app.models.engine_set import EnginesRan
+from app.models.memory_room import has_room
+from app.models.weights import WeightsCache
+from app.settings.model import Settings
+from app.setup.computer import own_instructions
+from app.setup.llama import PROCESSOR_STAMP
+from app.setup.place import Stamps
+from pipeline.engines.registry import EngineSpec, engine_spec
+from pipeline.errors import EngineCrashed, ReachyVoiceError
+from pipeline.workers.process_worker import ProcessWorker
+
+
+def check_compiled_for(setup: str, environment: Path | None = None) -> Iterator[Check]:
+    """Report instructions that llama.cpp was compiled with and this processor lacks."""
+    stamps = Stamps((environment or Path(sys.prefix)) / ".setup")
+    compiled_with = (stamps.read(PROCESSOR_STAMP) or "").split()
+    here = set(own_instructions().split())
+    if lost := [name for name in compiled_with if name not in here]:
+        detail = f"llama.cpp was compiled on one with {', '.join(lost)}, which this one lacks"
+        yield Check("processor", "warn", detail, f"Run: {setup}, which compiles it for this one")
+
+
+def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
+    """Start each engine that has not run on this processor once, if it would run in the server's
+    own process, which it could end."""
+    ran = EnginesRan(cache.directory)
+    for kind, options in settings.engines():
+        spec = engine_spec(kind, options.engine)
+        if not isinstance(spec, EngineSpec) or (options.run_in or spec.run_in) == "process":
+            continue
+        name = getattr(options, "weights", None)
+        if spec in ran or cache.missing([name] if name else []):
+            continue
+        if not has_room(cache, kind, options):
+            continue
+        trial = ProcessWorker(spec, options, cache.path(name) if name else None)
+        try:
+            asyncio.run(trial.run(trial.close))
+        except EngineCrashed as error:
+            yield Check("processor", "fail", f"{error.what}: {error.why}", error.fix)
+        except ReachyVoiceError:
+            continue  # other checks and the server itself explain it
+        else:
+            ran.add(spec)
