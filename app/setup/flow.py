@@ -33,7 +33,16 @@ from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
 from app.setup.proposal import answered, may_ask, proposal
 from app.setup.stack import stack_steps
-from app.setup.steps import BEFORE_PIP, Step, base_steps, clear_scratch, extras, llama, weights
+from app.setup.steps import (
+    BEFORE_PIP,
+    Step,
+    base_steps,
+    clear_scratch,
+    extras,
+    keeps_packages,
+    llama,
+    weights,
+)
 
 
 def ended(work: Callable[[], int]) -> int:
@@ -219,8 +228,9 @@ def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> No
 
 
 def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
-    """Steps to run: all of them if the environment is new, because it is empty."""
-    if steps[0].name == "environment" and not steps[0].is_done(place):
+    """Steps to run: all of them if the environment will be empty."""
+    made = steps[0].name != "environment" or steps[0].is_done(place) or keeps_packages(place)
+    if not made:
         return list(steps)
     return [step for step in steps if not step.is_done(place)]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,12 +17,15 @@ from app.setup.commands import Log
 from app.setup.failures import SetupError
 from app.setup.llama import LlamaWheel, typical_build_s
 from app.setup.needs import Cuda, Needs
+from app.setup.owner_packages import OwnerPackages
 from app.setup.place import Place, digest
 from app.setup.plan import INDEX, Fetch, locked_size
 
 BEFORE_PIP = ("environment", "bootstrap")
 """Steps that must be done before pip can be used."""
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+ABI = f"{sysconfig.get_config_var('SOABI')} {platform.machine()}"
+"""Of compiled packages: another patch release of Python keeps it."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +57,49 @@ def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
     tested = packages(place, "requirements-dev.lock")
     # It includes all of requirements.lock, so an environment for tests can also serve.
     chosen = tested if with_tests or tested.is_done(place) else packages(place, "requirements.lock")
-    return [environment(place), pip_and_setuptools(place), chosen, project(place)]
+    made = environment(place)
+    steps = [made, pip_and_setuptools(place), chosen, project(place)]
+    owners = OwnerPackages(place)
+    is_emptied = not (made.is_done(place) or keeps_packages(place))
+    if owners.is_kept() or (is_emptied and owners.found()):
+        title = "Your own packages"
+        steps.append(Step("owner-packages", title, lambda: "", owners.put_back, due=True))
+    return steps
 
 
 def environment(place: Place) -> Step:
     def make(log: Log) -> None:
+        venv = [place.base_python, "-I", "-m", "venv"]
+        cannot = "the virtual environment .venv could not be made"
+        if keeps_packages(place):
+            # venv leaves links as they are, even if they lead nowhere.
+            for link in (place.venv / "bin").glob("python*"):
+                link.unlink()
+            log.run([*venv, "--upgrade", "--without-pip", str(place.venv)], cannot)
+            return
         # Keep an environment made by hand; recreate one that is incomplete, was moved here or was
         # made with another Python.
         if place.stamps.read("environment") is None and _has_pip(place):
             return
-        command = [place.base_python, "-I", "-m", "venv", "--clear", str(place.venv)]
-        log.run(command, "the virtual environment .venv could not be made")
+        OwnerPackages(place).keep()
+        log.run([*venv, "--clear", str(place.venv)], cannot)
 
-    inputs = digest(sys.version, place.base_python, str(place.venv))
+    inputs = f"{ABI}\n{place.base_python}\n{place.venv}"
     return Step("environment", "Python environment", lambda: inputs, make, 8, 30)
+
+
+def keeps_packages(place: Place) -> bool:
+    """Whether the environment is here, and its packages fit this Python: it may be another patch
+    release, or in another place."""
+    abi, *others = (place.stamps.read("environment") or "").splitlines() or [""]
+    if others:
+        return abi == ABI and others[-1] == str(place.venv)
+    # Up to 0.2 the stamp was a digest.
+    config = place.venv / "pyvenv.cfg"
+    said = config.read_text() if abi and config.is_file() else ""
+    major, minor = sys.version_info[:2]
+    here = re.search(rf"^command = .* {re.escape(str(place.venv))}$", said, re.MULTILINE)
+    return bool(here and re.search(rf"^version = {major}\.{minor}\.", said, re.MULTILINE))
 
 
 def _has_pip(place: Place) -> bool:

@@ -1,0 +1,93 @@
+"""Packages that the owner installed into the environment: an engine of their own, for one. They are
+put back after it had to be made anew."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from importlib.metadata import Distribution, distributions
+from urllib.parse import unquote, urlsplit
+
+from app.setup.commands import Log
+from app.setup.failures import SetupError
+from app.setup.own_wheel import NAME
+from app.setup.place import Place
+
+
+class OwnerPackages:
+    """``build/owner-packages``: pip's arguments, one package a line, until they are put back."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._file = place.build / "owner-packages"
+
+    def is_kept(self) -> bool:
+        """They have been noted, and not yet put back."""
+        return self._file.exists()
+
+    def keep(self) -> None:
+        """Note and name them before the environment is deleted."""
+        if self.is_kept():
+            return  # an interrupted setup has deleted it already
+        if found := self.found():
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text("".join(f"{shlex.join(words)}\n" for words in found))
+            _tell(f"Your own packages will be installed again: {_names(found)}")
+
+    def put_back(self, log: Log) -> None:
+        """One by one; those that fail are named."""
+        kept = self._file.read_text().splitlines() if self._file.exists() else []
+        failed = []
+        for words in map(shlex.split, kept):
+            # Their dependencies are in a lock file, or packages of the owner themselves.
+            command = self._place.pip("install", "--no-deps", *words)
+            try:
+                log.run(command, f"{' '.join(words)} could not be installed again")
+            except SetupError as error:
+                _tell(f"{error.what}: {error.why}")
+                failed.append(words)
+        self._file.unlink(missing_ok=True)
+        if failed:
+            pip = [str(self._place.python), "-m", "pip", "install"]
+            again = shlex.join([*pip, *(word for words in failed for word in words)])
+            _tell(f"Your own packages {_names(failed)} are missing. Run: {again}")
+
+    def found(self) -> list[list[str]]:
+        """pip's arguments for each."""
+        folders = map(str, self._place.venv.glob("lib/python3*/site-packages"))
+        ours = self._ours()
+        found = (each for each in distributions(path=list(folders)) if each.metadata)
+        return sorted(_requirement(each) for each in found if _plain(each.name) not in ours)
+
+    def _ours(self) -> set[str]:
+        """Names that setup installs."""
+        root = self._place.root
+        locks = [*root.glob("requirements*.lock"), *(root / "script").glob("*.lock")]
+        pins = (re.findall(r"^([\w.-]+)==", lock.read_text(), re.MULTILINE) for lock in locks)
+        names = {_plain(name) for lock in pins for name in lock}
+        return names | {NAME, "pip", "setuptools", "wheel", "torch", "torchaudio"}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _requirement(package: Distribution) -> list[str]:
+    """By its origin (PEP 610), else by its version."""
+    origin = json.loads(package.read_text("direct_url.json") or "{}")
+    url = origin.get("url", "")
+    if origin.get("dir_info", {}).get("editable"):
+        return ["-e", unquote(urlsplit(url).path)]
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return [f"{package.name} @ {url}" if url else f"{package.name}=={package.version}"]
+
+
+def _names(packages: list[list[str]]) -> str:
+    return ", ".join(words[-1] for words in packages)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
