@@ -61,9 +61,14 @@ def instructions(cpuinfo: str) -> str:
 
 def processor() -> str:
     """Identifies the machines that can run a binary compiled here with -march=native."""
+    return f"{architecture()} {own_instructions()}"
+
+
+def architecture() -> str:
+    """Identifies the machines that can run a binary compiled here for every processor."""
     system = os.uname()
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
-    return f"{system.sysname} {system.machine} {libc} {own_instructions()}"
+    return f"{system.sysname} {system.machine} {libc}"
 
 
 def own_instructions() -> str:

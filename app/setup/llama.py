@@ -1,9 +1,11 @@
-"""llama-cpp-python, compiled for this processor once; the wheel is kept for later environments."""
+"""llama-cpp-python, compiled once; the wheel is kept for later environments. For this processor, or
+portable: for every x86-64 one."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -12,15 +14,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.setup.commands import Log
-from app.setup.computer import compile_jobs, own_instructions, processor
+from app.setup.computer import architecture, compile_jobs, own_instructions, processor
 from app.setup.needs import Cuda
 from app.setup.place import Place, completed, digest, locked
 
-# The library alone: no server, no tools. GGML_NATIVE compiles for this very processor, which is why
-# the wheel's key holds the processor's instructions. LLAVA_BUILD is mtmd, which reads pictures.
+# GGML_NATIVE compiles for this very processor, which is why the wheel's key holds its instructions.
+NATIVE_FLAG = "-DGGML_NATIVE=ON"
+# One library for each kind of processor; ggml takes the best when they are loaded
+# (pipeline/engines/llm/llama_api.py), from the folder of the others.
+PORTABLE_FLAGS = (
+    "-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON "
+    "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib"
+)
+# The library alone: no server, no tools. LLAVA_BUILD is mtmd, which reads pictures.
 CMAKE_FLAGS = (
     "-DLLAVA_BUILD=ON -DMTMD_VIDEO=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_SERVER=OFF "
-    "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF -DGGML_NATIVE=ON "
+    "-DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF "
+    f"{NATIVE_FLAG} "
     # Without ggml's code for AMX tiles: compiled by GCC before 13.3 it crashes at the first token,
     # since the compiler drops most of the tiles' configuration (ggml-org/llama.cpp#26954).
     "-DCMAKE_C_FLAGS_INIT=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__"
@@ -35,11 +45,15 @@ CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=nat
 COMPILER_S, BLIND_COMPILER_S = 580, 170
 """Processor seconds of the build with pictures and without, 2025 server core, with other work
 beside it: 541 user + 37 system, and 157 + 10."""
+PORTABLE_COMPILER_S = 600
+"""Additional processor seconds for 14 kinds of processor, same core: 718 + 53 without pictures."""
 CUDA_COMPILER_S = 2400
 """Additional processor seconds for the GPU's code. An estimate, not measured yet."""
 CUDA_GB_PER_COMPILER = 2
 """nvcc takes more memory than a C++ compiler. Also an estimate."""
 
+PORTABLE = "REACHY_VOICE_PORTABLE"
+"""Set in containers: build for every x86-64 processor. Others are built for as before."""
 PROCESSOR_STAMP = "llama-processor"
 """The instructions of the processor that llama.cpp was compiled for."""
 CANNOT_BUILD = "llama-cpp-python could not be built"
@@ -77,11 +91,13 @@ class LlamaWheel:
         self.place = place
         self.cuda = cuda
         self.pictures = pictures
+        self.portable = cuda is None and portable()
         lock = lock_file(place.root).read_text()
         built_with = cmake_flags(cuda, pictures=pictures) + ("" if pictures else BLIND_INCLUDE)
         if cuda is not None:
             built_with += f" {cuda.version} {cuda.capability}"
-        self.key = wheel_key(lock, python_tag, built_with, processor())
+        runs_on = architecture() if self.portable else processor()
+        self.key = wheel_key(lock, python_tag, built_with, runs_on)
         if self._kept:
             # Accept the installed build, whatever an earlier setup built it with.
             self.key = place.stamps.read("llama") or self.key
@@ -115,7 +131,8 @@ class LlamaWheel:
     def _install(self, log: Log) -> None:
         options = ["--no-deps", "--no-index", "--force-reinstall", str(self.built(log))]
         log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
-        self.place.stamps.write(PROCESSOR_STAMP, own_instructions())
+        needed = "" if self.portable else own_instructions()
+        self.place.stamps.write(PROCESSOR_STAMP, needed)
 
     def built(self, log: Log) -> Path:
         """The wheel: from the cache, or built now."""
@@ -161,7 +178,14 @@ def _sha256(file: Path) -> str:
 
 def cmake_flags(cuda: Cuda | None, *, pictures: bool = True) -> str:
     flags = CMAKE_FLAGS if pictures else BLIND_FLAGS
-    return flags if cuda is None else f"{flags} {CUDA_FLAGS}"
+    if cuda is not None:
+        return f"{flags} {CUDA_FLAGS}"
+    return flags.replace(NATIVE_FLAG, PORTABLE_FLAGS) if portable() else flags
+
+
+def portable(environ: Mapping[str, str] = os.environ) -> bool:
+    """For an image, which runs on machines other than the one that builds it."""
+    return bool(environ.get(PORTABLE)) and platform.machine() == "x86_64"
 
 
 def build_environment(
@@ -198,4 +222,8 @@ def cores() -> int:
 
 def typical_build_s(cuda: Cuda | None = None, *, pictures: bool = True) -> float:
     compiler_s = COMPILER_S if pictures else BLIND_COMPILER_S
-    return 20 + (compiler_s if cuda is None else compiler_s + CUDA_COMPILER_S) / cores()
+    if cuda is not None:
+        compiler_s += CUDA_COMPILER_S
+    elif portable():
+        compiler_s += PORTABLE_COMPILER_S
+    return 20 + compiler_s / cores()

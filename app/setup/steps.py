@@ -163,7 +163,8 @@ def llama(place: Place, cuda: Cuda | None = None, *, pictures: bool = False) -> 
         return Step(
             "llama", title, lambda: wheel.key, wheel.install, 5, 80 if cuda is None else 400
         )
-    title = f"llama.cpp, compiled for this {'CPU' if cuda is None else 'GPU'}"
+    this = "every x86-64 CPU" if wheel.portable else "this CPU" if cuda is None else "this GPU"
+    title = f"llama.cpp, compiled for {this}"
     download_mb, _ = locked_size(place.root, "script/llama-cpp.lock")
     compile_s = typical_build_s(cuda, pictures=pictures)
     kept_mb = 130 if cuda is None else 800  # the wheel in the cache, and installed

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from starlette.responses import JSONResponse
 
 from app.server.health import not_ready_response
+from app.setup.llama import PORTABLE
 from tests.support.places import ROOT
 
 FOLDER = ROOT / "containers"
@@ -41,6 +42,12 @@ def test_it_takes_all_that_the_wheel_contains(name: str) -> None:
     for needed in [*wheel["packages"], *wheel["force-include"], project["project"]["readme"]]:
         path = ROOT / needed
         assert files & {path, *path.parents}, f"{needed} is not copied"
+
+
+def test_the_image_runs_on_another_processor_than_the_one_that_builds() -> None:
+    stages = (FOLDER / "Containerfile").read_text().split("\nFROM ")[1:]
+    assert len(stages) == 2
+    assert all(f"{PORTABLE}=1" in stage for stage in stages)
 
 
 def service(name: str) -> dict[str, Any]:

@@ -71,6 +71,50 @@ class TestLlamaForCuda:
         assert str(called(place)).count(" wheel ") == 3
 
 
+class TestPortableLlama:
+    def test_it_is_the_same_on_every_x86_64_processor(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def keys() -> set[str]:
+            found = set()
+            for instructions in ("avx2", "avx2 avx512f"):
+                monkeypatch.setattr(computer, "own_instructions", instructions.lower)
+                found.add(llama.LlamaWheel(place, "cp311").key)
+            return found
+
+        monkeypatch.setattr("platform.machine", lambda: "x86_64")
+        monkeypatch.delenv(llama.PORTABLE, raising=False)
+        own = keys()
+        assert len(own) == 2
+        monkeypatch.setenv(llama.PORTABLE, "1")
+        assert len(keys()) == 1
+        assert not keys() & own
+        monkeypatch.setattr("platform.machine", lambda: "aarch64")
+        assert keys() == own
+
+    def test_its_flags(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("platform.machine", lambda: "x86_64")
+        monkeypatch.setenv(llama.PORTABLE, "1")
+        for pictures in (True, False):
+            flags = llama.cmake_flags(None, pictures=pictures)
+            assert "-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON" in flags
+            assert "-DGGML_NATIVE=ON" not in flags
+        assert "-DGGML_NATIVE=ON" in llama.cmake_flags(CUDA), "a GPU's build is for this machine"
+
+    @pytest.mark.parametrize(("value", "needed"), [("1", ""), ("", "avx2")])
+    def test_it_needs_no_instructions(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, value: str, needed: str
+    ) -> None:
+        monkeypatch.setattr("platform.machine", lambda: "x86_64")
+        monkeypatch.setenv(llama.PORTABLE, value)
+        monkeypatch.setattr(llama, "own_instructions", lambda: "avx2")
+        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
+        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
+        answer_pip(place, f'case "$*" in *" wheel "*) {build};; esac')
+        do(place, steps.llama(place))
+        assert place.stamps.read(llama.PROCESSOR_STAMP) == needed
+
+
 class TestLlamaServer:
     def test_it_is_built_once_for_a_wheel(self, place: Place) -> None:
         step = llama_server(place)

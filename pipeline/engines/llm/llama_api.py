@@ -12,6 +12,7 @@ import importlib
 import os
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipeline.errors import EngineError
@@ -34,6 +35,7 @@ def library() -> Any:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     api: Any = importlib.import_module("llama_cpp.llama_cpp")
     _capture_log(api)
+    _load_backends(api)
     api.llama_backend_init()
     return api
 
@@ -67,6 +69,16 @@ def recent_problems() -> str:
 def keep_log(set_callback: Callable[[Any, Any], None]) -> None:
     """Also keep the warnings of another library of llama.cpp."""
     set_callback(_kept_alive[0], ctypes.c_void_p(0))
+
+
+def _load_backends(api: Any) -> None:
+    """A portable build (app/setup/llama.py) has a library for each kind of processor: load the best
+    of them."""
+    # Found through libllama: libggml.so by its own name would be loaded a second time.
+    ggml = api._lib
+    if not ggml.ggml_backend_reg_count():
+        folder = Path(api.__file__).parent / "lib"
+        ggml.ggml_backend_load_all_from_path(os.fsencode(folder))
 
 
 def _capture_log(api: Any) -> None:
