@@ -1,5 +1,5 @@
 """Text-to-speech by URL: ``POST /v1/audio/speech``, streamed as raw PCM, as OpenAI, vLLM-Omni
-(Qwen3-TTS), Kokoro-FastAPI, speaches and LocalAI offer it."""
+(Qwen3-TTS), Kokoro-FastAPI, speaches and LocalAI offer it, or as WAV."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.audio import Pcm, pcm_from_bytes
+from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.failures import garbled
+from pipeline.engines.by_url.failures import Misconfigured, complaint_of_bytes, without
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import Spoken
+from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
-_NOT_RAW = (b"RIFF", b"ID3\x03", b"ID3\x04", b"OggS", b"fLaC")
-"""How audio files begin: WAV, MP3, Ogg, FLAC. Only its type identifies an MP3 without ID3: the
-first two bytes could be a sample."""
 
 
 class SpeechOptions(UrlOptions):
@@ -88,9 +86,12 @@ class UrlTts:
             }
         )
         asked = self._engine.endpoint.ask("audio/speech", Body.json(body), work, (text,))
-        async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
-            async for pcm in pieces:
-                yield pcm
+        try:
+            async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
+                async for pcm in pieces:
+                    yield pcm
+        except NotPlayable as wrong:
+            raise self._not_playable(wrong, text) from wrong
 
     def _language_name(self, language: str) -> str | None:
         names = self._options.languages
@@ -101,32 +102,28 @@ class UrlTts:
         return name if name in options.voices else options.voice or options.voices[0]
 
     async def _samples(self, exchange: Exchange) -> AsyncGenerator[Pcm, None]:
-        """Whole samples, however the bytes are split; half a sample at the end is dropped."""
-        place = self._engine.place
-        kind = exchange.content_type
-        if kind.startswith(("text/", "application/json", "audio/mpeg", "audio/ogg", "audio/flac")):
-            raise garbled(place, f"expected raw PCM, got {kind}")
-        least_bytes = 2 * int(LEAST_S * self._options.rate)
-        held, began = b"", False
+        rate = self._options.rate
+        reader = SpeechReader(rate, exchange.answer.headers.get("content-type", ""))
+        made = EMPTY
         async with aclosing(exchange.pieces()) as pieces:
             async for piece in pieces:
-                held += piece
-                if len(held) < least_bytes:
-                    continue
-                if not began and held.startswith(_NOT_RAW):
-                    raise garbled(place, "expected raw PCM, got an audio file")
-                began = True
-                whole = len(held) - len(held) % 2
-                yield _own(held[:whole])
-                held = held[whole:]
-        if not began and held.startswith(_NOT_RAW):
-            raise garbled(place, "expected raw PCM, got something else")
-        if len(held) >= 2:
-            yield _own(held[: len(held) - len(held) % 2])
+                made = np.concatenate((made, reader.feed(piece)))
+                if len(made) >= LEAST_S * rate:
+                    yield made
+                    made = EMPTY
+        made = np.concatenate((made, reader.finish()))
+        if len(made):
+            yield made
 
-
-def _own(data: bytes) -> Pcm:
-    return np.array(pcm_from_bytes(data))
+    def _not_playable(self, wrong: NotPlayable, text: str) -> Misconfigured:
+        says = without(complaint_of_bytes(200, wrong.text).message, (text, self._options.key))
+        asked = "raw PCM was asked for (response_format: pcm)"
+        return Misconfigured(
+            f"{self._engine.place.who} sends {wrong.what}, which cannot be played",
+            why=f"{asked}; it says: {says}" if says else asked,
+            fix="Have it send raw 16-bit PCM or WAV: start it so, set tts.extra to"
+            " {response_format: wav}, or correct tts.url, tts.model and tts.voices",
+        )
 
 
 def build(options: SpeechOptions, pool: Pool) -> UrlEngine:

@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import Misconfigured
 from pipeline.engines.contract import Partial
 from pipeline.engines.registry import Kind
 from pipeline.engines.stt.sound_notes import spoken
@@ -23,6 +24,8 @@ from tests.support.url_engines import running
 
 STT, TTS = "openai-transcriptions", "openai-speech"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
+FADE = 5 * 24
+"""Samples of the fade at the end of a piece, at 24 kHz."""
 SPEECH: Pcm = (1000 * np.sin(np.arange(2 * LISTEN_RATE) / 20)).astype(np.int16)
 
 
@@ -162,13 +165,13 @@ async def spoken_by(engine: UrlEngine, text: str = "Hi.", voice: str = "", speed
 async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
     far = FarServer("speech", models=("kokoro",))
     async with serving(far), running(Kind.TTS, TTS, far.url, voices=["amy", "joe"]) as engine:
-        assert np.array_equal(await spoken_by(engine), TONE)
+        assert np.array_equal((await spoken_by(engine))[:-FADE], TONE[:-FADE])
         assert (engine.stage.rate, engine.stage.voices) == (24_000, ("amy", "joe"))
         for size in (1, 7, 999):
             raw = TONE[:1001].tobytes()
             pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
             far.moods[SAID] = [Mood(200, "audio/pcm", pieces)]
-            assert np.array_equal(await spoken_by(engine), TONE[:1001])
+            assert np.array_equal((await spoken_by(engine))[:-FADE], TONE[: 1001 - FADE])
         far.moods[SAID] = [Mood(200, "audio/pcm", [b"\1\0\2\0\3"])]
         assert (await spoken_by(engine)).tolist() == [1, 2]
     asked = far.asked(SAID)[0].json
@@ -211,22 +214,38 @@ async def test_text_without_words_is_not_sent() -> None:
     assert not far.asked(SAID)
 
 
+MP3_FRAMES = 6 * (b"\xff\xfb\x90\x64" + bytes(413))
+
+
 @pytest.mark.parametrize(
-    "mood",
+    ("mood", "what"),
     [
-        Mood(200, "audio/wav", [b"RIFF\0\0\0\0WAVEfmt " + bytes(2000)]),
-        Mood(200, "audio/pcm", [b"RI", b"FF" + bytes(20)]),
-        Mood(200, "audio/mpeg", [b"\xff\xfb" + bytes(2000)]),
-        Mood(200, "application/octet-stream", [b"ID3\x04" + bytes(2000)]),
-        Mood(200, "application/json", [json.dumps({"error": "no voice"}).encode()]),
-        Mood(200, "text/event-stream", [b"data: {}\n\n"]),
+        (Mood(200, "audio/mpeg", [b"\xff\xfb" + bytes(2000)]), "sends audio/mpeg"),
+        (Mood(200, "application/octet-stream", [MP3_FRAMES[:5], MP3_FRAMES[5:]]), "sends MP3"),
+        (Mood(200, "audio/pcm", [json.dumps({"error": "no voice"}).encode()]), "says: no voice"),
+        (Mood(200, "audio/wav", [b"<html>", b"<body>Busy</body></html>"]), "sends text"),
+        (Mood(200, "text/event-stream", [b"data: {}\n\n"]), "sends text"),
     ],
 )
-async def test_an_answer_other_than_raw_pcm_is_never_played(mood: Mood) -> None:
+async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: str) -> None:
     far = FarServer("speech", moods={SAID: [mood]})
+    async with serving(far):
+        with pytest.raises(Misconfigured, match=what) as error:
+            async with running(Kind.TTS, TTS, far.url, warm_up=True):
+                pass
+    assert "response_format" in error.value.fix
+
+
+async def test_speech_in_a_wav_file_is_played_at_the_rate_of_the_voice() -> None:
+    stereo = np.repeat(TONE, 2).tobytes()
+    header = io.BytesIO()
+    with wave.open(header, "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(48_000)
+    far = FarServer("speech", moods={SAID: [Mood(200, "audio/pcm", [header.getvalue(), stereo])]})
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
-        with pytest.raises(EngineError, match="expected raw PCM"):
-            await spoken_by(engine)
+        assert len(await spoken_by(engine)) == pytest.approx(len(TONE) / 2, abs=2)
 
 
 async def test_speech_that_breaks_off_is_an_error() -> None:

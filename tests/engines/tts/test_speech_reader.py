@@ -1,0 +1,158 @@
+"""What servers of speech send in place of raw PCM, and how it is cut."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import soundfile
+
+from pipeline.audio import EMPTY, Pcm
+from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
+
+RATE = 24_000
+SPEECH: Pcm = (8000 * np.sin(np.arange(3000) / 17) * np.hanning(3000)).astype(np.int16)
+RAW = SPEECH.tobytes()
+RNG = np.random.default_rng(1)
+
+
+def read(content: bytes, kind: str = "audio/pcm", size: int = 4801) -> Pcm:
+    reader = SpeechReader(RATE, kind)
+    pieces = [reader.feed(content[at : at + size]) for at in range(0, len(content), size)]
+    return np.concatenate((EMPTY, *pieces, reader.finish()))
+
+
+def wav(form: bytes, samples: bytes, size: int | None = None, before: bytes = b"") -> bytes:
+    """``size``: what the header says; ``None``: the truth."""
+    length = len(samples) if size is None else size
+    head = b"RIFF\xff\xff\xff\xffWAVE" + before + b"fmt " + struct.pack("<I", len(form)) + form
+    return head + b"data" + struct.pack("<I", length) + samples
+
+
+def form(tag: int, channels: int, rate: int, bits: int, more: bytes = b"") -> bytes:
+    frame = channels * bits // 8
+    return struct.pack("<HHIIHH", tag, channels, rate, rate * frame, frame, bits) + more
+
+
+def encoded(subtype: str, rate: int = RATE, channels: int = 1, format: str = "WAV") -> bytes:
+    """``SPEECH`` as soundfile writes it, called a file of that rate."""
+    file = io.BytesIO()
+    samples = np.repeat(SPEECH[:, None] / 32768, channels, axis=1)
+    soundfile.write(file, samples, rate, format=format, subtype=subtype)
+    return file.getvalue()
+
+
+MONO = form(1, 1, RATE, 16)
+EXTENSIBLE = struct.pack("<HHIH", 22, 32, 4, 3) + bytes.fromhex("000000001000800000aa00389b71")
+FLOATS = (SPEECH / np.float32(32768)).astype("<f4").tobytes()
+
+
+@pytest.mark.parametrize("size", [1, 7, 4801, 1_000_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        wav(MONO, RAW),
+        wav(MONO, RAW, size=0),
+        wav(MONO, RAW, size=0xFFFFFFFF),
+        wav(MONO, RAW, size=0x7FFFF000),
+        wav(MONO, RAW, before=b"JUNK" + struct.pack("<I", 3000) + bytes(3000)),
+        wav(MONO, RAW) + b"LIST" + struct.pack("<I", 400) + bytes(range(200)) * 2,
+        wav(MONO, RAW[:2000]) + wav(MONO, RAW[2000:]),
+        wav(form(3, 1, RATE, 32), FLOATS),
+        wav(form(0xFFFE, 1, RATE, 32, EXTENSIBLE), FLOATS, size=0),
+        encoded("PCM_24"),
+        encoded("PCM_32", channels=2),
+        encoded("DOUBLE", channels=6),
+        encoded("PCM_16", format="WAVEX"),
+        encoded("PCM_16", format="RF64"),
+    ],
+)
+def test_wav_is_played_as_it_is_meant(content: bytes, size: int) -> None:
+    assert np.abs(read(content, "audio/wav", size).astype(int) - SPEECH).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("subtype", "rate", "channels"),
+    [("PCM_16", 22_050, 2), ("PCM_16", 44_100, 1), ("FLOAT", 16_000, 1), ("ULAW", 8_000, 1)],
+)
+def test_wav_is_resampled(subtype: str, rate: int, channels: int) -> None:
+    heard = read(encoded(subtype, rate, channels))
+    assert len(heard) == pytest.approx(len(SPEECH) * RATE / rate, abs=2)
+    assert np.abs(heard).max() == pytest.approx(8000, rel=0.05)
+
+
+def test_the_content_type_may_name_the_rate_of_raw_pcm() -> None:
+    heard = read(RAW, "audio/pcm; rate=12000; channels=1")
+    assert len(heard) == pytest.approx(2 * len(SPEECH), abs=2)
+
+
+@pytest.mark.parametrize("kind", ["audio/pcm", "audio/wav", "application/octet-stream", ""])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        b"RIFF",
+        b"ID3\xff",
+        b"OggS",
+        b"fLaC",
+        b"\xff\xfb\x90\x64",
+        b"\xff\xf1\x50\x80",
+        b"{}",
+        b"<h",
+    ],
+)
+def test_raw_pcm_may_begin_with_any_bytes(begin: bytes, kind: str) -> None:
+    content = begin + RNG.integers(-9000, 9000, 6000).astype("<i2").tobytes() + bytes(400)
+    assert read(content, kind).tobytes() == content
+
+
+def adts(length: int) -> bytes:
+    head = bytes(
+        (0xFF, 0xF1, 0x50, 0x80 | length >> 11, length >> 3 & 0xFF, (length & 7) << 5, 0xFC)
+    )
+    return head + RNG.bytes(length - len(head))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "what"),
+    [
+        (encoded("MPEG_LAYER_III", format="MP3"), "audio/pcm", "MP3"),
+        (b"ID3\x04\0\0\0\0\0\0" + bytes(2000), "", "MP3"),
+        (b"".join(map(adts, (371, 280, 402, 333))), "audio/wav", "AAC"),
+        (encoded("VORBIS", format="OGG"), "application/octet-stream", "Ogg"),
+        (encoded("PCM_16", format="FLAC"), "audio/pcm", "FLAC"),
+        (encoded("PCM_16", format="AIFF"), "audio/pcm", "AIFF"),
+        (encoded("IMA_ADPCM"), "audio/wav", "WAV in the encoding IMA_ADPCM"),
+        (wav(form(0x55, 1, RATE, 0), RAW), "audio/wav", "WAV in an unknown encoding"),
+        (wav(MONO, b"")[:30], "audio/wav", "WAV without samples"),
+        (RAW, "audio/mpeg", "audio/mpeg"),
+        (b'{"error": {"message": "' + "höre ".encode() * 20, "audio/pcm", "text"),
+        (b"<!DOCTYPE html>\r\n<html>", "audio/wav", "text"),
+        (b"Internal Server Error", "application/octet-stream", "text"),
+    ],
+)
+def test_anything_else_is_refused_by_name(content: bytes, kind: str, what: str) -> None:
+    for size in (5, 4801):
+        with pytest.raises(NotPlayable) as wrong:
+            read(content, kind, size)
+        assert wrong.value.what == what
+
+
+@pytest.mark.parametrize(
+    "end", [[32767, -32768, 32767], [12_000], [-20_000] * 2000], ids=["ends", "steps", "level"]
+)
+def test_a_piece_that_ends_loud_ends_without_a_click(end: Sequence[int]) -> None:
+    loud = np.concatenate((SPEECH, np.array(end, "<i2")))
+    heard = read(loud.tobytes())
+    assert len(heard) == len(loud)
+    assert abs(int(heard[-1])) < 64
+    assert np.abs(np.diff(heard[-150:].astype(int))).max() < 1500
+
+
+def test_a_piece_that_ends_softly_is_left_alone() -> None:
+    assert read(RAW).tobytes() == RAW
+    assert len(read(b"")) == 0
+    assert len(read(b"\0")) == 0
