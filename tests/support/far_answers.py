@@ -28,6 +28,9 @@ class Far(Protocol):
     @property
     def models(self) -> Sequence[str]: ...
 
+    @property
+    def loaded(self) -> Sequence[str]: ...
+
 
 def data(event: Any, name: str = "") -> bytes:
     """One server-sent event."""
@@ -39,6 +42,7 @@ def model(far: Far, id: str) -> dict[str, Any]:
     """One entry of ``GET /v1/models``."""
     owners = {
         "llama-server": "llamacpp",
+        "llama-router": "llamacpp",
         "ollama": "library",
         "lm-studio": "organization_owner",
     }
@@ -47,6 +51,8 @@ def model(far: Far, id: str) -> dict[str, Any]:
         "object": "model",
         "owned_by": owners.get(far.kind, far.kind),
     }
+    if far.kind == "llama-router":
+        model |= {"status": {"value": "loaded" if id in far.loaded else "unloaded"}}
     if far.kind == "vllm":
         model |= {"max_model_len": 5000}
     if far.kind == "llama-server":

@@ -23,7 +23,9 @@ import uvicorn
 
 from tests.support import far_answers
 
-Kind = Literal["llama-server", "vllm", "ollama", "lm-studio", "openai", "speech"]
+Kind = Literal[
+    "llama-server", "llama-router", "llama-swap", "vllm", "ollama", "lm-studio", "openai", "speech"
+]
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 
@@ -91,6 +93,10 @@ class FarServer:
     models: Sequence[str] = ("qwen3",)
     shows_tools: bool = True
     """Whether llama-server's chat template has a place for tools."""
+    loaded: Sequence[str] = ()
+    """Those of ``models`` that are loaded, where the kind tells."""
+    prefix: str = ""
+    """Where a proxy has put it."""
     key: str = ""
     """Who does not send it gets a 401."""
     first_s: float = 0.0
@@ -116,7 +122,7 @@ class FarServer:
 
     @property
     def url(self) -> str:
-        return f"{self.root}/v1"
+        return f"{self.root}{self.prefix}/v1"
 
     async def until_asked(self, path: str) -> None:
         """Wait for the next request for ``path``."""
@@ -136,7 +142,9 @@ class FarServer:
                 return
             content, more = content + message.get("body", b""), message.get("more_body", False)
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
-        seen = Seen(scope["path"], headers, content, scope["client"][1])
+        path = scope["path"]
+        path = path.removeprefix(self.prefix) if path.startswith(self.prefix) else "/nowhere"
+        seen = Seen(path, headers, content, scope["client"][1])
         if not self.forgets:
             self.seen.append(seen)
             self.arrived.put_nowait(seen.path)
@@ -190,16 +198,25 @@ class FarServer:
         match seen.path:
             case "/v1/models":
                 return _json({"object": "list", "data": self._models()})
-            case "/health" if self.kind in ("llama-server", "vllm"):
+            case "/health" if self.kind in ("llama-server", "llama-router", "llama-swap", "vllm"):
                 return _json({"status": "ok"})
-            case "/props" if self.kind == "llama-server":
+            case "/props" if self.kind in ("llama-server", "llama-router"):
                 props = {"total_slots": 4, "default_generation_settings": {"n_ctx": 8192}}
                 return _json({**props, "chat_template_caps": {"supports_tools": self.shows_tools}})
+            case "/running" if self.kind == "llama-swap":
+                running = [{"model": name, "state": "ready"} for name in self.loaded]
+                return _json({"running": running})
+            case path if self.kind == "llama-swap" and path.startswith("/upstream/"):
+                self.loaded = [path.removeprefix("/upstream/").removesuffix("/props")]
+                return _json({"total_slots": 2, "default_generation_settings": {"n_ctx": 7168}})
             case "/api/ps" if self.kind == "ollama":
-                return _json({"models": [{"name": self.models[0], "context_length": 4096}]})
+                loaded = self.loaded or self.models[:1]
+                entries = [{"name": name, "context_length": 4096} for name in loaded]
+                return _json({"models": entries})
             case "/api/v0/models" if self.kind == "lm-studio":
-                entry = {"id": self.models[0], "loaded_context_length": 6000}
-                return _json({"data": [entry]})
+                loaded = self.loaded or self.models[:1]
+                shared = {"state": "loaded", "loaded_context_length": 6000}
+                return _json({"data": [{"id": name, **shared} for name in loaded]})
             case "/v1/chat/completions":
                 if far_answers.has_open_calls(seen.json["messages"]):
                     error = {"message": "'tool_calls' must be followed by tool messages"}

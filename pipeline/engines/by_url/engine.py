@@ -146,7 +146,7 @@ class UrlEngine:
     async def _look(self) -> None:
         self._doubtful = False
         try:
-            self.found = await probe(self.place, self.options, self._pool)
+            self.found = await probe(self.place, self.options, self._pool, self.found)
         finally:
             self._looked_at = asyncio.get_running_loop().time()
         self.endpoint.limit(self.found.slots)

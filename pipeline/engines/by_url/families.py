@@ -2,13 +2,13 @@
 
 A server is recognised by ``owned_by`` in its list of models. Sources: llama.cpp ``tools/server``
 (README, ``server-http.cpp``, ``server-chat.cpp``), vLLM's protocol modules and documentation,
-Ollama's ``docs/openai`` and API, LM Studio's documentation of its REST API.
+Ollama's ``docs/openai`` and API, LM Studio's documentation of its REST API, llama-swap's README.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -17,7 +17,9 @@ class Family:
     """``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API
     lacks. ``chat``: extra request fields, mostly to turn thinking off. ``most``: its name for
     the token limit of a chat answer. ``any_model``: it ignores the requested model name.
-    ``ready_path``: answers 200 once a model is loaded. ``context_path``: reports the context size;
+    ``ready_path``: answers 200 once a model is loaded. ``running_path``: reports what ``running``
+    reads from it, the names of the loaded models; asking at ``context_path`` loads any other model
+    if it ``loads_when_asked``. ``context_path``: reports the context size of ``{model}``;
     ``context`` reads a model's size from that answer, ``slots`` the number of concurrent requests,
     and ``shows_tools`` whether the model sees tools: a server drops them if its chat template has
     no place for them. ``cuts``: it silently truncates a prompt that is too long.
@@ -30,6 +32,9 @@ class Family:
     most: str = "max_tokens"
     any_model: bool = False
     ready_path: str | None = None
+    running_path: str | None = None
+    running: Callable[[Any], list[str]] = lambda answer: []
+    loads_when_asked: bool = False
     context_path: str | None = None
     context: Callable[[Any, str], int] = lambda answer, model: 0
     slots: Callable[[Any], int] = lambda answer: 0
@@ -58,12 +63,26 @@ def _ollama_context(answer: Any, model: str) -> int:
     return next((_int(e.get("context_length")) for e in loaded if e.get("name") in names), 0)
 
 
+def _ollama_running(answer: Any) -> list[str]:
+    return _names(_at(answer, "models"), "name")
+
+
 def _lm_studio_context(answer: Any, model: str) -> int:
     """``/api/v0/models``: the size it was loaded with."""
     for entry in _list(_at(answer, "data")):
         if isinstance(entry, dict) and entry.get("id") == model:
             return _int(entry.get("loaded_context_length"))
     return 0
+
+
+def _lm_studio_running(answer: Any) -> list[str]:
+    entries = [e for e in _list(_at(answer, "data")) if _at(e, "state") == "loaded"]
+    return _names(entries, "id")
+
+
+def _llama_swap_running(answer: Any) -> list[str]:
+    entries = [e for e in _list(_at(answer, "running")) if _at(e, "state") in (None, "ready")]
+    return _names(entries, "model")
 
 
 _NO_THOUGHTS = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -75,12 +94,23 @@ LLAMA_SERVER = Family(
     {**_NO_THOUGHTS, "cache_prompt": True},
     any_model=True,
     ready_path="/health",
-    context_path="/props",
+    context_path="/props?model={model}&autoload=false",  # for its router; one model ignores them
     context=_llama_context,
     slots=_llama_slots,
     shows_tools=_llama_shows_tools,
     calls_by_schema=True,
 )
+LLAMA_SWAP = replace(
+    LLAMA_SERVER,
+    name="llama-swap",
+    owners=("llama-swap",),
+    any_model=False,
+    running_path="/running",
+    running=_llama_swap_running,
+    loads_when_asked=True,
+    context_path="/upstream/{model}/props",
+)
+"""It starts a server for each model, mostly llama-server, and ends the one before."""
 VLLM = Family(
     "vLLM",
     ("vllm",),
@@ -93,6 +123,8 @@ OLLAMA = Family(
     "Ollama",
     ("library",),
     chat={"reasoning_effort": "none"},
+    running_path="/api/ps",
+    running=_ollama_running,
     context_path="/api/ps",
     context=_ollama_context,
     cuts=True,
@@ -101,13 +133,15 @@ LM_STUDIO = Family(
     "LM Studio",
     ("organization_owner",),
     {"min_p": "min_p", "repeat_penalty": "repeat_penalty"},
+    running_path="/api/v0/models",
+    running=_lm_studio_running,
     context_path="/api/v0/models",
     context=_lm_studio_context,
 )
 OPENAI = Family("OpenAI", ("openai", "system"), most="max_completion_tokens")
 OTHER = Family("an OpenAI-compatible server")
 
-FAMILIES = (LLAMA_SERVER, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
+FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +158,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One model in a server's list."""
+    """One model in a server's list. ``loaded``: ``None`` if the list does not tell; the router of
+    llama-server tells, and takes only names that it lists."""
 
     id: str
     owner: str = ""
     context_tokens: int = 0
+    loaded: bool | None = None
 
 
 def listed(answer: Any) -> list[Listed] | None:
@@ -142,6 +178,7 @@ def listed(answer: Any) -> list[Listed] | None:
             entry["id"],
             str(entry.get("owned_by") or ""),
             _int(entry.get("max_model_len")) or _int(_at(entry, "meta", "n_ctx")),
+            None if (value := _at(entry, "status", "value")) is None else value == "loaded",
         )
         for entry in data
         if isinstance(entry, dict) and isinstance(entry.get("id"), str)
@@ -154,12 +191,18 @@ def family_of(models: Sequence[Listed]) -> Family:
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
 
-def chosen(models: Sequence[Listed], wanted: str | None) -> Listed | None:
-    """The wanted model; in Ollama, ``name`` means ``name:latest``."""
-    if wanted is None:
-        return models[0] if models else None
-    names = (wanted, f"{wanted}:latest")
-    return next((model for model in models if model.id in names), None)
+def chosen(
+    models: Sequence[Listed], wanted: str | None, kept: str = "", running: Sequence[str] = ()
+) -> Listed | None:
+    """The wanted model; in Ollama, ``name`` means ``name:latest``. If none is wanted: the one that
+    was ``kept`` so far, else one that runs, else the first, so that the server need not load one
+    model after the other."""
+    if wanted is not None:
+        names = [wanted, f"{wanted}:latest"]
+    else:
+        loaded = [model.id for model in models if model.loaded]
+        names = [kept, *loaded, *running, *(model.id for model in models[:1])]
+    return next((model for name in names for model in models if model.id == name), None)
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -174,3 +217,7 @@ def _int(value: Any) -> int:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _names(entries: Any, key: str) -> list[str]:
+    return [name for entry in _list(entries) if isinstance(name := _at(entry, key), str)]

@@ -27,11 +27,9 @@ def base_url(text: str) -> str:
 
 
 def joined(base: str, path: str) -> str:
-    """``path`` below ``base``; from the server's root if it begins with a slash."""
-    if path.startswith("/"):
-        parts = urlsplit(base)
-        return f"{parts.scheme}://{parts.netloc}{path}"
-    return f"{base}/{path}"
+    """``path`` below ``base``; if it begins with a slash, beside the ``/v1`` of ``base``, where a
+    proxy may have put the server below a path of its own."""
+    return f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
 
 
 Seconds = Annotated[float, Field(gt=0, le=600)]

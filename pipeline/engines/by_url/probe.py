@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import quote
 
 from pipeline.engines.by_url.failures import (
     Misconfigured,
@@ -25,9 +26,13 @@ MOST_BYTES = 1024 * 1024
 MOST_NAMES = 8
 
 
-async def probe(place: Place, options: UrlOptions, pool: Pool) -> Found:
-    """Find the server's family and model. Raises ``Unreachable`` if waiting may help,
-    ``Misconfigured`` if not, and other kinds of ``EngineError``."""
+async def probe(
+    place: Place, options: UrlOptions, pool: Pool, before: Found | None = None
+) -> Found:
+    """Find the server's family and model. ``before``: what the last probe found.
+
+    Raises ``Unreachable`` if waiting may help, ``Misconfigured`` if not, and other kinds of
+    ``EngineError``."""
     if options.check is None:
         return Found(model=options.model or "")
     status, content = await _get(place, options, pool, options.check)
@@ -45,26 +50,43 @@ async def probe(place: Place, options: UrlOptions, pool: Pool) -> Found:
                 f" and {place.kind}.model to a name",
             )
         return Found(model=options.model or "")
-    return await _found(place, options, pool, models)
+    return await _found(place, options, pool, models, before or Found())
 
 
-async def _found(place: Place, options: UrlOptions, pool: Pool, models: list[Listed]) -> Found:
+async def _found(
+    place: Place, options: UrlOptions, pool: Pool, models: list[Listed], before: Found
+) -> Found:
     family = family_of(models)
+    running: list[str] = []
     if family.ready_path:
         status, content = await _get(place, options, pool, family.ready_path)
         if status not in (200, 404):
             raise refused(place, complaint_of_bytes(status, content), (options.key,))
-    model = chosen(models, options.model)
-    if model is None and not (family.any_model and options.model):
+    if family.running_path:
+        running = family.running(await _told(place, options, pool, family.running_path))
+    model = chosen(models, options.model, before.model, running)
+    ignored = family.any_model and all(each.loaded is None for each in models)
+    if model is None and not (ignored and options.model):
         raise _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
     tokens = model.context_tokens if model else 0
-    answer = None
-    if place.kind is Kind.LLM and family.context_path:
-        status, content = await _get(place, options, pool, family.context_path)
-        answer = _json(content) if status == 200 else None
-        tokens = family.context(answer, name) or tokens
+    if place.kind is not Kind.LLM or not family.context_path:
+        return Found(family, name, tokens)
+    if family.loads_when_asked:
+        if before.family is family and before.model == name and before.context_tokens:
+            return before  # asking again would keep the model loaded for ever
+        if name not in running:
+            return Found(family, name, tokens)
+    path = family.context_path.format(model=quote(name))
+    answer = await _told(place, options, pool, path)
+    tokens = family.context(answer, name) or tokens
     return Found(family, name, tokens, family.slots(answer), family.shows_tools(answer))
+
+
+async def _told(place: Place, options: UrlOptions, pool: Pool, path: str) -> Any:
+    """The JSON at ``path``; ``None`` if there is none."""
+    status, content = await _get(place, options, pool, path)
+    return _json(content) if status == 200 else None
 
 
 def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> Misconfigured:
@@ -92,7 +114,7 @@ async def _hint_at_v1(place: Place, options: UrlOptions, pool: Pool) -> None:
 
 
 async def _get(place: Place, options: UrlOptions, pool: Pool, path: str) -> tuple[int, bytes]:
-    """Status and body. ``path``: relative to the URL, or to its root, or a whole URL."""
+    """Status and body. ``path``: as for ``joined``, or a whole URL."""
     url = path if "://" in path else joined(options.url, path)
     request = Request("GET", url, options.headers)
     try:

@@ -63,6 +63,8 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("AIFF", re.compile(rb"FORM....AIF[FC]", re.DOTALL)),
 )
 """How files begin, by more than four bytes where possible: samples may look like anything."""
+_WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
+"""How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
 _TYPES = re.compile(r"text/|application/(json|xml)|.*\b(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a)\b")
 """Content types whose bytes cannot be played, whatever they look like."""
@@ -238,7 +240,7 @@ def _is_text(data: bytes) -> bool:
         text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a character may be cut
     except UnicodeDecodeError:
         return False
-    return "".join(text.split()).isprintable()
+    return bool(_WORDS.match(text)) and "".join(text.split()).isprintable()
 
 
 def _is_aac(held: bytes) -> bool:

@@ -100,6 +100,57 @@ async def test_the_model_that_is_asked_for(server: Any, model: str | None, asked
     assert far.asked("/v1/chat/completions")[-1].json["model"] == asked
 
 
+SEVERAL = pytest.mark.parametrize("server", ["llama-swap", "llama-router", "ollama", "lm-studio"])
+
+
+@SEVERAL
+async def test_of_several_models_it_asks_for_one_that_runs_and_stays_with_it(
+    impatient: None, server: Any
+) -> None:
+    far = FarServer(server, models=("gemma", "org/qwen3", "whisper"), loaded=("org/qwen3",))
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine)
+        far.loaded = ("gemma",)  # by somebody else
+        looks = len(far.asked("/v1/models"))
+        while len(far.asked("/v1/models")) < looks + 3:
+            await far.until_asked("/v1/models")
+        await answer(engine)
+    asked = {seen.json["model"] for seen in far.asked("/v1/chat/completions")}
+    assert asked == {"org/qwen3"}
+
+
+@SEVERAL
+async def test_a_name_that_a_server_of_several_models_lacks_is_reported(server: Any) -> None:
+    far = FarServer(server, models=("gemma", "qwen3"), loaded=("qwen3",))
+    async with serving(far):
+        assert "has no model 'llama'" in await started(far, model="llama")
+
+
+async def test_llama_swap_is_asked_for_the_context_of_a_loaded_model_once(impatient: None) -> None:
+    far = FarServer("llama-swap", models=("gemma", "qwen3"))
+    props = "/upstream/qwen3/props"
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+        await answer(engine)
+        assert not far.asked(props), "asking would load it"
+        far.loaded = ("qwen3",)
+        async with asyncio.timeout(10):
+            while not engine.found.context_tokens:
+                await far.until_asked("/v1/models")
+        looks = len(far.asked("/v1/models"))
+        while len(far.asked("/v1/models")) < looks + 3:
+            await far.until_asked("/v1/models")
+    assert engine.found.context_tokens == 7168
+    assert len(far.asked(props)) == 1, "asking again would keep it loaded"
+
+
+async def test_a_server_below_a_path_of_a_proxy(impatient: None) -> None:
+    far = FarServer(prefix="/box/llm", key="abc")
+    async with serving(far), running(Kind.LLM, CHAT, far.url, api_key="abc") as engine:
+        assert await answer(engine)
+        assert engine.found.context_tokens == 8192
+    assert not far.asked("/nowhere")
+
+
 async def test_it_waits_for_a_server_that_comes_later(
     impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:

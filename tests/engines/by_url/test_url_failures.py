@@ -212,6 +212,8 @@ def test_addresses_that_are_not(given: str) -> None:
         base_url(given)
 
 
-def test_paths_are_below_the_url_or_at_the_root() -> None:
+def test_paths_are_below_the_url_or_beside_its_v1() -> None:
     assert joined("http://host:1/v1", "models") == "http://host:1/v1/models"
     assert joined("http://host:1/v1", "/health") == "http://host:1/health"
+    assert joined("http://host:1/box/v1", "/health") == "http://host:1/box/health"
+    assert joined("http://host:1/box", "/health") == "http://host:1/box/health"

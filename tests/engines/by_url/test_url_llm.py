@@ -19,7 +19,7 @@ from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
 
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(
-    "server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"]
+    "server", ["llama-server", "llama-swap", "vllm", "ollama", "lm-studio", "openai"]
 )
 
 
@@ -78,8 +78,10 @@ async def test_each_server_is_told_what_it_knows(server: Server) -> None:
     assert {key: asked[key] for key in fixed} == fixed
     assert asked["stream_options"] == {"include_usage": True}
     no_thoughts = {"chat_template_kwargs": {"enable_thinking": False}}
+    llama = {"min_p": 0.07, "repeat_penalty": 1.2, "cache_prompt": True, **no_thoughts}
     own: dict[str, Any] = {
-        "llama-server": {"min_p": 0.07, "repeat_penalty": 1.2, "cache_prompt": True, **no_thoughts},
+        "llama-server": llama,
+        "llama-swap": llama,
         "vllm": {"min_p": 0.07, "repetition_penalty": 1.2, **no_thoughts},
         "ollama": {"reasoning_effort": "none"},
         "lm-studio": {"min_p": 0.07, "repeat_penalty": 1.2},

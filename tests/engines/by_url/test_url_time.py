@@ -116,6 +116,8 @@ END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\
 def test_a_server_that_hangs_is_given_up(
     kind: Kind, name: str, head_s: float, script: Script, when: float, option: str
 ) -> None:
+    if kind is Kind.TTS:
+        script = [bytes(len(step)) if isinstance(step, bytes) else step for step in script]
     answer = ScriptedAnswer(KINDS[name], script)
     engine = well(ScriptedPool(answer, head_s), kind, name)
     ended, error = at(finished(engine, Work()))

@@ -109,6 +109,10 @@ def test_raw_pcm_may_begin_with_any_bytes(begin: bytes, kind: str) -> None:
     assert read(content, kind).tobytes() == content
 
 
+def test_a_level_that_could_be_letters_is_played() -> None:
+    assert len(read(b"12" * 2400)) == 2400
+
+
 def adts(length: int) -> bytes:
     head = bytes(
         (0xFF, 0xF1, 0x50, 0x80 | length >> 11, length >> 3 & 0xFF, (length & 7) << 5, 0xFC)
