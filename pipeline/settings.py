@@ -100,8 +100,8 @@ class Sector:
 
 
 class Filler(BaseModel):
-    """``after_ms``: from the end of the user's speech on; ``None``: never, and before no call.
-    ``sentences`` are said in turn; ``None``: those of the language."""
+    """``after_ms``: from the end of the user's speech on; ``None``: only in an unusually long wait,
+    and before no call. ``sentences`` are said in turn; ``None``: those of the language."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -206,6 +206,4 @@ class SessionSettings:
     def filler_sentence(self, number: int, language: str) -> str:
         """The filler of the answer with this number; empty: none."""
         sentences = self.notices_in(language).filler_sentences
-        if self.filler.after_ms is None or not sentences:
-            return ""
-        return sentences[number % len(sentences)]
+        return sentences[number % len(sentences)] if sentences else ""

@@ -55,7 +55,7 @@ class ReplyPlan:
     notice: str = ""
     """Said instead of an answer: a sentence of the server's own."""
     filler: str = ""
-    """Said if there are no words after ``settings.filler.after_ms``; empty: nothing."""
+    """Said if there are no words for too long (``Filler``); empty: nothing."""
     lead: Lead | None = field(default=None, compare=False)
     """How far ahead of the player audio is sent; ``None``: all at once. It depends on the network,
     so comparisons of plans ignore it."""

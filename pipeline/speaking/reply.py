@@ -43,6 +43,7 @@ from pipeline.speaking.tuning import (
     ANTICIPATED_LETTERS,
     FIRST_CHUNK_MS,
     FIRST_S,
+    LONG_WAIT_S,
     NEARLY_HEARD_S,
 )
 from pipeline.spoken.language import language_of, language_of_talk
@@ -321,7 +322,8 @@ class Reply:
 
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
-        after_s = (self.plan.settings.filler.after_ms or 0) / 1000
+        after_ms = self.plan.settings.filler.after_ms
+        after_s = LONG_WAIT_S if after_ms is None else after_ms / 1000
         await self.answering.pass_the_time(self.began_at + after_s)
 
     # -- speak

@@ -56,8 +56,24 @@ def test_a_fast_answer_has_no_filler() -> None:
     assert said(play(ScriptedLlm(deltas=SLOW, first_s=0.9))) == ["It is noon."]
 
 
-def test_off_unless_it_is_asked_for() -> None:
-    assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), SessionSettings())) == ["It is noon."]
+WITHOUT_TIME = SessionSettings(filler=Filler(sentences=SENTENCES))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "first_s", "spoken"),
+    [
+        (SLOW, 3.0, ["It is noon."]),
+        (SLOW, 45.0, ["Hmm, let me see.", "It is noon."]),
+        ((ToolCall("look", "{}"),), 0.1, []),
+    ],
+)
+def test_unless_it_is_asked_for_only_a_long_wait_has_one(
+    deltas: tuple[str | ToolCall, ...], first_s: float, spoken: list[str]
+) -> None:
+    played = play(ScriptedLlm(deltas=deltas, first_s=first_s), WITHOUT_TIME, seconds=60.0)
+    assert said(played) == spoken
+    if first_s == 45.0:
+        assert played.time_of(ReplyAudio) == pytest.approx(5.08, abs=0.02)
 
 
 @in_virtual_time

@@ -13,12 +13,14 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from pipeline.engines.by_url.failures import (
+    Loading,
     Lost,
     Place,
     TooSlow,
@@ -34,13 +36,20 @@ from pipeline.engines.by_url.places import Places
 from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request, multipart
 from pipeline.engines.by_url.sse import EventReader, TooLong
 from pipeline.errors import EngineError
-from pipeline.work import Cancelled, Work
+from pipeline.work import Cancelled, Priority, Work
 
 T = TypeVar("T")
 
 STALLED_S = 1.0
 """After this much silence in a request, the server is probed: llama-server closes its port when
 told to end, but not the answers that it has begun."""
+LOADING_S = 180.0
+"""Longest wait while a server loads its model. Ollama and LM Studio load it on its first request,
+large ones in a minute or two."""
+ASLEEP_S = 240.0
+"""A server that was not used for this long may have unloaded its model: Ollama does after 5 min."""
+LOADING_AGAIN_S = (0.25, 0.5, 1.0, 2.0)
+"""Pauses before a request that met a loading server is repeated; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
 
@@ -188,6 +197,17 @@ class Exchange:
         if work.cancelled:
             self._interrupt()
 
+    def extend(self, first_s: float) -> None:
+        """Wait ``first_s`` in all, at least, for the answer to begin."""
+        limit_s, option = self._limit
+        more_s = first_s - limit_s
+        if option != "first_s" or more_s <= 0:
+            return
+        self._limit = (first_s, option)
+        self._left_s += more_s
+        if self._now and not self._now.expired() and (when := self._now.when()) is not None:
+            self._now.reschedule(when + more_s)
+
     def end(self, reason: Exception) -> None:
         """Raise ``reason`` where its answer is waited for."""
         self._end = reason
@@ -207,19 +227,23 @@ class Endpoint:
         options: UrlOptions,
         pool: Pool,
         doubt: Callable[[EngineError | None], None],
+        loaded: Callable[[], None],
     ) -> None:
         """``doubt`` is called with what shows that the server cannot be used, or ``None`` if it may
-        be down."""
+        be down; ``loaded`` when it answers after it was loading its model."""
         self.place = place
         self.options = options
         self.problem: str | None = None
         """Why no requests are made now."""
+        self.loading = False
+        """Whether that is the loading of its model: requests wait for it."""
         self.patience_s = options.first_s
         """Longest wait for an answer to begin."""
         self.last_used = 0.0
         """When the last answer ended, in loop time."""
         self._pool = pool
         self._doubt = doubt
+        self._loaded = loaded
         self._places = Places(options.max_requests)
         self._under_way: set[Exchange] = set()
         self._answers: set[Exchange] = set()
@@ -236,6 +260,11 @@ class Endpoint:
         most = self.options.max_requests
         self._places.resize(min(most, slots) if slots else most)
 
+    def wait_longer(self) -> None:
+        """The server is loading its model: requests wait for it."""
+        for exchange in self._under_way:
+            exchange.extend(LOADING_S)
+
     def end(self, reason: Exception) -> None:
         """End all requests: they raise ``reason``."""
         for exchange in list(self._under_way):
@@ -249,13 +278,43 @@ class Endpoint:
         work: Work,
         private: Iterable[str] = (),
     ) -> AsyncIterator[Exchange]:
-        """Send ``body`` to ``path`` and wait for the answer to begin. ``private``: what people said
+        """Send ``body`` to ``path`` and wait for the answer to begin, and before that, unless the
+        work is only reading ahead, for the model to be loaded. ``private``: what people said
         in it. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
+        waits_s = 0.0
+        async with AsyncExitStack() as stack:
+            for pause_s in chain(LOADING_AGAIN_S, repeat(LOADING_AGAIN_S[-1])):
+                try:
+                    asked = self._ask_once(path, body, work, private)
+                    exchange = await stack.enter_async_context(asked)
+                    break
+                except Loading:
+                    if work.priority is Priority.WARM_UP or waits_s >= LOADING_S:
+                        raise
+                await self._pause(pause_s, work)
+                waits_s += pause_s
+            yield exchange
+
+    async def _pause(self, seconds: float, work: Work) -> None:
+        """Let the server load its model. Raises ``Cancelled``."""
+        waiting = Exchange(work, self.options, self.place, seconds + 1, lambda: None)
+        self._under_way.add(waiting)
+        work.watch(waiting, waiting.changed)
+        try:
+            await waiting.until(asyncio.sleep(seconds))
+        finally:
+            work.unwatch(waiting)
+            self._under_way.discard(waiting)
+
+    @asynccontextmanager
+    async def _ask_once(
+        self, path: str, body: Body, work: Work, private: Iterable[str]
+    ) -> AsyncIterator[Exchange]:
         self._require_ready()
         self._pool.use()
         await self._places.take(work)
         stalled = partial(self._doubt, None)
-        exchange = Exchange(work, self.options, self.place, self.patience_s, stalled)
+        exchange = Exchange(work, self.options, self.place, self._first_s(), stalled)
         try:
             self._require_ready()
             self._under_way.add(exchange)
@@ -272,6 +331,8 @@ class Endpoint:
                         raise garbled(self.place, "its answer is compressed")
                     if exchange.answer.status != 200:
                         raise await self._complaint(exchange, private)
+                    if self.loading:
+                        self._loaded()
                     yield exchange
                 finally:
                     exchange.closed = True
@@ -292,8 +353,13 @@ class Endpoint:
         self._answers.discard(exchange)
         exchange.is_over.set()
 
+    def _first_s(self) -> float:
+        idle_s = asyncio.get_running_loop().time() - self.last_used
+        asleep = self.loading or (self.last_used and idle_s > ASLEEP_S)
+        return max(self.patience_s, LOADING_S) if asleep else self.patience_s
+
     def _require_ready(self) -> None:
-        if self.problem:
+        if self.problem and not self.loading:
             raise EngineError(f"The {self.place.kind} engine is not ready", why=self.problem)
 
     async def _answer(self, path: str, body: Body, exchange: Exchange) -> Answer:

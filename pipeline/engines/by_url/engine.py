@@ -13,8 +13,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pipeline.engines.by_url.endpoint import Endpoint
-from pipeline.engines.by_url.failures import Misconfigured, Place, TooSlow, Unreachable
+from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
+from pipeline.engines.by_url.failures import (
+    Loading,
+    Misconfigured,
+    Place,
+    TooSlow,
+    Unreachable,
+    loading,
+)
 from pipeline.engines.by_url.families import OPENAI, Found
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Broken, Pool
@@ -31,8 +38,8 @@ USED_S, USED_FOR_S = 4.0, 60.0
 """Seconds between probes of a server that was used in the last minute: uvicorn, which vLLM and most
 speech servers use, closes a connection after 5 s without a request."""
 UNUSED_S = 30.0
-LOADING_S = 180.0
-"""Ollama and LM Studio load a model on its first request."""
+KEEP_WARM_S = 240.0
+"""Time without a request until ``keep_warm`` makes one: Ollama unloads a model after 5 min."""
 
 
 class UrlEngine:
@@ -48,7 +55,7 @@ class UrlEngine:
         self.ready = asyncio.Event()
         """Set while it is ready."""
         self.place = Place(kind, options.url)
-        self.endpoint = Endpoint(self.place, options, pool, self._doubt)
+        self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._loaded)
         self.options = options
         self._pool = pool
         self._closing = False
@@ -67,6 +74,7 @@ class UrlEngine:
     @problem.setter
     def problem(self, why: str | None) -> None:
         self._problem = self.endpoint.problem = why
+        self.endpoint.loading = False
         if why:
             self.ready.clear()
         else:
@@ -85,6 +93,7 @@ class UrlEngine:
                     await self._pause(self._until_next_look_s())
                     if self._due():
                         await self._look_again()
+                    await self._keep_warm()
         except TimeoutError:
             if not self._closing:
                 raise
@@ -119,7 +128,7 @@ class UrlEngine:
                 if str(error) != logged:
                     logged = str(error)
                     log.warning("waiting for the %s engine: %s", self.name, error)
-                self.problem = str(error)
+                self._gone(error)
             await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
             looks += 1
 
@@ -128,10 +137,17 @@ class UrlEngine:
         while True:
             try:
                 await self._look()
-                if looks or self.problem:
-                    await self._warm_up()
-                    log.info("the %s engine is back", self.name)
-                return
+                if self.endpoint.busy and self.found.loaded is False:
+                    raise loading(self.place)
+                if not (self.endpoint.busy and self.endpoint.loading):  # that request will tell
+                    if self.problem:
+                        await self._warm_up()
+                        log.info("the %s engine is back", self.name)
+                    return
+            except Loading as error:
+                if looks == 0:
+                    log.warning("the %s engine is loading: %s", self.name, error)
+                self._gone(error)
             except EngineError as error:
                 if self.endpoint.busy:
                     if not _refused(error):
@@ -139,7 +155,7 @@ class UrlEngine:
                     self.endpoint.end(error)
                 if looks == 0:
                     log.error("the %s engine is gone: %s", self.name, error)
-                self.problem = str(error)
+                self._gone(error)
             await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
             looks += 1
 
@@ -169,10 +185,32 @@ class UrlEngine:
             await self._look()  # some report the context size only for a loaded model
         self.problem = None
 
+    async def _keep_warm(self) -> None:
+        """Have the server use its model, if it is wanted and nothing else did."""
+        idle_s = asyncio.get_running_loop().time() - self.endpoint.last_used
+        if not self.options.keep_warm or self.endpoint.busy or idle_s < KEEP_WARM_S:
+            return
+        if self.warm_up and self.found.family is not OPENAI and not self.problem:
+            try:
+                await self.warm_up()
+            except EngineError as error:
+                log.warning("the %s engine was not kept warm: %s", self.name, error)
+
+    def _gone(self, error: EngineError) -> None:
+        self.problem = str(error)
+        if isinstance(error, Loading):
+            self.endpoint.loading = True
+            self.endpoint.wait_longer()
+
+    def _loaded(self) -> None:
+        """A request was answered that had waited for the model."""
+        self.problem = None
+        log.info("the %s engine is back", self.name)
+
     def _doubt(self, error: EngineError | None) -> None:
         """A request was not answered, or not yet: probe at once. ``error``: the server is gone."""
         if error and not self._closing:
-            self.problem = str(error)
+            self._gone(error)
         self._doubtful = True
         self._wake.set()
 

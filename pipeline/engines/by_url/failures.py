@@ -24,6 +24,10 @@ class Unreachable(EngineError):
     """The server cannot be used now; it may come back by itself."""
 
 
+class Loading(Unreachable):
+    """The server is loading its model: requests wait for it."""
+
+
 class Lost(Unreachable, EngineCrashed):
     """The server accepted a request and closed the connection without an answer."""
 
@@ -74,6 +78,10 @@ def unreachable(place: Place, broken: Broken) -> EngineError:
         case _:
             what = f"{place.who} does not answer in HTTP"
             return Misconfigured(what, why=broken.detail, fix=fix)
+
+
+def loading(place: Place) -> Loading:
+    return Loading(f"{place.who} is not ready", why="it is loading its model", fix=_WAIT)
 
 
 def broke_off(place: Place, why: str) -> EngineError:
@@ -165,6 +173,9 @@ _NO_ENTRY = (
     "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
 )
 _MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
+_WAIT = "Wait until its model is loaded"
+_LOADS = re.compile(r"\b(re)?load(s|ed|ing)?\b|\bstarting\b|\bwarming\b", re.IGNORECASE)
+"""How llama-server, Ollama and others word it, with HTTP status 503."""
 _FAILED = (EngineCrashed, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
@@ -182,7 +193,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
         "is overloaded",
         "Lower {kind}.max_requests, or give it more capacity",
     ),
-    503: (Unreachable, "is not ready", "Wait until its model is loaded"),
+    503: (Unreachable, "is not ready", _WAIT),
 }
 """What an HTTP status means, and what to do; 0: an error in the middle of an answer."""
 
@@ -194,6 +205,8 @@ def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> Engin
     status, says = complaint.status, without(complaint.message, private)
     other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
+    if status == 503 and _LOADS.search(complaint.message):
+        kind = Loading
     code = f"HTTP {status}" if status else "in the middle of its answer"
     return kind(
         f"{place.who} {what}",

@@ -147,13 +147,15 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 @dataclass(frozen=True, slots=True)
 class Found:
     """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
-    ``shows_tools``: the model sees tools that are sent as such."""
+    ``shows_tools``: the model sees tools that are sent as such. ``loaded``: whether the model is in
+    memory; ``None``: the server does not tell."""
 
     family: Family = OTHER
     model: str = ""
     context_tokens: int = 0
     slots: int = 0
     shows_tools: bool = True
+    loaded: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

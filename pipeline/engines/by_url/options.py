@@ -56,6 +56,9 @@ class UrlOptions(EngineOptions):
     """Path for health checks, relative to ``url``; null turns them off."""
     warm_up: bool = True
     """Send one small request at startup, so that the server loads its model; never to OpenAI."""
+    keep_warm: bool = False
+    """Repeat that small request after 4 minutes without another, so that the server keeps its model
+    loaded."""
     extra: dict[str, Any] = Field(default={})
     """More fields for the body of each request; a null value removes a default field."""
 

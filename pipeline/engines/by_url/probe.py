@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -57,30 +58,40 @@ async def _found(
     place: Place, options: UrlOptions, pool: Pool, models: list[Listed], before: Found
 ) -> Found:
     family = family_of(models)
-    running: list[str] = []
     if family.ready_path:
         status, content = await _get(place, options, pool, family.ready_path)
         if status not in (200, 404):
             raise refused(place, complaint_of_bytes(status, content), (options.key,))
+    answer, running = None, None
     if family.running_path:
-        running = family.running(await _told(place, options, pool, family.running_path))
-    model = chosen(models, options.model, before.model, running)
+        answer = await _told(place, options, pool, family.running_path)
+        running = None if answer is None else family.running(answer)
+    model = chosen(models, options.model, before.model, running or ())
     ignored = family.any_model and all(each.loaded is None for each in models)
     if model is None and not (ignored and options.model):
         raise _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
-    tokens = model.context_tokens if model else 0
+    found = Found(family, name, model.context_tokens if model else 0)
+    if running is not None:
+        found = replace(found, loaded=(model.id if model else name) in running)
+    elif model:
+        found = replace(found, loaded=model.loaded)
     if place.kind is not Kind.LLM or not family.context_path:
-        return Found(family, name, tokens)
+        return found
     if family.loads_when_asked:
         if before.family is family and before.model == name and before.context_tokens:
-            return before  # asking again would keep the model loaded for ever
-        if name not in running:
-            return Found(family, name, tokens)
-    path = family.context_path.format(model=quote(name))
-    answer = await _told(place, options, pool, path)
-    tokens = family.context(answer, name) or tokens
-    return Found(family, name, tokens, family.slots(answer), family.shows_tools(answer))
+            return replace(before, loaded=found.loaded)  # asking again would keep it loaded
+        if not found.loaded:
+            return found
+    if family.context_path != family.running_path:
+        path = family.context_path.format(model=quote(name))
+        answer = await _told(place, options, pool, path)
+    return replace(
+        found,
+        context_tokens=family.context(answer, name) or found.context_tokens,
+        slots=family.slots(answer),
+        shows_tools=family.shows_tools(answer),
+    )
 
 
 async def _told(place: Place, options: UrlOptions, pool: Pool, path: str) -> Any:

@@ -40,7 +40,7 @@ from pipeline.engines.llm.url_prompts import (
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.work import Cancelled, Work
+from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.llm")
 
@@ -109,7 +109,7 @@ class UrlLlm:
         return UrlConversation(self)
 
     async def _warm_up(self) -> None:
-        await UrlConversation(self).read([Message("user", "Hello")], (), Work())
+        await UrlConversation(self).read([Message("user", "Hello")], (), Work(Priority.WARM_UP))
 
 
 class UrlConversation:

@@ -25,7 +25,7 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stt.sound_notes import spoken
 from pipeline.errors import ReachyVoiceError
-from pipeline.work import Work
+from pipeline.work import Priority, Work
 
 MIN_SAMPLES = LISTEN_RATE // 5
 """Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
@@ -51,7 +51,7 @@ class UrlStt:
         engine.warm_up = self._warm_up
 
     async def _warm_up(self) -> None:
-        await self.transcribe(np.zeros(LISTEN_RATE, np.int16), "", Work())
+        await self.transcribe(np.zeros(LISTEN_RATE, np.int16), "", Work(Priority.WARM_UP))
 
     async def open(self, language: str, partials: bool, work: Work) -> UrlUtterance:
         self._engine.use()

@@ -20,7 +20,7 @@ from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import Spoken
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
 from pipeline.messages import SpeechRequest
-from pipeline.work import Work
+from pipeline.work import Priority, Work
 
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
@@ -53,7 +53,8 @@ class UrlTts:
         engine.warm_up = self._warm_up
 
     async def _warm_up(self) -> None:
-        async with aclosing(self.synthesize(SpeechRequest("Hello."), Work())) as pieces:
+        speech = self.synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
+        async with aclosing(speech) as pieces:
             async for _ in pieces:
                 pass
 
@@ -127,6 +128,8 @@ class UrlTts:
 
 
 def build(options: SpeechOptions, pool: Pool) -> UrlEngine:
+    import soundfile  # noqa: F401, here rather than on the loop, when a WAV file comes
+
     engine = UrlEngine(Kind.TTS, options.engine, options, pool)
     engine.stage = UrlTts(engine, options)
     return engine

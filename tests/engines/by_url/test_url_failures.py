@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url.failures import (
+    Loading,
     Misconfigured,
     Place,
     Refused,
-    Unreachable,
     complaint,
     complaint_of_bytes,
     refused,
@@ -120,7 +120,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
         (
             503,
             {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},
-            Unreachable,
+            Loading,
             "is not ready: HTTP 503, Loading model",
             "loaded",
         ),

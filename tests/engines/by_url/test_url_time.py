@@ -169,6 +169,122 @@ def test_an_answer_ends_when_its_server_has_closed_its_port(
     assert what in error.what
 
 
+# --- a server that loads its model -------------------------------------------------------------
+
+
+class LoadingPool(ScriptedPool):
+    """Its server loads its model until ``loaded_s``. Before that a request waits for its first byte
+    (``refuses`` is false), or is refused. ``tells``: it lists the models that are loaded."""
+
+    def __init__(self, loaded_s: float, *, refuses: bool, tells: bool) -> None:
+        super().__init__(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END]))
+        self.loaded_s = loaded_s
+        self.refuses = refuses
+        self.tells = tells
+        self.posts = 0
+
+    async def send(self, *asked: Any) -> Any:
+        request, now = asked[0], asyncio.get_running_loop().time()
+        loaded = now >= self.loaded_s
+        if request.method == "POST":
+            self.posts += 1
+            if loaded or not self.refuses:
+                await wait(max(0.0, self.loaded_s - now))
+                return self.answer
+            busy = ScriptedAnswer("application/json", [b'{"error": {"message": "Loading model"}}'])
+            busy.status = 503
+            return busy
+        content: Any = {"data": [{"id": "m", "owned_by": "library" if self.tells else "acme"}]}
+        if request.url.endswith("/api/ps"):
+            content = {"models": [{"name": "m"}] if loaded else []}
+        return ScriptedAnswer("application/json", [json.dumps(content).encode()])
+
+
+def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, list[str]]:
+    """When a question asked at ``begin_s`` is answered, and with what; why it was not ready."""
+    problems: list[str] = []
+
+    async def main() -> Any:
+        pool.loaded_s, loaded_s = 0.0, pool.loaded_s
+        engine = well(pool, Kind.LLM, "openai-chat")
+        looked_at = asyncio.Event()
+        life = asyncio.create_task(engine.run(looked_at.set))
+        await looked_at.wait()
+        await asyncio.sleep(1)
+        await finished(engine, Work())
+        await asyncio.sleep(begin_s)
+        pool.loaded_s = asyncio.get_running_loop().time() + loaded_s
+        asked = asyncio.create_task(finished(engine, Work()))
+        await asyncio.sleep(10)
+        problems.append(engine.problem or "")
+        try:
+            await asked
+            assert engine.problem is None
+        finally:
+            engine.close()
+            await life
+
+    ended, error = at(main())
+    return round(ended - begin_s - 1, 1), error, problems
+
+
+@pytest.mark.parametrize(("refuses", "tells"), [(True, True), (True, False), (False, True)])
+def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, tells: bool) -> None:
+    pool = LoadingPool(45.0, refuses=refuses, tells=tells)
+    ended, error, (problem,) = after_loading(pool)
+    assert error is None
+    assert 45.0 <= ended <= 47.0
+    assert "oading" in problem
+    assert pool.posts < 40
+
+
+@pytest.mark.parametrize(("begin_s", "answered"), [(0.0, False), (3600.0, True)])
+def test_a_server_that_does_not_tell_may_load_after_an_idle_hour(
+    begin_s: float, answered: bool
+) -> None:
+    ended, error, _ = after_loading(LoadingPool(45.0, refuses=False, tells=False), begin_s)
+    assert ended == pytest.approx(45.0 if answered else 20.0, abs=0.5)
+    assert (error is None) == answered
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_the_wait_for_a_model_has_an_end(refuses: bool) -> None:
+    ended, error, _ = after_loading(LoadingPool(9999.0, refuses=refuses, tells=True))
+    assert ended == pytest.approx(180.0, abs=3.0)
+    assert isinstance(error, EngineError)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_cancelled_work_no_longer_waits_for_the_model(refuses: bool) -> None:
+    pool = LoadingPool(60.0, refuses=refuses, tells=False)
+    work = Work()
+
+    async def main() -> None:
+        engine = well(pool, Kind.LLM, "openai-chat")
+        asyncio.get_running_loop().call_later(7.3, work.cancel)
+        try:
+            await finished(engine, work)
+        finally:
+            assert not engine.endpoint.busy
+
+    ended, error = at(main())
+    assert (ended, type(error)) == (7.3, Cancelled)
+
+
+def test_a_model_that_is_kept_warm_is_used_every_few_minutes() -> None:
+    async def main(keep_warm: bool) -> int:
+        pool = LoadingPool(0.0, refuses=False, tells=True)
+        engine = well(pool, Kind.LLM, "openai-chat", keep_warm=keep_warm)
+        life = asyncio.create_task(engine.run(lambda: None))
+        await asyncio.sleep(3000)
+        engine.close()
+        await life
+        return pool.posts
+
+    assert run_virtual(main(False)) == 0
+    assert run_virtual(main(True)) in range(10, 13)
+
+
 def test_comments_are_no_sign_of_life() -> None:
     answer = ScriptedAnswer(KINDS["openai-chat"], [1.0, b": ping\n\n"] * 100)
     ended, error = at(finished(well(ScriptedPool(answer), Kind.LLM, "openai-chat"), Work()))
