@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -25,7 +26,7 @@ from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.engines.stages import TtsStage
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
@@ -60,10 +61,16 @@ class Assistant:
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
 
-    async def run(self, on_engine_ready: Callable[[Kind], None] = lambda kind: None) -> None:
-        """Build and warm every engine, then live until ``close``. Raises what a build raises."""
+    async def run(
+        self,
+        on_engine_ready: Callable[[Kind], None] = lambda kind: None,
+        *,
+        without_servers: bool = False,
+    ) -> None:
+        """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
+        URL may come later. Raises what a build raises."""
         try:
-            await self.engines.run(on_engine_ready)
+            await self.engines.run(on_engine_ready, without_servers=without_servers)
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
@@ -81,12 +88,15 @@ class Assistant:
     # -- sessions (app.server.realtime_socket.Assistant)
 
     def defaults(self) -> SessionDefaults:
-        """A session's configuration before its client changes it. Engines must be ready."""
+        """A session's configuration before its client changes it. Without voices if those are not
+        known yet, for a session that only transcribes."""
         conversation = self.settings.conversation
-        voices = self.stages.tts.voices
+        voices: Sequence[str] = ()
+        with suppress(EngineError):
+            voices = self.stages.tts.voices
         return SessionDefaults(
             model=MODEL,
-            voice=getattr(self.settings.tts, "voice", None) or voices[0],
+            voice=getattr(self.settings.tts, "voice", None) or next(iter(voices), ""),
             voices=voices,
             instructions=conversation.instructions,
             language=conversation.language,

@@ -122,6 +122,7 @@ def serve(
             updates=UpdateFollower(assistant, exchange),
             console=_console(config, sets, cache, settings),
             browser_tls=browser_tls,
+            without_servers=True,
         )
         asyncio.run(running)
     console.print("Stopped.")

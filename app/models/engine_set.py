@@ -65,7 +65,10 @@ class EngineSet:
         self.cache = cache
         self.updates = Updates(cache)
         self.ready = asyncio.Event()
-        """Set once every engine is ready and the language model's word scales are measured."""
+        """Set once every engine is ready or absent, and the language model's word scales are
+        measured."""
+        self._absent: set[Kind] = set()
+        """Engines by URL whose servers did not come in time."""
         self._word_scales = word_scales
         self._measured = False
         self._pool = Pool()
@@ -84,10 +87,12 @@ class EngineSet:
     def __getitem__(self, kind: Kind) -> Engine:
         return self._engines[kind]
 
-    async def run(self, on_ready: Callable[[Kind], None]) -> None:
-        """Build and warm every engine, then live until ``close``. Raises what a build raises."""
+    async def run(self, on_ready: Callable[[Kind], None], *, without_servers: bool = False) -> None:
+        """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
+        URL may come later. Raises what a build raises."""
 
         def ready(kind: Kind) -> None:
+            self._absent.discard(kind)
             on_ready(kind)
             self._keep_sentences(kind)
             if kind is Kind.LLM and not self._measured:
@@ -99,12 +104,20 @@ class EngineSet:
             self._measured = True
             are_ready()
 
+        def absent(kind: Kind) -> None:
+            self._absent.add(kind)
+            are_ready()
+
         def are_ready() -> None:
-            if self._measured and not any(each.problem for each in self._engines.values()):
+            awaited = {kind for kind, each in self._engines.items() if each.problem}
+            measured = self._measured or Kind.LLM in self._absent
+            if measured and awaited <= self._absent:
                 self.ready.set()
 
         async with self._pool, asyncio.TaskGroup() as self._tasks:
             for kind, engine in self._engines.items():
+                if without_servers and not isinstance(engine, Worker):
+                    engine.on_absence = partial(absent, kind)
                 self._lives[kind] = self._tasks.create_task(engine.run(partial(ready, kind)))
 
     def close(self) -> None:

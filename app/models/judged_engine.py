@@ -34,6 +34,15 @@ class JudgedEngine:
     def problem(self, why: str | None) -> None:
         self._engine.problem = why
 
+    @property
+    def on_absence(self) -> Callable[[], None] | None:
+        """As for ``UrlEngine``."""
+        return self._engine.on_absence
+
+    @on_absence.setter
+    def on_absence(self, absent: Callable[[], None] | None) -> None:
+        self._engine.on_absence = absent
+
     async def run(self, ready: Callable[[], None]) -> None:
         """Calls ``ready`` once the model is ready and the judge is ready or has failed."""
         awaited = {"answers", "judges"}

@@ -78,7 +78,7 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
     async def create(request: Request) -> Response:
         """200 with the secret and its session; 400, 413 and 503 as errors."""
         assistant: Assistant = request.app.state.assistant
-        if reasons := health.unready(assistant):  # only then are the voices known
+        if reasons := health.nameless(assistant):
             return health.not_ready_response(reasons)
         answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:

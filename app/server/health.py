@@ -15,6 +15,8 @@ from app.models.engine_set import EXCHANGED
 from app.server import process_usage
 from app.server.metrics import CONTENT_TYPE
 from app.server.realtime_socket import Assistant
+from pipeline.engines.by_url.engine import LOADING
+from pipeline.engines.registry import Kind
 
 RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""
@@ -25,9 +27,22 @@ def unready(assistant: Assistant) -> Mapping[str, str]:
     return {name: why for name, why in assistant.readiness().items() if why is not None}
 
 
-def turned_away(assistant: Assistant) -> Mapping[str, str]:
-    """Reasons why no client can connect now."""
-    return {name: why for name, why in unready(assistant).items() if not why.startswith(EXCHANGED)}
+ANSWERS = (Kind.LLM, Kind.TTS)
+"""Engines that a session does without if it only transcribes."""
+
+
+def turned_away(assistant: Assistant, *, transcribes: bool = False) -> Mapping[str, str]:
+    """Reasons why no client can connect now. ``transcribes``: for a session that only does that."""
+    return {
+        name: why
+        for name, why in unready(assistant).items()
+        if not why.startswith((EXCHANGED, LOADING)) and not (transcribes and name in ANSWERS)
+    }
+
+
+def nameless(assistant: Assistant) -> Mapping[str, str]:
+    """Reasons why the voices are not known, so that no session can be described."""
+    return {name: why for name, why in unready(assistant).items() if name != Kind.LLM}
 
 
 def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:

@@ -152,7 +152,7 @@ class RealtimeSocket:
         self._events = self._bus.subscribe(lossless=True)
         metrics.observe(self._bus)
         turns.watch(self._bus, self.address)
-        self._given = secret.session if (secret := websocket.scope[SECRET]) else {}
+        self._given = given_by(websocket)
         self._protocol = protocol_for(
             assistant.defaults(),
             websocket.query_params,
@@ -329,6 +329,16 @@ class RealtimeSocket:
                 await asyncio.sleep(0)  # let other clients run during a long burst
 
 
+def given_by(websocket: WebSocket) -> Mapping[str, Any]:
+    """The session fields of the client's secret, if it has one."""
+    return secret.session if (secret := websocket.scope[SECRET]) else {}
+
+
+def transcribes(query: Mapping[str, str], given: Mapping[str, Any]) -> bool:
+    """Whether a session only transcribes; arguments as for ``protocol_for``."""
+    return (given.get("type") or query.get("intent")) == "transcription"
+
+
 def protocol_for(
     defaults: SessionDefaults,
     query: Mapping[str, str],
@@ -344,12 +354,11 @@ def protocol_for(
     session, and the model unless the address names one.
     """
     model = query.get("model") or given.get("model")
-    kind = given.get("type") or query.get("intent")
     return RealtimeConnection(
         replace(
             defaults,
             model=model if model and isinstance(model, str) else defaults.model,
-            transcription=kind == "transcription",
+            transcription=transcribes(query, given),
         ),
         id_source(),
         time.time,

@@ -43,6 +43,8 @@ from app.server.realtime_socket import (
     Assistant,
     RealtimeSocket,
     accept,
+    given_by,
+    transcribes,
     turn_away,
 )
 from app.server.reconnect import ParkedConversations
@@ -243,12 +245,13 @@ async def _realtime(websocket: WebSocket) -> None:
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller)
+    transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
     if sockets.closing:
         sockets.metrics.refused("closing")
         reasons = {"server": "shutting down"}
         await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif reasons := dict(health.turned_away(assistant)):
+    elif reasons := dict(health.turned_away(assistant, transcribes=transcribing)):
         sockets.metrics.refused("not_ready")
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.full(caller.place):

@@ -52,10 +52,12 @@ async def run_server(
     updates: UpdateFollower | None = None,
     console: Running | None = None,
     browser_tls: ServerTls | None = None,
+    without_servers: bool = False,
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once clients can be answered. ``live``: lets
     engines be replaced meanwhile. ``updates``: gives them new weights. ``console``: data that only
     the surrounding program has. ``browser_tls``: with a second port, for browsers.
+    ``without_servers``: engines by URL may come later.
 
     The port is bound before any engine is built, so that a taken port fails at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
@@ -104,7 +106,7 @@ async def run_server(
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(assistant.run(on_engine_ready))
+            group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
             aside = [group.create_task(announce())]
             if live is None:
                 commands.set()

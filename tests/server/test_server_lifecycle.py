@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -52,6 +53,24 @@ async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve
     served.assistant.reasons["llm"] = None
     async with talking(served):
         pass
+
+
+@pytest.mark.parametrize(
+    ("engine", "why", "query"),
+    [
+        ("llm", "cannot be reached", "?intent=transcription"),
+        ("tts", "cannot be reached", "?intent=transcription"),
+        ("llm", "is loading its model; HTTP 503", ""),
+    ],
+)
+async def test_a_session_does_without_an_engine_that_it_can_do_without_or_wait_for(
+    serving: Serve, engine: str, why: str, query: str
+) -> None:
+    served = await serving()
+    served.assistant.reasons[engine] = why
+    assert (await served.get("/ready")).json()["reasons"] == {engine: why}
+    async with served.connect(query) as socket:
+        assert json.loads(await socket.recv())["type"] == "session.created"
 
 
 # --- start and end -----------------------------------------------------------------------------

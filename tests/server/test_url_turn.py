@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -14,16 +15,18 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
+from websockets.exceptions import InvalidStatus
 
 from app.compose import Assistant
 from app.doctor.checks import examine
 from app.models.weights import WeightsCache
-from app.server.serving import local_server
+from app.server.serving import local_server, run_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RealtimeClient, connect
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, ToolChoice
 from pipeline.work import Work
 from tests.support.far_answers import data, has_open_calls
@@ -259,6 +262,77 @@ async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: Wei
             await send(socket, "response.create")
             events = await until(socket, "response.done")
             assert events[-1]["response"]["status"] == "completed"
+
+
+@asynccontextmanager
+async def serving_without_servers(
+    overrides: tuple[str, ...], cache: WeightsCache
+) -> AsyncIterator[tuple[str, Assistant]]:
+    """Our server, as ``serve`` runs it: its engines by URL may come later."""
+    assistant = await assistant_for(overrides, cache)
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serve = run_server(
+        assistant,
+        on_engine_ready=lambda kind: None,
+        on_ready=port.set_result,
+        port=0,
+        without_servers=True,
+    )
+    life = asyncio.create_task(serve)
+    try:
+        await asyncio.wait({life, port}, return_when=asyncio.FIRST_COMPLETED)
+        if life.done():
+            life.result()
+        yield f"ws://127.0.0.1:{port.result()}/v1/realtime", assistant
+    finally:
+        life.cancel()
+        await asyncio.wait({life})
+
+
+async def test_without_a_language_model_and_a_voice_it_transcribes(cache: WeightsCache) -> None:
+    ears, away = FarServer("speech", models=("whisper",)), FarServer(port=free_port())
+    more = tuple(f"{kind}.start_s=0" for kind in ("stt", "llm", "tts"))
+    async with serving(ears), AsyncExitStack() as stack:
+        overrides = settings_for(ears, away, away, more=more)
+        serve = serving_without_servers(overrides, cache)
+        url, assistant = await stack.enter_async_context(serve)
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        ready = url.replace("ws://", "http://").replace("/v1/realtime", "/ready")
+        answer = await client.get(ready)
+        assert answer.status_code == 503
+        reasons = answer.json()["reasons"]
+        assert set(reasons) == {"llm", "tts"}
+        assert "cannot be reached" in reasons["llm"]
+        assert "Start it, or correct llm.url" in reasons["llm"]
+        with pytest.raises(InvalidStatus) as refused:
+            await connect_socket(url, proxy=None)
+        assert json.loads(refused.value.response.body or b"")["reasons"] == reasons
+        async with connect_socket(f"{url}?intent=transcription", proxy=None) as socket:
+            await until(socket, "session.created")
+            sound = at_24k(recording("goforward").pcm).tobytes() + bytes(2 * 24_000 * 2)
+            audio = base64.b64encode(sound).decode()
+            await send(socket, "input_audio_buffer.append", audio=audio)
+            heard = await until(socket, "conversation.item.input_audio_transcription.completed")
+        assert heard[-1]["transcript"] == ears.transcript
+        await stack.enter_async_context(serving(away, away.port))
+        async with asyncio.timeout(20):
+            while any(assistant.readiness().values()):
+                await away.until_asked("/v1/models")
+        async with talking(url, output_modalities=["text"]) as socket:
+            await send(socket, "conversation.item.create", item=text("Hello?"))
+            await send(socket, "response.create")
+            events = await until(socket, "response.done")
+        assert events[-1]["response"]["status"] == "completed"
+        assert (await client.get(ready)).status_code == 200
+
+
+async def test_a_wrong_setting_still_ends_the_start(cache: WeightsCache) -> None:
+    far = FarServer("vllm", models=("qwen3",))
+    async with serving(far):
+        overrides = settings_for(far, far, far, more=("llm.model=llama",))
+        with pytest.raises(EngineError, match="has no model 'llama'"):
+            async with serving_without_servers(overrides, cache):
+                pass
 
 
 def test_the_doctor_looks_at_the_servers(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class ScriptedAssistant:
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
 
     def defaults(self) -> SessionDefaults:
-        assert not any(self.reasons.values()), "the voices are known once the engines are ready"
+        assert not self.reasons["stt"], "no session does without that"
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
     def session(

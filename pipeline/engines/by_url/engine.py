@@ -38,6 +38,8 @@ USED_S, USED_FOR_S = 4.0, 60.0
 """Seconds between probes of a server that was used in the last minute: uvicorn, which vLLM and most
 speech servers use, closes a connection after 5 s without a request."""
 UNUSED_S = 30.0
+LOADING = "is loading its model"
+"""Prefix of the problem of such an engine: clients can connect, and wait."""
 KEEP_WARM_S = 240.0
 """Time without a request until ``keep_warm`` makes one: Ollama unloads a model after 5 min."""
 
@@ -54,6 +56,9 @@ class UrlEngine:
         """Makes the server load its model."""
         self.ready = asyncio.Event()
         """Set while it is ready."""
+        self.on_absence: Callable[[], None] | None = None
+        """Called if its server is not there in ``start_s``, which is an error without this. The
+        server is waited for further."""
         self.place = Place(kind, options.url)
         self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._loaded)
         self.options = options
@@ -82,7 +87,8 @@ class UrlEngine:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Wait for the server, call ``ready``, then watch it until ``close``. Raises
-        ``EngineError`` if it does not answer in time, or does not match the settings."""
+        ``EngineError`` if it does not answer in time (``on_absence``), or does not match the
+        settings."""
         try:
             # ``close`` expires this time-out: that ends any wait without a second task.
             async with asyncio.timeout(0 if self._closing else None) as self._life:
@@ -114,21 +120,26 @@ class UrlEngine:
 
     async def _until_there(self) -> None:
         loop = asyncio.get_running_loop()
-        began, looks, logged = loop.time(), 0, ""
+        began, looks, logged, absent = loop.time(), 0, "", False
         while True:
             try:
                 await self._look()
                 await self._warm_up()
+                if absent:
+                    log.info("the %s engine is there", self.name)
                 return
-            except Misconfigured:
-                raise
             except EngineError as error:
-                if loop.time() - began >= self.options.start_s:
+                late = loop.time() - began >= self.options.start_s
+                wrong = isinstance(error, Misconfigured)
+                if not absent and (wrong or (late and self.on_absence is None)):
                     raise
                 if str(error) != logged:
                     logged = str(error)
                     log.warning("waiting for the %s engine: %s", self.name, error)
                 self._gone(error)
+                if late and self.on_absence and not absent:
+                    absent = True
+                    self.on_absence()
             await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
             looks += 1
 
@@ -197,7 +208,7 @@ class UrlEngine:
                 log.warning("the %s engine was not kept warm: %s", self.name, error)
 
     def _gone(self, error: EngineError) -> None:
-        self.problem = str(error)
+        self.problem = f"{LOADING}; {error}" if isinstance(error, Loading) else str(error)
         if isinstance(error, Loading):
             self.endpoint.loading = True
             self.endpoint.wait_longer()
