@@ -30,10 +30,12 @@ ORIGIN, HOST = "origin_not_allowed", "host_not_allowed"
 KEY_SUBPROTOCOL = b"openai-insecure-api-key."
 """Subprotocol with the key, for browsers, which cannot set headers on a WebSocket."""
 
-_PROXY_HEADERS = frozenset(
-    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"}
+_PROXY_HEADER = re.compile(
+    rb"forwarded|via|cdn-loop|client-ip|cf-connecting-ip|fastly-client-ip|true-client-ip"
+    rb"|x-forwarded(-.+)?|x-original-.+|x-envoy-.+|x-real-ip|x-client-ip|x-cluster-client-ip",
+    re.IGNORECASE,
 )
-"""A client that sends one of these is a proxy."""
+"""A client that sends one of these headers is a proxy."""
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
@@ -133,8 +135,8 @@ class Caller:
 
     @property
     def from_here(self) -> bool:
-        """Whether the connection comes from this machine. No other host can fake that: the answers
-        to such a connection never leave the machine."""
+        """Whether the connection comes from this machine. No other host can fake that, but a
+        forwarder on this machine may make it for a client elsewhere."""
         if self.address is None or self.proxied:
             return False
         return self.address.is_loopback or self.address == self.reached
@@ -148,16 +150,29 @@ def caller_of(scope: Mapping[str, Any], proxies: Sequence[Network] = ()) -> Call
     address = _first_untrusted(peer, _values(headers, b"x-forwarded-for"), proxies)
     proxied = address is not peer
     schemes = _values(headers, b"x-forwarded-proto") if proxied else ()
+    hosts, reached = _values(headers, b"host"), _end(scope.get("server"))
+    says_so = any(_PROXY_HEADER.fullmatch(name) for name, _ in headers)
     return Caller(
         address=address,
         keys=_keys(headers),
         origins=_values(headers, b"origin"),
-        hosts=_values(headers, b"host"),
+        hosts=hosts,
         secure=(schemes[-1] if schemes else scope.get("scheme")) in ("https", "wss"),
-        forwarded=not proxied and any(name.lower() in _PROXY_HEADERS for name, _ in headers),
+        forwarded=not proxied and (says_so or _was_for_elsewhere(hosts, peer, reached)),
         proxied=proxied,
-        reached=_end(scope.get("server")),
+        reached=reached,
     )
+
+
+def _was_for_elsewhere(hosts: Sequence[str], peer: Address | None, reached: Address | None) -> bool:
+    """Whether a client sent this loopback connection's request to an address that is not loopback:
+    then a forwarder has brought it here, since a local client would have reached that address."""
+    place = split_host(hosts[0]) if len(hosts) == 1 else None
+    aim = parse_address(place[0]) if place else None
+    if aim is None or peer is None or reached is None:
+        return False
+    here = aim.is_loopback or aim.is_unspecified or aim == reached
+    return peer.is_loopback and reached.is_loopback and not here
 
 
 def _first_untrusted(

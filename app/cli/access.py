@@ -11,7 +11,7 @@ from app.access.file import AccessFile, AccessList, WrongAccess, new_key
 from app.access.policy import Network, parse_address, parse_network, shown_network
 from app.cli.options import ConfigOption, SetOption
 from app.settings.load import load_settings
-from app.settings.model import AccessSettings
+from app.settings.model import Settings
 
 WIDE = {4: 16, 6: 48}
 """Prefix lengths; a shorter prefix is larger than a home network."""
@@ -43,7 +43,7 @@ def allow(
     if note and not note.isprintable():
         raise WrongAccess(f"The note {note!r} cannot be shown", fix="Use one line of plain text")
     if remove:
-        _remove(file, networks, settings.access)
+        _remove(file, networks, settings)
     elif networks:
         file.change(lambda known: _with_all(known, networks, note))
         for text, network in zip(typed, networks, strict=True):
@@ -66,13 +66,13 @@ def _with_all(known: AccessList, networks: list[Network], note: str | None) -> A
     return known
 
 
-def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettings) -> None:
+def _remove(file: AccessFile, networks: list[Network], settings: Settings) -> None:
     def edit(known: AccessList) -> AccessList:
         there = {entry.network for entry in known.addresses}
         for network in networks:
             if str(network) not in there:
                 fix = "reachy-voice allow --list shows the list; the settings have one, too"
-                why = "; ".join(_ways_left(network, known, in_settings))
+                why = "; ".join(_ways_left(network, known, settings))
                 what = f"{shown_network(network)} is not on the list"
                 raise WrongAccess(what, why=why, fix=fix)
             known = known.without_address(network)
@@ -81,7 +81,7 @@ def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettin
     left = file.change(edit)
     for network in networks:
         shown = shown_network(network)
-        if ways := _ways_left(network, left, in_settings):
+        if ways := _ways_left(network, left, settings):
             typer.echo(f"{shown} was removed, but may still connect without a key:")
             for way in ways:
                 typer.echo(f"  {way}")
@@ -89,16 +89,16 @@ def _remove(file: AccessFile, networks: list[Network], in_settings: AccessSettin
             typer.echo(f"{shown} may no longer connect (an open connection stays).")
 
 
-def _ways_left(network: Network, known: AccessList, in_settings: AccessSettings) -> list[str]:
+def _ways_left(network: Network, known: AccessList, settings: Settings) -> list[str]:
     """Rules that still admit addresses of ``network``."""
     named = [(other, "") for other in known.networks()]
-    named += [(parse_network(text), " (access.addresses)") for text in in_settings.addresses]
+    named += [(parse_network(text), " (access.addresses)") for text in settings.access.addresses]
     ways = []
     for other, where in named:
         if other.version == network.version and other.overlaps(network):
             part = "" if _within(network, other) else ", which is a part of it"
             ways.append(f"{shown_network(other)} is allowed{where}{part}")
-    if in_settings.loopback and network.is_loopback:
+    if settings.trusts_loopback and network.is_loopback:
         ways.append("programs on this machine need no key (access.loopback)")
     return ways
 

@@ -97,7 +97,7 @@ def pair(
             AccessFile(settings.paths.access(os.environ)),
             tell,
             settings.access.addresses,
-            settings.access.loopback,
+            settings.trusts_loopback,
             start,
             daemon_port,
         )

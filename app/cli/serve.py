@@ -165,7 +165,7 @@ class Admitted:
         given = settings.access
         networks = [*given.addresses, *(entry.network for entry in known.addresses)]
         addresses = dict.fromkeys(shown_network(parse_network(text)) for text in networks)
-        return cls(given.loopback, tuple(addresses), len(given.keys) + len(known.keys))
+        return cls(settings.trusts_loopback, tuple(addresses), len(given.keys) + len(known.keys))
 
     def __str__(self) -> str:
         who = ["programs on this machine"] if self.loopback else []

@@ -155,7 +155,7 @@ def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Ac
     file = AccessFile(settings.paths.access(environ))
     file.read()  # report a bad file now, not when the robot is refused
     rules = Rules(
-        loopback=given.loopback,
+        loopback=settings.trusts_loopback,
         addresses=tuple(map(parse_network, given.addresses)),
         keys=key_bytes(given.keys),
         origins=frozenset(given.origins),

@@ -20,6 +20,7 @@ from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
 from app.server.listening import Listener, bind
 from app.server.live_settings import LiveSettings
+from app.server.local_key import local_key
 from app.server.robot_directions import ArraySeen, robot_directions
 from app.server.server import build_app, serve
 from app.server.systemd_notice import notify_systemd
@@ -105,7 +106,7 @@ async def run_server(
         on_ready(real_port)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with local_key(access, real_port, os.environ), asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
             aside = [group.create_task(announce())]
             if live is None:

@@ -22,7 +22,9 @@ from pydantic import (
     model_validator,
 )
 
+from app.access.policy import parse_address
 from app.settings.access import HostText, KeyDigests, NetworkText, OriginText, SharedKey
+from app.settings.container import in_container
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -104,8 +106,9 @@ class ServerSettings(Section):
 class AccessSettings(Section):
     """Who may connect."""
 
-    loopback: bool = True
-    """Programs on this machine need no key."""
+    loopback: bool | None = None
+    """Programs on this machine need no key; null: yes, except in a container that listens on the
+    network."""
     addresses: tuple[NetworkText, ...] = ()
     """Machines that need no key, in addition to those of `reachy-voice allow`."""
     keys: KeyDigests = ()
@@ -306,6 +309,15 @@ class Settings(Section):
     tts: SerializeAsAny[EngineOptions]
     needs: NeedsSettings = NeedsSettings()
     paths: PathSettings = PathSettings()
+
+    @property
+    def trusts_loopback(self) -> bool:
+        """``access.loopback``, or what it is when left open."""
+        if self.access.loopback is not None:
+            return self.access.loopback
+        host = parse_address(self.server.host)
+        only_here = self.server.host == "localhost" if host is None else host.is_loopback
+        return only_here or not in_container()
 
     def engine(self, kind: Kind) -> EngineOptions:
         """The section for one kind of engine."""

@@ -23,6 +23,7 @@ import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from app.server.discovery import USUAL_PORT
+from app.server.local_key import key_for
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
 
@@ -289,13 +290,14 @@ async def dial(
     url: str, *, holds: bool = False
 ) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
-    of ``KEY_VARIABLE`` if that is set. ``holds``: also get an event when an answer is held back.
+    of ``KEY_VARIABLE``, or that of our own server on this machine. ``holds``: also get an event
+    when an answer is held back.
 
     Raises ``NoServer`` if no server answers, or it refuses us.
     """
     url = realtime_url(url)
     joint = "&" if "?" in url else "?"
-    key = os.environ.get(KEY_VARIABLE)
+    key = os.environ.get(KEY_VARIABLE) or await asyncio.to_thread(key_for, url, os.environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     asked = "timings=true&holds=true" if holds else "timings=true"
     try:

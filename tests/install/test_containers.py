@@ -13,7 +13,10 @@ import pytest
 from ruamel.yaml import YAML
 from starlette.responses import JSONResponse
 
+from app.access.policy import Rules
+from app.server.gate import Access
 from app.server.health import not_ready_response
+from app.server.local_key import local_key
 from app.setup.llama import PORTABLE
 from tests.support.places import ROOT
 
@@ -62,12 +65,21 @@ def test_the_gpu_is_added_to_the_same_service() -> None:
         assert (ROOT / service(name)["build"]["dockerfile"]).is_file()
 
 
-async def checked(answer: JSONResponse | None) -> bool:
-    """What the health check says of a server that answers so, or does not answer."""
+@pytest.mark.parametrize("name", ["Containerfile", "Containerfile.cuda"])
+def test_in_a_container_no_address_is_this_machine(name: str) -> None:
+    image = (FOLDER / name).read_text().rpartition("\nFROM ")[2]
+    assert re.findall(r"REACHY_VOICE__(\S+)", image) == ["ACCESS__LOOPBACK=false"]
+
+
+async def checked(answer: JSONResponse | None, asked: list[bytes] | None = None) -> bool:
+    """What the health check says of a server that answers so, or does not answer. ``asked`` gets
+    its request, and a key for local programs exists then."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = await reader.readuntil(b"\r\n\r\n")
-        assert asked.startswith(b"GET /ready ")
+        request = await reader.readuntil(b"\r\n\r\n")
+        assert request.startswith(b"GET /ready ")
+        if asked is not None:
+            asked.append(request)
         assert answer is not None
         writer.write(f"HTTP/1.1 {answer.status_code} Told\r\nContent-Length: ".encode())
         writer.write(f"{len(answer.body)}\r\n\r\n".encode() + bytes(answer.body))
@@ -82,10 +94,10 @@ async def checked(answer: JSONResponse | None) -> bool:
     command = [word.replace("8765", str(port)) for word in command]
     # The time limit of the check is for real servers, not for a machine that runs tests.
     command = [word.replace("timeout=2", "timeout=60") for word in command]
-    check = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stderr=asyncio.subprocess.DEVNULL
-    )
-    async with server:
+    async with server, local_key(Access(Rules(loopback=asked is None)), port, {}):
+        check = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stderr=asyncio.subprocess.DEVNULL
+        )
         return await check.wait() == 0
 
 
@@ -104,3 +116,9 @@ REFUSED = JSONResponse({"error": {"message": "no key"}}, 401)
 )
 async def test_the_health_check(answer: JSONResponse | None, healthy: bool) -> None:
     assert await checked(answer) is healthy
+
+
+async def test_the_health_check_shows_the_key_of_local_programs() -> None:
+    asked: list[bytes] = []
+    assert await checked(JSONResponse({"ready": True, "reasons": {}}), asked)
+    assert b"Authorization: Bearer rv_" in asked[0]

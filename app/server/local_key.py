@@ -1,0 +1,79 @@
+"""A key for programs of the server's own user on this machine.
+
+Where ``access.loopback`` is off, as in containers, they show that they are on this machine by a
+file that only this user can read, and that no port forwarder can send. The key is new at every
+start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from app.access.policy import digest, parse_address
+from app.server.control import socket_path
+from pipeline.errors import ReachyVoiceError
+
+if TYPE_CHECKING:
+    from app.server.gate import Access
+
+log = logging.getLogger("reachy_voice.server")
+
+
+@asynccontextmanager
+async def local_key(access: Access, port: int, environ: Mapping[str, str]) -> AsyncIterator[None]:
+    """Where this machine's addresses admit no one, admit the holders of a new key, as admins, while
+    the context is open."""
+    if access.rules.loopback:
+        yield
+        return
+    key = f"rv_{secrets.token_urlsafe(32)}"
+    try:
+        path = await asyncio.to_thread(_path, port, environ)
+        await asyncio.to_thread(_write, path, key)
+    except (OSError, ReachyVoiceError) as error:
+        log.warning("local programs get no key of their own: %s", error)
+        yield
+        return
+    access.rules = access.rules.extended((), (), (digest(key.encode()),))
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(_remove, path, key)
+
+
+def _write(path: Path, key: str) -> None:
+    path.unlink(missing_ok=True)  # left by a killed server: the port is ours
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(key)
+
+
+def _remove(path: Path, key: str) -> None:
+    """Unless another server has the port by now."""
+    with suppress(OSError):
+        if path.read_text() == key:
+            path.unlink()
+
+
+def key_for(url: str, environ: Mapping[str, str]) -> str | None:
+    """The key of the server at ``url``, if it is one of this user on this machine."""
+    place = urlsplit(url)
+    address = parse_address(place.hostname or "")
+    here = place.hostname == "localhost" if address is None else address.is_loopback
+    if not here or place.port is None:
+        return None
+    try:
+        return _path(place.port, environ).read_text()
+    except (OSError, ReachyVoiceError):
+        return None
+
+
+def _path(port: int, environ: Mapping[str, str]) -> Path:
+    return socket_path(port, environ).with_suffix(".key")
