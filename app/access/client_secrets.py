@@ -8,7 +8,7 @@ with the same key accept each other's. They open WebSockets only.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ class ClientSecret:
     expires_at: int
     session: Mapping[str, Any]
     """Session fields of the GA dialect as its maker gave them; empty: none."""
+    maker: str = ""
+    """Names the key that it was made with; empty: not known."""
 
 
 class ClientSecrets:
@@ -38,10 +40,12 @@ class ClientSecrets:
         self._seal = Seal(key, "client secret")
         self._now = now
 
-    def issue(self, lasts_s: int, session: Mapping[str, Any]) -> tuple[str, ClientSecret]:
+    def issue(
+        self, lasts_s: int, session: Mapping[str, Any], maker: str = ""
+    ) -> tuple[str, ClientSecret]:
         """A new secret and its value. Raises ``ApiError`` if the session is too large for one."""
-        made = ClientSecret(int(self._now()) + lasts_s, session)
-        value = PREFIX.decode() + self._seal.close([made.expires_at, session])
+        made = ClientSecret(int(self._now()) + lasts_s, session, maker)
+        value = PREFIX.decode() + self._seal.close([made.expires_at, session, maker])
         if len(value) > MAX_CHARS:
             raise ApiError(
                 400,
@@ -55,8 +59,15 @@ class ClientSecrets:
 
     def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
         """The valid secret among ``keys``."""
+        now = self._now()
+        return next((secret for secret in self._ours(keys) if now < secret.expires_at), None)
+
+    def expired(self, keys: tuple[bytes, ...]) -> bool:
+        """Whether ``keys`` holds a secret of ours, and none that is still valid."""
+        return self.find(keys) is None and any(True for _ in self._ours(keys))
+
+    def _ours(self, keys: tuple[bytes, ...]) -> Iterator[ClientSecret]:
         for key in keys:
             opened = self._seal.open(key[len(PREFIX) :]) if key.startswith(PREFIX) else None
-            if opened is not None and self._now() < opened[0]:
-                return ClientSecret(*opened)
-        return None
+            if opened is not None:
+                yield ClientSecret(*opened)

@@ -368,3 +368,9 @@ def _unknown(caller: Caller) -> Refusal:
     who = "a proxy" if caller.forwarded else caller.place
     message = f"{what}, and {who} is not allowed without one. {fix}"
     return Refusal(401, code, message, caller.place)
+
+
+def expired_secret(refusal: Refusal) -> Refusal:
+    """``refusal`` of a client whose client secret was valid once."""
+    message = "The client secret has expired. Get a new one, and connect again."
+    return replace(refusal, code="expired_client_secret", message=message)

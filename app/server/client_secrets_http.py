@@ -21,6 +21,8 @@ from starlette.routing import Route
 from app.access.api_errors import ApiError, error_response, read_body
 from app.access.client_secrets import ClientSecrets
 from app.server import health
+from app.server.gate import CALLER
+from app.server.identity import maker_of
 from app.server.realtime_socket import Assistant
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.beta import BetaDialect
@@ -83,7 +85,7 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
         answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
             body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
-            answered = answer(issued, body, request.url.path, assistant.defaults())
+            answered = answer(issued, body, request, assistant.defaults())
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
@@ -97,21 +99,24 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
 
 
 def _for_ga(
-    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults
+    issued: ClientSecrets, body: bytes, request: Request, defaults: SessionDefaults
 ) -> dict[str, Any]:
     given = _read(SecretRequest, body)
     session = effective_session(defaults, given.session)
-    value, secret = issued.issue(given.expires_after.seconds, given.session)
+    seconds, maker = given.expires_after.seconds, maker_of(request.scope[CALLER])
+    value, secret = issued.issue(seconds, given.session, maker)
     return {"value": value, "expires_at": secret.expires_at, "session": session}
 
 
 def _for_beta(
-    issued: ClientSecrets, body: bytes, path: str, defaults: SessionDefaults
+    issued: ClientSecrets, body: bytes, request: Request, defaults: SessionDefaults
 ) -> dict[str, Any]:
     given = _read(BetaRequest, body)
     fields: dict[str, Any] = dict(given.model_extra or {})
     dialect = BetaDialect(_new_id("conv"))
-    session = dict(dialect.to_ga({"type": BETA_PATHS[path], "session": fields})["session"])
+    session = dict(
+        dialect.to_ga({"type": BETA_PATHS[request.url.path], "session": fields})["session"]
+    )
     if isinstance(fields.get("model"), str):
         session["model"] = fields["model"]
     try:
@@ -120,7 +125,7 @@ def _for_beta(
         raise dialect.renamed(error) from None
     ((_, shown),) = dialect.from_ga("session.updated", {"session": updated})
     seconds = (given.client_secret or BetaSecret()).seconds
-    value, secret = issued.issue(seconds, session)
+    value, secret = issued.issue(seconds, session, maker_of(request.scope[CALLER]))
     client_secret = {"value": value, "expires_at": secret.expires_at}
     return {**shown["session"], "client_secret": client_secret}
 

@@ -32,6 +32,7 @@ from app.access.policy import (
     Rules,
     Way,
     caller_of,
+    expired_secret,
     parse_network,
 )
 from app.server.discovery import own_host
@@ -219,6 +220,8 @@ class AccessGate:
         secret = self._access.secrets.find(caller.keys) if upgrade else None
         verdict = await self._access.decide(caller, has_secret=secret is not None)
         if isinstance(verdict, Refusal):
+            if upgrade and verdict.status == 401 and self._access.secrets.expired(caller.keys):
+                verdict = expired_secret(verdict)
             self._access.notices.refused(verdict, caller)
             if upgrade:
                 self._on_refused(verdict.status)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
+from app.access.client_secrets import ClientSecret
 from app.access.policy import Caller, digest
 
 
@@ -15,10 +17,19 @@ class Identity:
     address: str
 
 
-def identity_of(caller: Caller) -> Identity | None:
+def identity_of(caller: Caller, secret: ClientSecret | None = None) -> Identity | None:
     """Who a client seems to be; ``None`` if it cannot be recognised again: it has no key, or it
-    comes through a proxy, whose address many clients share."""
+    comes through a proxy, whose address many clients share. All client ``secret``s that one key
+    makes for the same session name the same client, since each is short-lived."""
     if not caller.keys or caller.address is None or caller.forwarded:
         return None
-    # No key contains a zero byte, so the keys cannot run into each other.
-    return Identity(digest(b"\0".join(caller.keys)), str(caller.address))
+    # No key contains a zero byte, so the keys cannot run into each other, nor into a maker.
+    key = b"\0".join(caller.keys)
+    if secret is not None and secret.maker:
+        key = f"\0{secret.maker}\0{json.dumps(secret.session, sort_keys=True)}".encode()
+    return Identity(digest(key), str(caller.address))
+
+
+def maker_of(caller: Caller) -> str:
+    """Names the key, or else the address, of a client that asks for a client secret."""
+    return digest(b"\0".join(caller.keys) or caller.place.encode()).hex()[:32]

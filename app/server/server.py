@@ -32,7 +32,7 @@ from app.console.running import Running
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
-from app.server.gate import CALLER, Access, AccessGate
+from app.server.gate import CALLER, SECRET, Access, AccessGate
 from app.server.identity import Identity, identity_of
 from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
 from app.server.load import PERIOD_S, Load
@@ -244,7 +244,7 @@ async def _realtime(websocket: WebSocket) -> None:
     assistant: Assistant = websocket.app.state.assistant
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
-    who = identity_of(caller)
+    who = identity_of(caller, websocket.scope[SECRET])
     transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
     if sockets.closing:

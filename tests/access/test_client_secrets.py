@@ -122,6 +122,22 @@ def test_a_secret_does_not_show_its_session(clock: Clock) -> None:
     assert b"pirate" not in urlsafe_b64decode(value[3:] + "==")
 
 
+def test_an_expired_secret_is_not_an_unknown_one(clock: Clock) -> None:
+    secrets = ClientSecrets(now=clock)
+    old, new = (secrets.issue(lasts_s, {})[0].encode() for lasts_s in (10, 600))
+    assert not secrets.expired((old,))
+    clock.now += 10
+    assert secrets.expired((b"x", old))
+    assert not secrets.expired((old, new))
+    for unknown in ((), (b"x",), (b"ek_x",), (ClientSecrets().issue(1, {})[0].encode(),)):
+        assert not secrets.expired(unknown)
+
+
+def test_a_secret_of_an_older_version_is_good(clock: Clock) -> None:
+    sealed = Seal(SHARED, "client secret").close([NOW + 600, {}])
+    assert ClientSecrets(SHARED, clock).find((b"ek_" + sealed.encode(),))
+
+
 # --- over HTTP ---------------------------------------------------------------------------------
 
 
@@ -261,7 +277,9 @@ async def test_a_stranger_with_a_secret_comes_in_until_it_expires(
             pass
         clock.now = NOW + 600
         late = await refusal(served, **browser)
-        assert (late.status_code, late.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert (late.status_code, late.json()["error"]["code"]) == (401, "expired_client_secret")
+        unknown = await refusal(served, **bearer("ek_unknown"))
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (401, "invalid_api_key")
         await open_one.send("response.create")  # what is open stays open
         await open_one.until("response.done")
     assert (await refusal(served, **page)).status_code == 403

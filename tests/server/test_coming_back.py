@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -134,6 +135,33 @@ async def test_a_client_that_left_begins_anew(home: Home, leave: Leave) -> None:
         async with home.robot() as again:
             assert not await home.remembers(again, "I am Ada.")
             assert home.assistant.llm.open_conversations == 1
+
+
+async def secret_from(home: Home, key: str, **session: Any) -> str:
+    """A client secret that the owner of ``key`` makes."""
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as maker:
+        url = f"http://127.0.0.1:{home.served.port}/v1/realtime/client_secrets"
+        made = await maker.post(url, json={"session": {"type": "realtime", **session}})
+    value: str = made.json()["value"]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("maker", "session", "goes_on"),
+    [
+        ("backend", {}, True),
+        ("backend", {"instructions": "You talk to Bob."}, False),
+        ("another backend", {}, False),
+    ],
+)
+async def test_a_new_client_secret_of_the_same_key_and_session_goes_on(
+    home: Home, maker: str, session: dict[str, Any], goes_on: bool
+) -> None:
+    async with home.robot(await secret_from(home, "backend")) as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    async with home.robot(await secret_from(home, maker, **session)) as again:
+        assert await home.remembers(again, "I am Ada.") is goes_on
 
 
 async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) -> None:
