@@ -69,7 +69,9 @@ class SessionConfig:
 
     ``answers`` False: the session only transcribes. ``turn_detection`` ``None``: push to talk.
     ``partials``: whether stable words are published before an utterance is committed. ``speed``: a
-    factor on the voice's own pace. ``max_output_tokens`` ``None``: only the engine's own limit.
+    factor on the voice's own pace. ``language``: ISO 639-1; empty: what is heard.
+    ``asked_languages``: those that the client prefers, as it wrote them, the best first.
+    ``max_output_tokens`` ``None``: only the engine's own limit.
     """
 
     instructions: str
@@ -81,6 +83,7 @@ class SessionConfig:
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
     partials: bool = False
     language: str = "en"
+    asked_languages: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     max_output_tokens: int | Literal["inf"] | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
@@ -20,6 +21,12 @@ from pipeline.settings import (
     with_all_commands,
 )
 from pipeline.spoken.language import language_of
+from pipeline.spoken.language_codes import asks_to_detect, language_code
+
+log = logging.getLogger("reachy_voice.stt")
+
+MOST_SHOWN_CHARS = 20
+"""Of a language that cannot be recognised: a client may write anything."""
 
 FEW_WORDS, SURE_OF_FEW_WORDS = 2, 0.95
 """Whisper Base, in 94 utterances of one or two words by SVOX Pico in the language of the
@@ -28,17 +35,63 @@ conversation: believed from 0.7 on, it changes the language 10 times, from here 
 
 @dataclass(slots=True, eq=False)
 class SessionContext:
-    """``config`` is replaced when the client configures its session. ``tasks`` end with the
+    """``asked`` is replaced when the client configures its session. ``tasks`` end with the
     session. ``new_id(prefix)`` returns a fresh id such as ``item_…``."""
 
     stages: Stages
-    config: SessionConfig
+    asked: SessionConfig
     settings: SessionSettings
     bus: Bus
     tasks: asyncio.TaskGroup
     new_id: Callable[[str], str]
     heard_language: str = ""
     """The language that the user spoke last, ISO 639-1; empty: not known yet."""
+    _told_languages: tuple[str, ...] = ()
+    """The client knows that none of these is recognised."""
+
+    @property
+    def config(self) -> SessionConfig:
+        """The session's settings, with a language that the recogniser takes."""
+        language, _ = self._language
+        same = language == self.asked.language
+        return self.asked if same else replace(self.asked, language=language)
+
+    @property
+    def _language(self) -> tuple[str, bool]:
+        """The language to recognise, and whether it is what the client asked for."""
+        known = self.stages.stt.languages
+        for written in self.asked.asked_languages:
+            if asks_to_detect(written):
+                return (self._own_language if len(known) == 1 else ""), True
+            if (code := language_code(written)) and self.stages.hears(code):
+                return code, True
+        return self._own_language, not self.asked.asked_languages
+
+    @property
+    def _own_language(self) -> str:
+        """The server's language, or the only one that the recogniser knows."""
+        language, known = self.asked.language, self.stages.stt.languages
+        if not language or self.stages.hears(language):
+            return language
+        return known[0] if len(known) == 1 else ""
+
+    def check_language(self) -> None:
+        """Tell the client, once for each setting, that its language cannot be recognised."""
+        asked = self.asked.asked_languages
+        language, as_asked = self._language
+        if as_asked or asked == self._told_languages:
+            return
+        self._told_languages = asked
+        known = ", ".join(self.stages.stt.languages)
+        why = (
+            f"The recogniser does not take the language {asked[0][:MOST_SHOWN_CHARS]!r}"
+            f"{f' (it takes: {known})' if known else ''}. "
+            f"The session goes on in {repr(language) if language else 'the language heard'}"
+        )
+        log.warning("%s. Choose another stt.engine, or set the language in the client", why)
+        fix = "Set 'language' to one that it takes, or to 'auto'."
+        param = "session.audio.input.transcription.language"
+        self.refuse(None, "language_not_supported", f"{why}. {fix}", param)
 
     @property
     def endpointing(self) -> Endpointing:
@@ -50,6 +103,7 @@ class SessionContext:
         """The user has said something: which language it is in, if the recogniser or the words
         show it. A word or two that show none are often misheard: they change a language that is
         known only if the recogniser is very sure."""
+        self.check_language()
         shown = language_of(said.text)
         told = said.language
         unsure = said.language_probability < SURE_OF_FEW_WORDS and told != shown

@@ -150,6 +150,7 @@ class Session:
                 self._memory.close()
 
     def _begin(self) -> None:
+        self._context.check_language()
         self._warm_up.begin()
         for item in self.chat.items:
             # A resumed conversation may have items that were not transcribed in time.
@@ -278,7 +279,9 @@ class Session:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
 
     def _configure(self, config: SessionConfig) -> None:
-        before, self._context.config = self._context.config, config
+        before, self._context.asked = self._context.config, config
+        config = self._context.config
+        self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
             self._answer_pending()

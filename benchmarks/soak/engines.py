@@ -114,6 +114,7 @@ class FlakyTurn:
 class FlakyStt:
     engines: Engines
     streams: bool = False
+    languages: Sequence[str] = ()
 
     async def open(self, language: str, partials: bool, work: Work) -> FlakyUtterance:
         return FlakyUtterance(self.engines)

@@ -29,8 +29,8 @@ from pipeline.work import CancelToken
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """``window_samples`` and ``history_seconds``: see ``Vad``, ``TurnDetector``; ``streams``: see
-    ``Stt``; ``rate`` in Hz, ``voices`` by name and ``languages`` (ISO 639-1, empty if the engine
-    does not list them): see ``Tts``."""
+    ``Stt``; ``rate`` in Hz and ``voices`` by name: see ``Tts``; ``languages``: ISO 639-1, empty if
+    the engine does not list them."""
 
     window_samples: int = 0
     history_seconds: float = 0.0
@@ -42,15 +42,15 @@ class EngineInfo:
 
 def info_of(kind: Kind, engine: Any) -> EngineInfo:
     """Raises ``AttributeError`` if the engine lacks an attribute that its kind must have."""
+    languages = tuple(getattr(engine, "languages", ()))
     match kind:
         case Kind.VAD:
             return EngineInfo(window_samples=engine.window_samples)
         case Kind.TURN:
             return EngineInfo(history_seconds=engine.history_seconds)
         case Kind.STT:
-            return EngineInfo(streams=engine.streams)
+            return EngineInfo(streams=engine.streams, languages=languages)
         case Kind.TTS:
-            languages = tuple(getattr(engine, "languages", ()))
             return EngineInfo(rate=engine.rate, voices=tuple(engine.voices), languages=languages)
         case Kind.LLM:
             return EngineInfo()
@@ -124,6 +124,9 @@ class Utterance(Protocol):
 
 
 class Stt(Protocol):
+    """May have ``languages: Sequence[str]``, the languages it recognises (ISO 639-1). It is asked
+    for one of them, or for none."""
+
     rate: int
     streams: bool
     """Whether ``feed`` yields partial transcripts, so that they need no separate passes."""

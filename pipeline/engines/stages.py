@@ -57,6 +57,9 @@ class SttStage(Protocol):
     @property
     def streams(self) -> bool: ...
 
+    @property
+    def languages(self) -> Sequence[str]: ...
+
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage: ...
 
 
@@ -127,6 +130,16 @@ class Stages:
     """A version of ``tts`` that can speak notices even while its engine fails."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
+
+    refused_languages: dict[str, SttStage] = field(default_factory=dict)
+    """Languages that a recogniser refused; it works without them."""
+
+    def hears(self, language: str) -> bool:
+        """Whether the recogniser takes ``language``, as far as is known."""
+        known = self.stt.languages
+        return (not known or language in known) and (
+            self.refused_languages.get(language) is not self.stt
+        )
 
     @property
     def notices(self) -> TtsStage:

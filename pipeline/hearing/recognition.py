@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
+from pipeline.engines.by_url.failures import Refused
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
@@ -69,12 +70,15 @@ class Recognition:
 
     ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
     discarded attempt neither loses nor repeats audio. If the engine dies, the next one gets all the
-    audio again, once, without partial transcripts, because their words were published.
+    audio again, once, without partial transcripts, because their words were published. If it
+    refuses, it gets the audio again without the language, which it may not know.
     """
 
     def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
         self._stages = stages
         self._language = language
+        self._doubted = ""
+        """A language that was left out, because it may be why the engine refused."""
         self._on_words = on_words
         self._stable = StableWords()
         self.work = Work()
@@ -137,9 +141,12 @@ class Recognition:
             if utterance is None:
                 raise EngineError("The utterance was closed before it was recognised")
             try:
-                return await utterance.finish(work)
-            except EngineCrashed:
-                if work.cancelled or not self._begin_again(utterance):
+                said = await utterance.finish(work)
+                if self._doubted:
+                    self._stages.refused_languages[self._doubted] = self._stages.stt
+                return said
+            except EngineError as error:
+                if work.cancelled or not self._begin_again(utterance, error):
                     raise
             except Cancelled:
                 raise EngineError(
@@ -155,16 +162,20 @@ class Recognition:
             self._utterance = utterance
             while self._utterance is utterance:
                 await self._feed_all(utterance)
-        except EngineCrashed:
-            if not self._begin_again(utterance):
+        except EngineError as error:
+            if not self._begin_again(utterance, error):
                 raise
 
-    def _begin_again(self, lost: UtteranceStage | None) -> bool:
-        """The engine of ``lost`` has died. Returns whether the next engine is (being) tried."""
+    def _begin_again(self, lost: UtteranceStage | None, error: EngineError) -> bool:
+        """The engine of ``lost`` has died or refuses. Returns whether there is another attempt."""
         if self._utterance is not lost:
             return True
-        if self._begun_again or self._ended:
+        crashed = isinstance(error, EngineCrashed)
+        refused = isinstance(error, Refused) or (lost is None and not crashed)
+        if self._begun_again or self._ended or not (crashed or (refused and self._language)):
             return False
+        if refused:
+            self._doubted, self._language = self._language, ""
         self._begun_again = self._feeding = True
         self._utterance = self._on_words = None
         if lost:

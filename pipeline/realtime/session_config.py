@@ -228,7 +228,8 @@ class EffectiveSession:
             "turn_detection": turn_detection.turn_detection(
                 state.turn_detection, answers=self.answers
             ),
-            "language": self._language(),
+            "language": self._defaults.language,
+            "asked_languages": self._asked_languages(),
             "partials": self._wants_partials(),
         }
         if not self.answers:
@@ -246,11 +247,10 @@ class EffectiveSession:
             **listening,
         )
 
-    def _language(self) -> str:
+    def _asked_languages(self) -> tuple[str, ...]:
         said = {} if self._defaults.language_fixed else self._state.transcription or {}
-        given = said.get("language") or next(iter(said.get("languages") or ()), None)
-        language: str = given or self._defaults.language
-        return language.split("-")[0].lower()
+        asked = (said.get("language"), *(said.get("languages") or ()))
+        return tuple(each for each in asked if each and not each.isspace())
 
     def _wants_partials(self) -> bool:
         said = self._state.transcription

@@ -302,6 +302,10 @@ class _Stt(_Stage):
     def streams(self) -> bool:
         return self._worker.known.streams
 
+    @property
+    def languages(self) -> Sequence[str]:
+        return self._worker.info.languages if self._worker.info else ()
+
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
         return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
 

@@ -110,6 +110,7 @@ class LevelStt:
 
     takes_s: float = 0.01
     streams: bool = False
+    languages: Sequence[str] = ()
 
     async def open(self, language: str, partials: bool, work: Work) -> LevelUtterance:
         return LevelUtterance(self.takes_s)

@@ -107,12 +107,23 @@ def test_a_fixed_language_stays() -> None:
         client = Client(replace(DEFAULTS, language=language, language_fixed=True))
         client.updated(audio={"input": {"transcription": {"model": "x", "language": "en"}}})
         assert client.protocol.config.language == language
+        assert client.protocol.config.asked_languages == ()
 
 
-def test_the_language_of_the_transcript() -> None:
-    assert transcribing(language="en-US").protocol.config.language == "en"
-    assert transcribing(languages=["de", "fr"]).protocol.config.language == "de"
-    assert transcribing(languages=[], language=None).protocol.config.language == "en"
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"language": "en-US"}, ("en-US",)),
+        ({"languages": ["de", "fr"]}, ("de", "fr")),
+        ({"language": "auto", "languages": ["ja"]}, ("auto", "ja")),
+        ({"language": "", "languages": [" "]}, ()),
+        ({"language": None, "languages": []}, ()),
+    ],
+)
+def test_the_languages_of_the_transcript(fields: dict[str, Any], asked: tuple[str, ...]) -> None:
+    config = transcribing(**fields).protocol.config
+    assert config.asked_languages == asked
+    assert config.language == "en"
 
 
 # --- transcription sessions --------------------------------------------------------------------
@@ -176,7 +187,7 @@ def test_a_transcription_session_is_updated_like_any_other() -> None:
     assert heard["format"] == {"type": "audio/pcmu"}
     assert heard["transcription"] == {"model": "gpt-4o-transcribe", "language": "de"}
     assert heard["turn_detection"] is None
-    assert (config.turn_detection, config.language) == (None, "de")
+    assert (config.turn_detection, config.asked_languages) == (None, ("de",))
     shown, config = client.updated(audio={"input": {"transcription": None}})
     assert shown["audio"]["input"]["transcription"] == {"model": "reachy-voice"}
     assert (config.partials, config.language) == (True, "en")

@@ -52,7 +52,7 @@ async def test_the_voice_follows_the_user_from_turn_to_turn() -> None:
         "Tu es où ?",
         "¿Y tú?",
     )
-    stt = ScriptedStt(texts=said, languages={"¿Y tú?": "es"})
+    stt = ScriptedStt(texts=said, reported={"¿Y tú?": "es"})
     voice = Polyglot()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
         await turns(it, len(said))
@@ -61,7 +61,7 @@ async def test_the_voice_follows_the_user_from_turn_to_turn() -> None:
 
 @in_virtual_time
 async def test_the_recognisers_word_counts_where_the_text_shows_none() -> None:
-    stt = ScriptedStt(texts=("Berlin.",), languages={"Berlin.": "de"})
+    stt = ScriptedStt(texts=("Berlin.",), reported={"Berlin.": "de"})
     voice = Polyglot()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
         await turns(it, 1)
@@ -85,7 +85,7 @@ async def test_a_word_or_two_change_the_language_only_if_that_is_sure(
     second: str, told: str, probability: float, spoken: str
 ) -> None:
     said = ("Wie spät ist es?", second)
-    stt = ScriptedStt(texts=said, languages={second: told}, language_probability=probability)
+    stt = ScriptedStt(texts=said, reported={second: told}, language_probability=probability)
     voice = Polyglot()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
         await turns(it, 2)
@@ -94,7 +94,7 @@ async def test_a_word_or_two_change_the_language_only_if_that_is_sure(
 
 @in_virtual_time
 async def test_the_first_language_needs_no_more_than_the_recognisers_word() -> None:
-    stt = ScriptedStt(texts=("Ja.",), languages={"Ja.": "de"}, language_probability=0.7)
+    stt = ScriptedStt(texts=("Ja.",), reported={"Ja.": "de"}, language_probability=0.7)
     voice = Polyglot()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
         await turns(it, 1)

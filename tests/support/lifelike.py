@@ -142,6 +142,7 @@ class Ears(Engine):
         self.tape = tape or Tape()
         self.takes_s = takes_s
         self.streams = streams
+        self.languages: Sequence[str] = ()
         self.corrects: dict[str, str] = {}
 
     async def open(self, language: str, partials: bool, work: Work) -> Listening:

@@ -27,6 +27,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.stages import LlmStage, Stages, TtsStage, VadStage
+from pipeline.errors import EngineError
 from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
@@ -94,20 +95,29 @@ class ScriptedStt:
     """Gives ``texts`` one after the other, the last one again and again."""
 
     texts: Sequence[str] = ("hello",)
-    languages: Mapping[str, str] = field(default_factory=dict)
+    reported: Mapping[str, str] = field(default_factory=dict)
     """Text -> the language that is reported with it."""
+    languages: Sequence[str] = ()
     language_probability: float = 1.0
     takes_s: float = 0.06
     partials: Sequence[str] = ()
     """One after the other for each piece that is fed, if partials are asked for."""
     streams: bool = False
     error: Exception | None = None
+    refuses: Sequence[str] = ()
+    """Languages that it does not list and refuses, when it is opened or with ``late_refusal``."""
+    late_refusal: EngineError | None = None
+    opened_in: list[str] = field(default_factory=list)
     open_utterances: int = 0
     finished: list[Pcm] = field(default_factory=list)
 
     async def open(self, language: str, partials: bool, work: Work) -> ScriptedUtterance:
+        self.opened_in.append(language)
+        if language in self.refuses and not self.late_refusal:
+            raise EngineError(f"This recogniser does not know {language!r}")
         self.open_utterances += 1
-        return ScriptedUtterance(self, list(self.partials) if partials else [])
+        refusal = self.late_refusal if language in self.refuses else None
+        return ScriptedUtterance(self, list(self.partials) if partials else [], error=refusal)
 
     def text(self) -> str:
         return self.texts[min(len(self.finished), len(self.texts)) - 1]
@@ -118,6 +128,7 @@ class ScriptedUtterance:
     stt: ScriptedStt
     partials: list[str]
     pcm: list[Pcm] = field(default_factory=list)
+    error: Exception | None = None
 
     async def feed(self, pcm: Pcm, work: Work) -> Partial:
         self.pcm.append(pcm)
@@ -125,12 +136,12 @@ class ScriptedUtterance:
 
     async def finish(self, work: Work) -> Transcript:
         await asyncio.sleep(self.stt.takes_s)
-        if self.stt.error:
-            raise self.stt.error
+        if error := self.error or self.stt.error:
+            raise error
         pcm = np.concatenate(self.pcm)
         self.stt.finished.append(pcm)
         text = self.stt.text()
-        told = self.stt.languages.get(text, "")
+        told = self.stt.reported.get(text, "")
         return Transcript(text, len(pcm) / LISTEN_RATE, told, self.stt.language_probability)
 
     def close(self) -> None:

@@ -119,6 +119,7 @@ class Moonshine:
     def __init__(self, recogniser: Recogniser, options: MoonshineOptions) -> None:
         self._recogniser = recogniser
         self._options = options
+        self.languages = options.languages
 
     def open(self, language: str, partials: bool) -> WholeUtterance:
         """Raises ``EngineError`` for a language that the weights do not know."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -44,6 +45,8 @@ class UrlStt:
     """An ``SttStage``."""
 
     streams = False
+    languages: Sequence[str] = ()
+    """Unknown: a server refuses a language when it is asked for it."""
 
     def __init__(self, engine: UrlEngine, options: TranscriptionsOptions) -> None:
         self._engine = engine

@@ -69,16 +69,16 @@ class Parakeet:
         on_gpu = not model.where.device.startswith("cpu")
         self.streams = on_gpu if options.partials is None else options.partials
         self.model = model
-        self._languages = options.languages
+        self.languages = options.languages
         self._context = _context(options, model.frame_samples)
 
     def open(self, language: str, partials: bool) -> ParakeetUtterance:
         """``language`` is only checked: these models take no hint. Raises ``EngineError`` for an
         unknown language."""
-        if language and language.split("-")[0].lower() not in self._languages:
+        if language and language.split("-")[0].lower() not in self.languages:
             raise EngineError(
                 f"Parakeet cannot recognise the language {language!r}",
-                why=f"its weights know {', '.join(self._languages)}",
+                why=f"its weights know {', '.join(self.languages)}",
                 fix="Leave the language out, or choose another stt.engine",
             )
         stream = Stream(self._context) if partials and self.streams else None

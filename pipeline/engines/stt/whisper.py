@@ -119,6 +119,7 @@ class Whisper:
     def __init__(self, recogniser: Recogniser, options: WhisperOptions) -> None:
         self._recogniser = recogniser
         self._options = options
+        self.languages = sorted(recogniser.languages)
 
     def open(self, language: str, partials: bool) -> WholeUtterance:
         """Raises ``EngineError`` for a language that the model does not know."""

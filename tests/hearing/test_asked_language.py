@@ -1,0 +1,135 @@
+"""A client's wish for a language: a recogniser is asked only for one that it takes, and the client
+is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.engines.by_url.failures import Place, complaint, refused
+from pipeline.engines.registry import Kind
+from tests.support.protocol_client import DEFAULTS
+from tests.support.scripted import ScriptedStt
+from tests.support.virtual_time import in_virtual_time
+from tests.support.wired import Cast, Wired, wired
+
+EUROPE = ("de", "en", "fr")
+
+
+async def ask(client: Wired, **transcription: Any) -> None:
+    heard = {"transcription": {"model": "any", **transcription}}
+    await client.send("session.update", session={"type": "realtime", "audio": {"input": heard}})
+    await client.settle()
+
+
+async def speak(client: Wired) -> None:
+    await client.say(1000)
+    await client.hear(4000)
+
+
+def told(client: Wired) -> list[tuple[str, str]]:
+    errors = [event["error"] for event in client.events("error")]
+    return [(error["code"], error["param"]) for error in errors]
+
+
+def statuses(client: Wired) -> list[str]:
+    return [end["response"]["status"] for end in client.events("response.done")]
+
+
+NOTICE = ("language_not_supported", "session.audio.input.transcription.language")
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "opened", "notices"),
+    [
+        (("en",), {"language": "auto"}, "en", 0),
+        (EUROPE, {"language": "auto"}, "", 0),
+        ((), {"language": "auto"}, "", 0),
+        (("en",), {"language": ""}, "en", 0),
+        (EUROPE, {"language": None}, "en", 0),
+        (("en",), {"language": "English"}, "en", 0),
+        (EUROPE, {"language": "deu"}, "de", 0),
+        (EUROPE, {"languages": ["ja", "fr-CA"]}, "fr", 0),
+        ((), {"language": "zh-CN"}, "zh", 0),
+        (("en",), {"languages": ["ja"]}, "en", 1),
+        (EUROPE, {"language": "klingon"}, "en", 1),
+        ((), {"language": "x" * 300}, "en", 1),
+        (("fr",), {"language": "ja"}, "fr", 1),
+        (("de", "fr"), {"language": "ja"}, "", 1),
+    ],
+)
+@in_virtual_time
+async def test_the_session_works_in_the_language_there_is(
+    known: Sequence[str], asked: dict[str, Any], opened: str, notices: int
+) -> None:
+    stt = ScriptedStt(languages=known)
+    async with wired(Cast(stt=stt)) as client:
+        await ask(client, **asked)
+        assert told(client) == [NOTICE] * notices
+        for _ in range(2):
+            await speak(client)
+        await ask(client, **asked)
+        shown = client.session["audio"]["input"]["transcription"]
+    assert set(stt.opened_in) == {opened}
+    assert told(client) == [NOTICE] * notices
+    assert statuses(client) == ["completed"] * 2
+    assert shown == {"model": "any", **asked}
+
+
+REFUSED = refused(Place(Kind.STT, "http://far"), complaint(400, {"error": "bad language"}), ())
+
+
+@pytest.mark.parametrize(
+    "stt", [ScriptedStt(refuses=("ja",)), ScriptedStt(refuses=("ja",), late_refusal=REFUSED)]
+)
+@in_virtual_time
+async def test_a_language_that_a_recogniser_refuses_is_left_out(stt: ScriptedStt) -> None:
+    async with wired(Cast(stt=stt)) as client:
+        await ask(client, language="ja")
+        assert told(client) == []
+        for _ in range(2):
+            await speak(client)
+    assert told(client) == [NOTICE]
+    assert stt.opened_in == ["ja", "", "en"]
+    assert statuses(client) == ["completed"] * 2
+    assert not client.events("conversation.item.input_audio_transcription.failed")
+
+
+@in_virtual_time
+async def test_each_new_setting_is_told() -> None:
+    async with wired(Cast(stt=ScriptedStt(languages=("en",)))) as client:
+        for language in ("ja", "ja", "en", "de"):
+            await ask(client, language=language)
+    assert told(client) == [NOTICE] * 2
+
+
+@in_virtual_time
+async def test_another_recogniser_is_asked_for_what_it_knows() -> None:
+    cast = Cast(stt=ScriptedStt(languages=EUROPE))
+    stages, other = cast.stages(), ScriptedStt(languages=("en",))
+    cast.stages = lambda: stages  # type: ignore[method-assign]
+    async with wired(cast) as client:
+        await ask(client, language="de")
+        await speak(client)
+        assert told(client) == []
+        stages.stt = other
+        await speak(client)
+    assert cast.stt.opened_in == ["de"]
+    assert other.opened_in == ["en"]
+    assert told(client) == [NOTICE]
+
+
+@in_virtual_time
+async def test_a_transcription_session_is_told_too() -> None:
+    stt = ScriptedStt(languages=("en",))
+    only = replace(DEFAULTS, transcription=True)
+    async with wired(Cast(stt=stt), defaults=only) as client:
+        asked = {"transcription": {"model": "any", "language": "ja"}}
+        session = {"type": "transcription", "audio": {"input": asked}}
+        await client.send("session.update", session=session)
+        await speak(client)
+    assert told(client) == [NOTICE]
+    assert client.events("conversation.item.input_audio_transcription.completed")
