@@ -216,9 +216,7 @@ class HeardStt:
     def streams(self) -> bool:
         return self.ears.stt.streams
 
-    @property
-    def languages(self) -> Sequence[str]:
-        return self.ears.stt.languages
+    languages: Sequence[str] = ()
 
     async def open(self, language: str, partials: bool, work: Work) -> HeardUtterance:
         return HeardUtterance(self, self.ears.stt.open(language, partials))

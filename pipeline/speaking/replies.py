@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -32,6 +33,9 @@ from pipeline.work import Work
 
 MAX_RUNNING = 8
 """Simultaneous replies of one session: the spoken one and out-of-band ones."""
+
+MAX_OVER = 64
+"""Responses that a late ``response.cancel`` may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Replies:
         self._arrivals = arrivals
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
+        self._over: deque[str] = deque(maxlen=MAX_OVER)
+        """The ids of the latest responses that are over."""
         self._ramp = Ramp()
         self._answers = 0
         """Number of answers given."""
@@ -339,8 +345,11 @@ class Replies:
     # -- how replies end
 
     def cancel_asked(self, command: CancelResponse) -> None:
-        """``response.cancel``."""
+        """``response.cancel``. One of a response that is over crossed its end on the wire, and is
+        ignored."""
         wanted = command.response_id
+        if wanted in self._over:
+            return
         reply = self._running.get(wanted) if wanted else self.speaking
         if reply is None or reply.status != "active":
             text = "Cancellation failed: no active response found"
@@ -448,6 +457,8 @@ class Replies:
 
     def _forget(self, reply: Reply) -> None:
         if self._running.pop(reply.plan.reply_id, None):
+            if reply.confirmed:
+                self._over.append(reply.plan.reply_id)
             if not self._running:
                 self.quiet.set()
             self._on_end(reply)

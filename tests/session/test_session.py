@@ -218,6 +218,39 @@ async def test_cancel_without_a_response_is_refused_and_with_one_ends_it() -> No
     assert (finished.status, finished.reason) == ("cancelled", "client_cancelled")
 
 
+@pytest.mark.parametrize("cancelled_at_s", [0.05, 0.5, 30.0])
+@in_virtual_time
+async def test_cancel_of_a_response_that_is_over_is_ignored(cancelled_at_s: float) -> None:
+    """0.05 s: before its first sound; 30 s: it ended by itself."""
+    async with scene() as played:
+        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
+        await asyncio.sleep(cancelled_at_s)
+        [first] = [event.reply_id for event in played.events(ReplyStarted)]
+        await played.do(CancelResponse(first), CancelResponse(first))
+        await played.do(AddItem(text_item("item_y", "again")), CreateResponse())
+        await asyncio.sleep(0.5)
+        await played.do(CancelResponse(first), CancelResponse("resp_unknown", event_id="e1"))
+        await asyncio.sleep(20)
+    assert [refused.event_id for refused in played.events(Refused)] == ["e1"]
+    ends = [event.status for event in played.events(ReplyFinished)]
+    assert ends == ["completed" if cancelled_at_s == 30.0 else "cancelled", "completed"]
+
+
+@in_virtual_time
+async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused() -> None:
+    async with scene() as played:
+        await played.say(1.0)
+        await played.hear(0.1)
+        await played.do(CancelResponse("resp_guess", event_id="e1"))
+        await played.hear(2.0)
+        [first] = [event.reply_id for event in played.events(ReplyStarted)]
+        await played.say(0.3)
+        await played.do(CancelResponse(first), CancelResponse(first))
+        await played.hear(0.02)
+    assert [refused.event_id for refused in played.events(Refused)] == ["e1"]
+    assert played.events(ReplyFinished)[0].status == "cancelled"
+
+
 @pytest.mark.parametrize("step", range(300))
 @in_virtual_time
 async def test_cancel_sweep(step: int) -> None:
