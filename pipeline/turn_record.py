@@ -5,6 +5,7 @@ of a session.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -149,6 +150,9 @@ class TurnRecord:
 WANTED = "reachy_voice.turn_record"
 """A response whose metadata sets this to ``true`` gets its record when it is done."""
 
+LATENCY = "speech_to_speech.turn_latency"
+"""The robot app's latency panel reads it; it does not ask for it."""
+
 MAX_METADATA_PAIRS = 16
 """The API's limit of entries; keys have up to 64 characters, values up to 512."""
 
@@ -167,6 +171,36 @@ def as_metadata(record: TurnRecord) -> dict[str, str]:
         shown["reasons"] = ", ".join(judged.reasons)
     texts = {name: _text(value) for name, value in shown.items() if value is not None}
     return {f"reachy_voice.{name}": text for name, text in texts.items() if text}
+
+
+def turn_latency(record: TurnRecord) -> dict[str, str]:
+    """The stages of an answer to speech, for clients of Hugging Face's speech-to-speech server:
+    compact JSON, in seconds, without keys that are unknown here. Empty for other answers."""
+    if record.origin not in ("voice", "commit") or record.item_id is None:
+        return {}
+    judged, endpoint, clause = record.judgement, record.endpoint_ms, record.first_clause_ms
+    made_ahead = endpoint is not None and clause is not None and clause < endpoint
+    shown = {
+        "version": 2,
+        "turn_id": record.item_id,
+        "turn_revision": 0,
+        "response_key": record.reply_id,
+        "status": record.status,
+        "e2e_s": _span_s(0.0, record.first_audio_ms),
+        "vad_decision_s": _span_s(0.0, endpoint if record.origin == "voice" else None),
+        "smart_status": judged and ("complete" if judged.probability >= 0.5 else "incomplete"),
+        "stt_s": _span_s(0.0, record.transcript_ms),
+        "llm_first_tts_s": _span_s(record.transcript_ms, clause),
+        "tts_ttfa_s": None if made_ahead else _span_s(clause, record.first_audio_ms),
+    }
+    known = {name: value for name, value in shown.items() if value is not None}
+    return {LATENCY: json.dumps(known, separators=(",", ":"))}
+
+
+def _span_s(begin_ms: float | None, end_ms: float | None) -> float | None:
+    if begin_ms is None or end_ms is None:
+        return None
+    return round(max(end_ms - begin_ms, 0.0) / 1000, 6)
 
 
 def _text(value: object) -> str:

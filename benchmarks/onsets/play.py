@@ -52,6 +52,7 @@ class Oracle:
     """Knows where the speech is, and recognises "words" or nothing."""
 
     streams = False
+    languages: Sequence[str] = ()
 
     def __init__(self, scene: OnsetScene, log: Sequence[Published]) -> None:
         self._scene = scene

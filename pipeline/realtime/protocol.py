@@ -17,6 +17,7 @@ Beyond the API:
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
+- The stages of an answer to speech, as ``speech_to_speech.turn_latency`` in the same metadata.
 - A response that continues one interrupted by mistake names that one in its metadata, as
   ``reachy_voice.continues``.
 - Voices, models and the limit of output tokens are never refused by name or size.

@@ -26,12 +26,13 @@ from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
 from pipeline.realtime.items import item_to_wire
 from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_format
-from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata
+from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata, turn_latency
 
 
 class Response:
     """One reply. ``voice`` is the client's name for it. ``tells_record``: ``response.done`` has the
-    figures of the turn record in its metadata, as far as the client's own leave room."""
+    figures of the turn record in its metadata, as far as the client's own leave room. Those of
+    ``turn_latency`` are always there."""
 
     def __init__(
         self,
@@ -108,10 +109,11 @@ class Response:
 
     def note(self, record: TurnRecord) -> None:
         """Take the turn's record; comes before ``finish``."""
-        if self._tells_record:
-            given = self._fields["metadata"] or {}
-            new = [pair for pair in as_metadata(record).items() if pair[0] not in given]
-            self._fields["metadata"] = given | dict(new[: MAX_METADATA_PAIRS - len(given)])
+        given = self._fields["metadata"] or {}
+        figures = {**(as_metadata(record) if self._tells_record else {}), **turn_latency(record)}
+        new = [pair for pair in figures.items() if pair[0] not in given]
+        told = given | dict(new[: MAX_METADATA_PAIRS - len(given)])
+        self._fields["metadata"] = told or self._fields["metadata"]
 
     def finish(self, event: ReplyFinished) -> None:
         for stream in list(self._open.values()):

@@ -1,14 +1,25 @@
-"""The figures of a turn record in ``response.done``: on request only, and never out of the API."""
+"""The figures of a turn record in ``response.done``: within the API's limits. All but those of the
+latency panel are sent on request only."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.server.realtime_socket import protocol_for
-from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, Judgement, Pause, TurnRecord
+from pipeline.turn_record import (
+    LATENCY,
+    MAX_METADATA_PAIRS,
+    WANTED,
+    Judgement,
+    Origin,
+    Pause,
+    TurnRecord,
+    turn_latency,
+)
 from tests.support.protocol_client import DEFAULTS, Client, finished, started
 from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import wired
@@ -41,6 +52,9 @@ FIGURES = {
 }
 
 
+STAGES = turn_latency(RECORD)
+
+
 def done(client: Client, metadata: dict[str, str] | None, *records: TurnRecord) -> Any:
     """The metadata of ``response.done``."""
     client.apply(started(metadata=metadata))
@@ -61,18 +75,18 @@ def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
         protocol.apply(event)
     sent = [json.loads(text) for text in protocol.messages_to_send()]
     [end] = [message for message in sent if message["type"] == "response.done"]
-    assert end["response"]["metadata"] == (FIGURES if query else None)
+    assert end["response"]["metadata"] == (FIGURES | STAGES if query else STAGES)
 
 
 def test_only_clients_that_ask_are_told() -> None:
-    assert done(Client(), None, RECORD) is None
-    assert done(Client(), {"mine": "1"}, RECORD) == {"mine": "1"}
-    assert done(Client(), {WANTED: "false"}, RECORD) == {WANTED: "false"}
+    assert done(Client(), None, RECORD) == STAGES
+    assert done(Client(), {"mine": "1"}, RECORD) == {"mine": "1", **STAGES}
+    assert done(Client(), {WANTED: "false"}, RECORD) == {WANTED: "false", **STAGES}
 
 
 def test_a_response_can_ask_for_its_record() -> None:
     asked = {WANTED: "true", "mine": "1"}
-    assert done(Client(), asked, RECORD) == {**asked, **FIGURES}
+    assert done(Client(), asked, RECORD) == {**asked, **FIGURES, **STAGES}
 
 
 def test_a_record_of_another_response_and_none_at_all_change_nothing() -> None:
@@ -92,6 +106,51 @@ def test_the_clients_own_pairs_come_first_and_the_limit_holds() -> None:
     assert done(Client(), full, RECORD) == full
     same = {WANTED: "true", "reachy_voice.outcome": "mine"}
     assert done(Client(), same, RECORD)["reachy_voice.outcome"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        (
+            {"transcript_ms": 90.0, "first_clause_ms": 280.5},
+            {"stt_s": 0.09, "llm_first_tts_s": 0.1905, "tts_ttfa_s": 0.020623},
+        ),
+        (
+            {"transcript_ms": 90.0, "first_clause_ms": 200.0},
+            {"stt_s": 0.09, "llm_first_tts_s": 0.11},
+        ),
+        ({"status": "cancelled", "transcript_ms": -4.0}, {"status": "cancelled", "stt_s": 0.0}),
+    ],
+)
+def test_the_latency_panel_of_the_robot_app(
+    changes: dict[str, Any], stages: dict[str, Any]
+) -> None:
+    told = done(Client(), None, replace(RECORD, **changes))
+    assert list(told) == [LATENCY]
+    assert len(told[LATENCY]) <= 512
+    assert json.loads(told[LATENCY]) == {
+        "version": 2,
+        "turn_id": "item_u",
+        "turn_revision": 0,
+        "response_key": "resp_1",
+        "e2e_s": 0.301123,
+        "vad_decision_s": 0.256,
+        "smart_status": "complete",
+        **stages,
+    }
+
+
+def test_a_commit_has_no_decision_and_a_client_keeps_its_own_pair() -> None:
+    told = done(Client(), None, replace(RECORD, origin="commit", pauses=()))
+    assert not {"vad_decision_s", "smart_status"} & set(json.loads(told[LATENCY]))
+    assert done(Client(), {LATENCY: "mine"}, RECORD) == {LATENCY: "mine"}
+    full = {f"mine_{n}": "" for n in range(16)}
+    assert done(Client(), full, RECORD) == full
+
+
+@pytest.mark.parametrize("origin", ["text", "request", "silence", "again", "rest"])
+def test_an_answer_to_no_speech_has_no_latency(origin: Origin) -> None:
+    assert done(Client(), None, replace(RECORD, origin=origin)) is None
 
 
 def test_what_was_said_is_not_in_it() -> None:
