@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
-from pipeline.engines.by_url.failures import Refused
+from pipeline.engines.by_url.failures import Refused, Unreachable
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
@@ -171,8 +171,8 @@ class Recognition:
         if self._utterance is not lost:
             return True
         crashed = isinstance(error, EngineCrashed)
-        refused = isinstance(error, Refused) or (lost is None and not crashed)
-        if self._begun_again or self._ended or not (crashed or (refused and self._language)):
+        refused = not crashed and self._may_refuse_language(lost, error)
+        if self._begun_again or self._ended or not (crashed or refused):
             return False
         if refused:
             self._doubted, self._language = self._language, ""
@@ -183,6 +183,12 @@ class Recognition:
         self._unfed, self._fed = [*self._fed, *self._unfed], []
         self._wake()
         return True
+
+    def _may_refuse_language(self, lost: UtteranceStage | None, error: EngineError) -> bool:
+        """Whether the language may be why the engine refused to open an utterance, or all of it."""
+        unlisted = bool(self._language) and self._language not in self._stages.stt.languages
+        opening = lost is None and not isinstance(error, Unreachable)
+        return unlisted and (opening or isinstance(error, Refused))
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
         """Feed what has been appended, then wait for more."""

@@ -99,6 +99,16 @@ async def test_a_language_that_a_recogniser_refuses_is_left_out(stt: ScriptedStt
 
 
 @in_virtual_time
+async def test_a_language_that_a_recogniser_lists_is_not_why_it_fails() -> None:
+    stt = ScriptedStt(languages=("de", "en"), refuses=("de",))
+    async with wired(Cast(stt=stt)) as client:
+        await ask(client, language="de")
+        await speak(client)
+    assert stt.opened_in == ["de"]
+    assert told(client) == []
+
+
+@in_virtual_time
 async def test_each_new_setting_is_told() -> None:
     async with wired(Cast(stt=ScriptedStt(languages=("en",)))) as client:
         for language in ("ja", "ja", "en", "de"):
