@@ -67,6 +67,14 @@ class WrongProcessor(EngineCrashed):
     exit_code = 16
 
 
+class Unreachable(EngineError):
+    """The engine's server cannot be used now; it may come back by itself."""
+
+
+class Refused(EngineError):
+    """The engine's server rejects this request, whatever its state."""
+
+
 class PromptTooLong(EngineError):
     """The prompt does not fit into the model's context."""
 

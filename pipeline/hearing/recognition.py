@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
-from pipeline.engines.by_url.failures import Refused, Unreachable
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
-from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError
+from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Refused, Unreachable
 from pipeline.work import Cancelled, Work
 
 

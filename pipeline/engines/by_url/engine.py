@@ -19,7 +19,6 @@ from pipeline.engines.by_url.failures import (
     Misconfigured,
     Place,
     TooSlow,
-    Unreachable,
     loading,
 )
 from pipeline.engines.by_url.families import OPENAI, Found
@@ -27,7 +26,7 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Broken, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError
+from pipeline.errors import EngineError, Unreachable
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.by_url")

@@ -14,14 +14,10 @@ from typing import Any
 
 from pipeline.engines.by_url.pool import Broken
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
+from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, Refused, Unreachable
 
 MOST_SHOWN_CHARS = 240
 """Longest excerpt of a server's message that is shown."""
-
-
-class Unreachable(EngineError):
-    """The server cannot be used now; it may come back by itself."""
 
 
 class Loading(Unreachable):
@@ -34,10 +30,6 @@ class Lost(Unreachable, EngineCrashed):
 
 class Misconfigured(EngineError):
     """The server answers but does not match the settings; waiting does not help."""
-
-
-class Refused(EngineError):
-    """The server rejects this request, whatever its state."""
 
 
 class TooSlow(EngineError):

@@ -17,7 +17,6 @@ from pydantic import Field
 from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
-    Refused,
     broke_off,
     complaint,
     garbled,
@@ -38,7 +37,7 @@ from pipeline.engines.llm.url_prompts import (
     for_the_blind,
 )
 from pipeline.engines.registry import Kind, UrlEngineSpec
-from pipeline.errors import EngineError, PromptTooLong
+from pipeline.errors import EngineError, PromptTooLong, Refused
 from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
 from pipeline.work import Cancelled, Priority, Work
 

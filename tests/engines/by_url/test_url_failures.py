@@ -11,7 +11,6 @@ from pipeline.engines.by_url.failures import (
     Loading,
     Misconfigured,
     Place,
-    Refused,
     complaint,
     complaint_of_bytes,
     refused,
@@ -19,7 +18,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, ReachyVoiceError
+from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, ReachyVoiceError, Refused
 
 LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
 
