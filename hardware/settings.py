@@ -23,7 +23,7 @@ class Sound(BaseModel):
     microphone: DeviceName = "auto"
     speaker: DeviceName = "auto"
     channel: Literal["processed", "asr"] | ChannelNumber = "processed"
-    rate_hz: Literal[16000, 24000, 48000] | None = None
+    rate_hz: Annotated[int, Field(ge=8_000, le=192_000)] | None = None
     volume: float = Field(default=1.0, ge=0, le=1)
     echo: Literal["auto", "chip", "software", "half-duplex"] = "auto"
     push_to_talk: bool = False

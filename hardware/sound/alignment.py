@@ -61,7 +61,6 @@ class _Stream:
 
     def __init__(self, rate_hz: int) -> None:
         self.clock = StreamClock(rate_hz)
-        self._rate_hz = rate_hz
         self._resampler = Resampler(rate_hz, LISTEN_RATE)
         self._next = 0
 
@@ -75,10 +74,10 @@ class _Stream:
 
     def time_of(self, number: float) -> float:
         """When the device's sample that is number ``number`` at 16 kHz is at the membrane."""
-        return self.clock.time_of(number * self._rate_hz / LISTEN_RATE)
+        return self.clock.time_of(number * self._resampler.step)
 
     def _listened(self, samples: int) -> int:
-        return round(samples * LISTEN_RATE / self._rate_hz)
+        return round(samples / self._resampler.step)
 
 
 class Alignment:

@@ -14,7 +14,7 @@ from hardware.sound.alignment import Alignment, SoundBlock
 from hardware.sound.devices import Chosen, Device, channel_of, rates_to_try, resolve
 from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
 from hardware.sound.dropouts import QUIET_S, Dropouts
-from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs
+from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs, no_rate
 from hardware.sound.inbox import BlockInbox
 from hardware.sound.microphone import Microphone, Zeros
 from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice
@@ -187,6 +187,8 @@ class SoundCard:
             except RateRefused as refusal:
                 rates[refusal.role].pop(0)
                 if not rates[refusal.role]:
+                    if wanted_hz is None:
+                        raise no_rate(refusal.role, refusal.name) from refusal
                     raise
 
     async def _try(

@@ -10,8 +10,12 @@ from hardware.settings import Sound
 from hardware.sound.errors import Role, no_device, too_few_channels
 from hardware.xvf3800.boards import is_array_name, same_array
 
-RATES_HZ = (48_000, 24_000, 16_000)
+RATES_HZ = (
+    48_000, 44_100, 24_000, 16_000, 32_000, 96_000, 22_050, 8_000, 88_200, 192_000, 11_025,
+)  # fmt: skip
 """The rates to try, the likeliest first."""
+_ALSA_DEFAULT_HZ = 44_100
+"""PortAudio reports it for every ALSA device that takes it, whatever the hardware prefers."""
 ARRAY_RATE_HZ = 16_000
 """XVF3800: the firmware's native rate; do not trust its echo canceller at 48 kHz."""
 PROCESSED, ASR = 1, 2
@@ -124,9 +128,9 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
     """Rates in Hz, the best first; only one if the setting names it."""
     if wanted_hz is not None:
         return (wanted_hz,)
-    first = ARRAY_RATE_HZ if device.array else device.rate_hz
-    others = tuple(rate for rate in RATES_HZ if rate != first)
-    return (first, *others) if first in RATES_HZ else RATES_HZ
+    own = ARRAY_RATE_HZ if device.array else device.rate_hz
+    first = (own,) if own > 0 and own != _ALSA_DEFAULT_HZ else ()
+    return tuple(dict.fromkeys((*first, *RATES_HZ)))
 
 
 # --- the same devices again ----------------------------------------------------------------------

@@ -74,9 +74,18 @@ class RateRefused(SoundError):
         super().__init__(
             f"The {role} {name} does not take {rate_hz} samples per second",
             why="its driver refuses them",
-            fix="Set sound.rate_hz to 16000, 24000 or 48000, or to null",
+            fix="Set sound.rate_hz to null, or to a rate that reachy-voice devices lists for it",
         )
         self.role, self.name, self.rate_hz = role, name, rate_hz
+
+
+def no_rate(role: Role, name: str) -> SoundError:
+    """It refuses every rate of ``devices.rates_to_try``."""
+    return SoundError(
+        f"The {role} {name} takes no usual number of samples per second",
+        why="its driver refuses its own rate and all usual ones from 8000 to 192000",
+        fix="Set sound.rate_hz to the rate in its manual, or choose another device",
+    )
 
 
 def driver_hangs(name: str) -> SoundError:

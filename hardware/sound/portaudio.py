@@ -57,7 +57,7 @@ class PortAudio:
         return await self._call(partial(self._reopen_speaker, plan), plan.speaker.name)
 
     async def rates(self, device: Device) -> tuple[int, ...]:
-        """Which of 16, 24 and 48 kHz it can be opened with now, as input or output; Hz."""
+        """Which usual rates it can be opened with now, as input or output; Hz."""
         return await self._call(partial(_rates, device), device.name)
 
     async def _call(self, work: Callable[[], T], name: str) -> T:
@@ -183,7 +183,7 @@ def listed(sounddevice: Any) -> list[Device]:
             name=name,
             inputs=int(entry["max_input_channels"]),
             outputs=int(entry["max_output_channels"]),
-            rate_hz=int(entry["default_samplerate"]),
+            rate_hz=round(entry["default_samplerate"]),
             default_input=entry["index"] == default_input,
             default_output=entry["index"] == default_output,
         )
@@ -203,7 +203,7 @@ def _rates(device: Device) -> tuple[int, ...]:
     checks = [sounddevice.check_input_settings] if device.serves("microphone") else []
     checks += [sounddevice.check_output_settings] if device.serves("loudspeaker") else []
     taken = []
-    for rate_hz in sorted(RATES_HZ):
+    for rate_hz in sorted({*RATES_HZ, device.rate_hz}):
         with contextlib.suppress(sounddevice.PortAudioError), quiet_stderr():
             for check in checks:
                 check(device=device.index, channels=1, dtype="int16", samplerate=rate_hz)

@@ -33,7 +33,7 @@ def test_the_list(sound: VirtualSound) -> None:
     listed = json.loads(result.stdout)
     lines = {line["name"]: line for line in listed["devices"]}
     assert listed["problems"] == []
-    assert lines[NAME]["rates_hz"] == [16_000, 24_000, 48_000]
+    assert {16_000, 24_000, 44_100, 48_000} <= set(lines[NAME]["rates_hz"])
     assert (lines[NAME]["array"], lines[NAME]["microphone"], lines[NAME]["speaker"]) == (
         True, True, True,
     )  # fmt: skip

@@ -59,7 +59,36 @@ async def test_rates_are_tried_until_one_is_taken() -> None:
 
     async with scene.running():
         pass
-    assert scene.driver.opened == [("Laptop", "Laptop", 24_000, 24_000)]
+    assert scene.driver.opened == [("Laptop", "Laptop", 44_100, 44_100)]
+
+
+@pytest.mark.parametrize(
+    ("microphone_hz", "speaker_hz"), [(44_100, 48_000), (48_000, 44_100), (8_000, 96_000)]
+)
+@in_virtual_time
+async def test_each_device_is_opened_at_the_rate_it_takes(
+    microphone_hz: int, speaker_hz: int
+) -> None:
+    microphone = Device(0, "Webcam", 1, 0, microphone_hz, default_input=True)
+    speaker = Device(1, "HDMI", 0, 2, speaker_hz, default_output=True)
+    scene = Scene(ScriptedDriver(microphone, speaker))
+    scene.driver.rates_hz = {"microphone": microphone_hz, "loudspeaker": speaker_hz}
+
+    async with scene.running():
+        scene.card.play(np.full(16_000, 700, np.int16), 16_000, "a")
+        await asyncio.sleep(2)
+        assert scene.card.heard_s("a") == pytest.approx(1.0)
+    assert scene.driver.opened == [("Webcam", "HDMI", microphone_hz, speaker_hz)]
+    played = np.concatenate([block.played for block in scene.blocks])
+    assert np.count_nonzero(played > 350) == pytest.approx(16_000, abs=40)
+    assert len(scene.blocks) == pytest.approx(300, abs=8)
+
+
+def test_a_device_that_refuses_every_rate_is_an_error() -> None:
+    scene = Scene(ScriptedDriver(LAPTOP))
+    scene.driver.rates_hz = {"microphone": 5_000}
+    with pytest.raises(SoundError, match="Laptop takes no usual number of samples per second"):
+        run_virtual(scene.card.run())
 
 
 def test_a_wanted_rate_that_is_refused_is_an_error() -> None:

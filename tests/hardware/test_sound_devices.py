@@ -82,8 +82,9 @@ def test_a_channel_that_is_not_there() -> None:
 
 def test_rates() -> None:
     assert rates_to_try(REACHY, None)[0] == 16_000
-    assert rates_to_try(LAPTOP, None) == (48_000, 24_000, 16_000)
-    assert rates_to_try(Device(0, "x", 1, 1, 24_000), None) == (24_000, 48_000, 16_000)
+    assert rates_to_try(LAPTOP, None)[:3] == (48_000, 44_100, 24_000)
+    assert rates_to_try(Device(0, "x", 1, 1, 32_000), None)[:3] == (32_000, 48_000, 44_100)
+    assert rates_to_try(Device(0, "x", 1, 1, 64_000), None)[0] == 64_000
     assert rates_to_try(REACHY, 48_000) == (48_000,)
 
 

@@ -116,7 +116,7 @@ async def test_the_list(sound: VirtualSound) -> None:
     assert by_name["default"].default_input
 
 
-@pytest.mark.parametrize("rate_hz", [16_000, 48_000])
+@pytest.mark.parametrize("rate_hz", [16_000, 44_100, 48_000])
 @on_a_steady_machine
 async def test_audio_fed_to_the_microphone_is_captured(
     sound: VirtualSound, tmp_path: Path, rate_hz: int
@@ -134,11 +134,14 @@ async def test_audio_fed_to_the_microphone_is_captured(
     assert isinstance(scene.notices[0], Opened)
 
 
+@pytest.mark.parametrize("rate_hz", [None, 44_100])
 @on_a_steady_machine
-async def test_played_audio_comes_out_and_its_position_is_known(sound: VirtualSound) -> None:
+async def test_played_audio_comes_out_and_its_position_is_known(
+    sound: VirtualSound, rate_hz: int | None
+) -> None:
     said = speech_like(24_000, 3, 2)
     heard: list[tuple[float, float]] = []
-    async with Scene(ECHO).running() as scene:
+    async with Scene(ECHO, rate_hz=rate_hz).running() as scene:
         with sound.recording() as recorder:
             scene.card.play(said, 24_000, "answer")
             for _ in range(4):
@@ -153,7 +156,8 @@ async def test_played_audio_comes_out_and_its_position_is_known(sound: VirtualSo
     out = recorder.pcm
     resampler = Resampler(24_000, RATE)
     at, alike = lag_of(resampler.feed(said[:24_000]), out)
-    assert alike > 0.99
+    # At 44.1 kHz it comes out between two samples: half a sample of 48 kHz costs 0.02.
+    assert alike > (0.99 if rate_hz is None else 0.97)
     began_s = recorder.time_of(at)
     for now_s, heard_s in heard:
         assert heard_s == pytest.approx(now_s - began_s, abs=0.060)
@@ -165,14 +169,14 @@ async def test_played_audio_comes_out_and_its_position_is_known(sound: VirtualSo
 
 def _echo_delay_ms(scene: Scene) -> float:
     """By how much the echo follows ``played``, in most of five pieces of 0.2 s: while the machine
-    stood still a piece may have a hole."""
+    stood still a piece may have a hole. Half a sample of 16 kHz makes them 0.84 alike."""
     played, pcm = scene.played(), scene.pcm()
     first = int(np.flatnonzero(np.abs(played) > 200)[0]) + 1600
     pieces = [
         lag_of(played[begins : begins + 3200], pcm[begins - 1600 : begins + 8000])
         for begins in range(first, first + 16_000, 3200)
     ]
-    delays = [(at - 1600) / 16 for at, alike in pieces if alike > 0.85]
+    delays = [(at - 1600) / 16 for at, alike in pieces if alike > 0.8]
     assert len(delays) >= 3, pieces
     return median(delays)
 

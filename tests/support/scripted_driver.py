@@ -13,7 +13,7 @@ from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.devices import Device
 from hardware.sound.driver import Latency, Plan
-from hardware.sound.errors import Role, SoundError, driver_hangs
+from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs
 from hardware.sound.notices import SoundNotice
 from pipeline.audio import Pcm
 
@@ -28,6 +28,8 @@ class ScriptedDriver:
         self.there = list(devices)
         self.plan: Plan | None = None
         self.refused: list[SoundError] = []
+        self.rates_hz: dict[Role, int] = {}
+        """The only rate that a device takes."""
         self.hangs = 0
         self.close_hangs = False
         self.mic_stalls = self.speaker_stalls = False
@@ -54,6 +56,13 @@ class ScriptedDriver:
     async def open(self, plan: Plan) -> Latency:
         if self.refused:
             raise self.refused.pop(0)
+        rates: tuple[tuple[Role, Device, int], ...] = (
+            ("microphone", plan.microphone, plan.microphone_hz),
+            ("loudspeaker", plan.speaker, plan.speaker_hz),
+        )
+        for role, device, rate_hz in rates:
+            if self.rates_hz.get(role, rate_hz) != rate_hz:
+                raise RateRefused(role, device.name, rate_hz)
         self.plan = plan
         self.opened.append(
             (plan.microphone.name, plan.speaker.name, plan.microphone_hz, plan.speaker_hz)
