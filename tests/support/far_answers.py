@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
+
+from jinja2 import TemplateError
+
+from pipeline.engines.llm.jinja_dialect import compile_template
 
 Answered = dict[str, Any] | list[bytes]
 """An answer at once, or the events of a stream."""
@@ -61,6 +66,18 @@ def model(far: Far, id: str) -> dict[str, Any]:
 
 
 # --- chat completions --------------------------------------------------------------------------
+
+
+def refusal(template: str, body: Any) -> str:
+    """Why a chat template refuses a request; empty if it does not."""
+    messages = copy.deepcopy(body["messages"])
+    for call in (call for message in messages for call in message.get("tool_calls", ())):
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    try:
+        compile_template(template)(messages=messages, tools=body.get("tools"))
+    except TemplateError as problem:
+        return f"Jinja Exception: {problem}"
+    return ""
 
 
 def has_open_calls(messages: Sequence[Any]) -> bool:

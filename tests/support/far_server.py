@@ -97,6 +97,8 @@ class FarServer:
     """Those of ``models`` that are loaded, where the kind tells."""
     prefix: str = ""
     """Where a proxy has put it."""
+    template: str = ""
+    """A chat template, which may refuse requests; llama-server tells it."""
     key: str = ""
     """Who does not send it gets a 401."""
     first_s: float = 0.0
@@ -202,7 +204,9 @@ class FarServer:
                 return _json({"status": "ok"})
             case "/props" if self.kind in ("llama-server", "llama-router"):
                 props = {"total_slots": 4, "default_generation_settings": {"n_ctx": 8192}}
-                return _json({**props, "chat_template_caps": {"supports_tools": self.shows_tools}})
+                caps = {"supports_tools": self.shows_tools}
+                told = {"chat_template": self.template} if self.template else {}
+                return _json({**props, **told, "chat_template_caps": caps})
             case "/running" if self.kind == "llama-swap":
                 running = [{"model": name, "state": "ready"} for name in self.loaded]
                 return _json({"running": running})
@@ -221,6 +225,9 @@ class FarServer:
                 if far_answers.has_open_calls(seen.json["messages"]):
                     error = {"message": "'tool_calls' must be followed by tool messages"}
                     return problem(400, {"error": error})
+                if why := far_answers.refusal(self.template, seen.json):
+                    status = 500 if self.kind == "llama-server" else 400
+                    return problem(status, {"error": {"message": why, "code": status}})
                 return self._spoken(far_answers.chat(self, seen.json))
             case "/v1/audio/transcriptions":
                 return Mood(body=[self.first_s, json.dumps({"text": self.transcript}).encode()])

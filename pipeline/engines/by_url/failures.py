@@ -32,6 +32,10 @@ class Misconfigured(EngineError):
     """The server answers but does not match the settings; waiting does not help."""
 
 
+class Failed(EngineCrashed):
+    """The server failed at this request; some do if their chat template refuses it."""
+
+
 class TooSlow(EngineError):
     """The server sent nothing for too long."""
 
@@ -168,7 +172,7 @@ _MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
 _WAIT = "Wait until its model is loaded"
 _LOADS = re.compile(r"\b(re)?load(s|ed|ing)?\b|\bstarting\b|\bwarming\b", re.IGNORECASE)
 """How llama-server, Ollama and others word it, with HTTP status 503."""
-_FAILED = (EngineCrashed, "failed", "Check its log")
+_FAILED = (Failed, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     0: (EngineError, "refuses the request", _REFUSED),

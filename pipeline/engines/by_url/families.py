@@ -21,8 +21,9 @@ class Family:
     reads from it, the names of the loaded models; asking at ``context_path`` loads any other model
     if it ``loads_when_asked``. ``context_path``: reports the context size of ``{model}``;
     ``context`` reads a model's size from that answer, ``slots`` the number of concurrent requests,
-    and ``shows_tools`` whether the model sees tools: a server drops them if its chat template has
-    no place for them. ``cuts``: it silently truncates a prompt that is too long.
+    ``shows_tools`` whether the model sees tools: a server drops them if its chat template has no
+    place for them, and ``template`` that template. ``cuts``: it silently truncates a prompt that is
+    too long.
     ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
 
     name: str
@@ -39,6 +40,7 @@ class Family:
     context: Callable[[Any, str], int] = lambda answer, model: 0
     slots: Callable[[Any], int] = lambda answer: 0
     shows_tools: Callable[[Any], bool] = lambda answer: True
+    template: Callable[[Any], str] = lambda answer: ""
     cuts: bool = False
     calls_by_schema: bool = False
 
@@ -54,6 +56,11 @@ def _llama_slots(answer: Any) -> int:
 
 def _llama_shows_tools(answer: Any) -> bool:
     return _at(answer, "chat_template_caps", "supports_tools") is not False
+
+
+def _llama_template(answer: Any) -> str:
+    template = _at(answer, "chat_template")
+    return template if isinstance(template, str) else ""
 
 
 def _ollama_context(answer: Any, model: str) -> int:
@@ -98,6 +105,7 @@ LLAMA_SERVER = Family(
     context=_llama_context,
     slots=_llama_slots,
     shows_tools=_llama_shows_tools,
+    template=_llama_template,
     calls_by_schema=True,
 )
 LLAMA_SWAP = replace(
@@ -147,14 +155,16 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 @dataclass(frozen=True, slots=True)
 class Found:
     """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
-    ``shows_tools``: the model sees tools that are sent as such. ``loaded``: whether the model is in
-    memory; ``None``: the server does not tell."""
+    ``shows_tools``: the model sees tools that are sent as such. ``template``: its chat template;
+    empty if the server does not tell. ``loaded``: whether the model is in memory; ``None``: the
+    server does not tell."""
 
     family: Family = OTHER
     model: str = ""
     context_tokens: int = 0
     slots: int = 0
     shows_tools: bool = True
+    template: str = field(default="", repr=False)
     loaded: bool | None = None
 
 

@@ -91,6 +91,7 @@ async def _found(
         context_tokens=family.context(answer, name) or found.context_tokens,
         slots=family.slots(answer),
         shows_tools=family.shows_tools(answer),
+        template=family.template(answer),
     )
 
 

@@ -3,11 +3,12 @@ Ollama, LM Studio, SGLang and OpenAI. Sans-I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.engines.contract import FinishReason
 from pipeline.engines.llm.pictures import pieces
-from pipeline.engines.llm.template_messages import in_words
+from pipeline.engines.llm.template_messages import adapted, call_data
 from pipeline.engines.llm.url_prompts import (
     Asked,
     Garbled,
@@ -23,7 +24,7 @@ PATH = "chat/completions"
 
 
 def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
-    messages = in_words(asked.messages, asked.offered) if asked.tools_in_words else asked.messages
+    messages = adapted(asked.messages, asked.offered, asked.capabilities)
     body: dict[str, Any] = {
         "model": asked.model or None,
         "messages": [_message(message) for message in messages],
@@ -37,7 +38,7 @@ def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
         body[asked.family.most] = asked.sampling.max_tokens
     if asked.offered:
         body |= format_fields(asked)
-    if asked.offered and not asked.tools_in_words:
+    if asked.offered and asked.capabilities.tools:
         body["tool_choice"] = asked.tool_choice
         body["tools"] = [
             {
@@ -62,18 +63,14 @@ def _message(message: Message) -> dict[str, Any]:
     if message.role == "tool":
         plain["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
-        plain["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {
-                    "name": call["function"]["name"],
-                    "arguments": arguments_text(call["function"]["arguments"]),
-                },
-            }
-            for call in message.tool_calls
-        ]
+        plain["tool_calls"] = [_call(call) for call in message.tool_calls]
     return plain
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    data = call_data(call)
+    function = data["function"]
+    return {**data, "function": {**function, "arguments": arguments_text(function["arguments"])}}
 
 
 def _part(piece: str | Image) -> dict[str, Any]:

@@ -7,20 +7,20 @@ pass through the template as placeholders, and come out marked as plain text.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.engines.llm.jinja_dialect import compile_template
 from pipeline.engines.llm.pictures import pieces
 from pipeline.engines.llm.template_messages import (
+    Capabilities,
+    adapted,
     call_data,
     called_name,
     function_data,
-    in_words,
-    late_system_as_user,
-    without_system,
 )
 from pipeline.engines.llm.tool_calls.syntax import HERMES, THOUGHTS, Syntax, recognise
 from pipeline.errors import EngineError
@@ -34,6 +34,7 @@ CHATML = (
 )
 """For the rare GGUF that carries no template."""
 
+_KNOWN_TEMPLATES = 8
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters around a placeholder's number."""
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -50,6 +51,10 @@ class Piece:
 
 
 _HELLO = Message("user", "Hello")
+_HI = Message("assistant", "Hi")
+_GOODBYE = Message("user", "Goodbye")
+_GAP = "Mind the gap."
+_SIDES = ("left", "right")
 _PROBE_ARGUMENTS: Mapping[str, Any] = {"at": "left", "count": 2}
 _PROBE_TOOL = Tool(
     "probe",
@@ -63,13 +68,11 @@ _PROBE_TOOL = Tool(
         "required": ["at"],
     },
 )
-_PROBE_CALL: Mapping[str, Any] = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "probe", "arguments": _PROBE_ARGUMENTS},
-}
-_PROBE_RESULT = Message("tool", "nothing", tool_call_id="call_1")
-"""A conversation that shows how a template writes calls."""
+
+
+def _probe_call(call_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = {"name": "probe", "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 class ChatTemplate:
@@ -98,16 +101,11 @@ class ChatTemplate:
         if not self._tried([_HELLO]):
             self._no_tools = []  # some templates want a list even if it is empty
         self._try_typed()
-        self.knows_system = self._try_system()
-        self._knows_late_system = self.knows_system and self._try_late_system()
         native = self._try_calls() if "tools" in source else None
-        self.knows_tools = native is not None
+        self.capabilities = replace(self._probed(), tools=native is not None)
+        """What it can take, as we write it."""
         self.syntax = native or HERMES
         """How calls are spelled: the model's own way if known, else the one we explain to it."""
-        self._keeps_speech = self._keeps_several = True
-        if native:
-            self._keeps_speech = self._try_speech()
-            self._keeps_several = self._try_several()
         self.thought_end = self._try_thoughts()
         """What ends the thought that every prompt leaves open; empty if it leaves none open."""
         self._closing = ""
@@ -120,27 +118,9 @@ class ChatTemplate:
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
         """
-        try:
-            return self._rendered(messages, tools)
-        except EngineError:
-            # Many templates inspect the first message, or require the user to begin.
-            early = [m for m in messages if m.role == "system"]
-            others = messages[len(early) :]
-            if any(m.role == "system" for m in others) or (others and others[0].role == "user"):
-                raise
-            begun = [*early, Message("user", ""), *others]
-            return self._rendered(begun, tools)
-
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
         spelled: list[str | Image] = []
-        if self.knows_system and not self._knows_late_system:
-            messages = late_system_as_user(messages)
-        if not self.knows_tools:
-            messages = in_words(messages, tools)
-        messages = [part for message in messages for part in self._apart(message)]
-        if not self.knows_system:
-            messages = without_system(messages)
-        functions = [function_data(tool) for tool in tools] if self.knows_tools else []
+        messages = adapted(messages, tools, self.capabilities)
+        functions = [function_data(tool) for tool in tools] if self.capabilities.tools else []
         shown = self._hide(functions, spelled)
         text = self._text(self._hide(self._data(messages), spelled), shown)
         return _pieces(text + self._closing, spelled)
@@ -188,15 +168,6 @@ class ChatTemplate:
                 return [self._hide(value, spelled) for value in data]
         return data
 
-    def _apart(self, message: Message) -> list[Message]:
-        """Split speech and calls into separate messages if the template would lose some of them."""
-        speech, calls = message.content, message.tool_calls
-        groups = [calls] if self._keeps_several else [(call,) for call in calls]
-        if not calls or (len(groups) == 1 and (self._keeps_speech or not speech)):
-            return [message]
-        first = [Message("assistant", speech)] if speech else []
-        return [*first, *(Message("assistant", "", group) for group in groups)]
-
     # --- what the template can do
 
     def _try_typed(self) -> None:
@@ -205,32 +176,45 @@ class ChatTemplate:
             self._typed = True
             self._typed = _HELLO.content in self._tried([_HELLO])
 
-    def _try_system(self) -> bool:
-        """Some templates (Gemma 2, first Mistrals) refuse or drop a system message."""
-        probe = [Message("system", "Mind the gap."), _HELLO]
-        return "Mind the gap." in self._tried(probe)
+    def _probed(self) -> Capabilities:
+        """What it refuses, drops or moves in small conversations."""
+        system = Message("system", _GAP)
+        short, long = ("call12345", "call54321"), ("call_1", "call_2")
+        ids = next((ids for ids in (long, short) if self._shows_calls(ids[:1], "")), None)
+        takes_system = _GAP in self._tried([system, _HELLO])
+        return Capabilities(
+            system=takes_system,
+            late_system=takes_system
+            and self._keeps([Message("system", "Be kind."), _HELLO, _HI, system, _GOODBYE]),
+            speech_with_calls=ids is None or self._shows_calls(ids[:1], _GAP, _HI, _GOODBYE),
+            several_calls=ids is None or self._shows_calls(ids, ""),
+            any_order=ids is None or self._shows_calls(ids[:1], "", _GOODBYE),
+            any_call_id=ids != short,
+        )
 
-    def _try_late_system(self) -> bool:
-        """Others (Qwen3.5, Mistral) do so in mid-conversation."""
-        late = [Message("assistant", "Hi"), Message("system", "Mind the gap."), _HELLO]
-        return "Mind the gap." in self._tried([_HELLO, *late])
+    def _shows_calls(self, ids: Sequence[str], speech: str, *after: Message) -> bool:
+        """Whether a message with ``speech`` and a call for each id, and their results, are kept."""
+        calls = [_probe_call(one, {"at": side}) for one, side in zip(ids, _SIDES, strict=False)]
+        results = [Message("tool", f"result {at}", tool_call_id=one) for at, one in enumerate(ids)]
+        return self._keeps([_HELLO, Message("assistant", speech, tuple(calls)), *results, *after])
+
+    def _keeps(self, talk: Sequence[Message]) -> bool:
+        """Whether all texts of ``talk`` are in the prompt, in the same order."""
+        prompt, at = self._tried(talk), 0
+        for message in talk:
+            calls = [call["function"]["arguments"]["at"] for call in message.tool_calls]
+            for text in (message.content, *calls):
+                at = prompt.find(text, at) + len(text)
+                if at < len(text):
+                    return False
+        return bool(prompt)
 
     def _try_calls(self) -> Syntax | None:
         """How the template writes a call; ``None`` if we do not know the syntax."""
-        rendered = self._tried([_HELLO, Message("assistant", "", (_PROBE_CALL,)), _PROBE_RESULT])
+        call = _probe_call("call_1", _PROBE_ARGUMENTS)
+        result = Message("tool", "nothing", tool_call_id="call_1")
+        rendered = self._tried([_HELLO, Message("assistant", "", (call,)), result])
         return recognise(rendered, "probe", _PROBE_ARGUMENTS)
-
-    def _try_speech(self) -> bool:
-        """Some templates drop the text beside a call, or put it after the call."""
-        said = Message("assistant", "Mind the gap.", (_PROBE_CALL,))
-        before, found, _ = self._tried([_HELLO, said, _PROBE_RESULT]).partition("Mind the gap.")
-        return bool(found) and self.syntax.begin not in before.rpartition("Hello")[2]
-
-    def _try_several(self) -> bool:
-        """Some templates accept only one call per message."""
-        both = Message("assistant", "", (_PROBE_CALL, {**_PROBE_CALL, "id": "call_2"}))
-        call = self.syntax.written("probe", _PROBE_ARGUMENTS)
-        return self._tried([_HELLO, both, _PROBE_RESULT]).count(call) == 2
 
     def _try_thoughts(self) -> str:
         prompt = self._tried([_HELLO]).rstrip()
@@ -243,6 +227,15 @@ class ChatTemplate:
             return self._text(self._data(messages), tools)
         except EngineError:
             return ""
+
+
+@functools.lru_cache(maxsize=_KNOWN_TEMPLATES)
+def capabilities_of(source: str) -> Capabilities:
+    """What a template can take; everything if it is not usable here."""
+    try:
+        return ChatTemplate(source, arguments={"enable_thinking": False}).capabilities
+    except EngineError:
+        return Capabilities()
 
 
 def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:

@@ -5,10 +5,12 @@ The server caches what it has read, so a conversation here holds only its token 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -17,6 +19,7 @@ from pydantic import Field
 from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
+    Failed,
     broke_off,
     complaint,
     garbled,
@@ -27,7 +30,9 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Delta, Finished, Warmed
 from pipeline.engines.llm.chat_completions import PATH, ChatReader, body_of, usage_of
+from pipeline.engines.llm.chat_template import capabilities_of
 from pipeline.engines.llm.llama_options import LlamaCppOptions
+from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
 from pipeline.engines.llm.url_prompts import (
     Asked,
     Complained,
@@ -87,6 +92,8 @@ class UrlLlm:
         engine.warm_up = self._warm_up
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
+        self._rungs: dict[str, int] = {}
+        """How many of ``ladder`` each model's template has refused."""
 
     @property
     def reads_ahead(self) -> bool:
@@ -106,6 +113,22 @@ class UrlLlm:
 
     def open(self) -> UrlConversation:
         return UrlConversation(self)
+
+    async def ladder(self) -> list[Capabilities]:
+        """What the model's template may take: what the server tells, then less and less. Begins
+        with what was accepted last."""
+        found = self.engine.found
+        told = Capabilities()
+        if found.template:
+            told = await asyncio.to_thread(capabilities_of, found.template)
+        whole = [replace(one, tools=found.shows_tools) for one in (told, STRICT)]
+        return [*whole, BARE][self._rungs.get(found.model, 0) :]
+
+    def descend(self, rungs: int, refusal: EngineError) -> None:
+        """Remember that the first ``rungs`` of ``ladder`` are refused."""
+        model = self.engine.found.model
+        self._rungs[model] = self._rungs.get(model, 0) + rungs
+        log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def _warm_up(self) -> None:
         await UrlConversation(self).read([Message("user", "Hello")], (), Work(Priority.WARM_UP))
@@ -238,15 +261,38 @@ class UrlConversation:
             tools,
             choice or ToolChoice(),
             sampling or Sampling(),
-            tools_in_words=not found.shows_tools,
         )
 
-    def _ask(
-        self, asked: Asked, work: Work, *, stream: bool
-    ) -> AbstractAsyncContextManager[Exchange]:
-        llm = self._llm
-        body = llm.options.with_extra(body_of(asked, stream=stream))
-        return llm.engine.endpoint.ask(PATH, Body.json(body), work, asked.private)
+    @asynccontextmanager
+    async def _ask(self, asked: Asked, work: Work, *, stream: bool) -> AsyncIterator[Exchange]:
+        async with AsyncExitStack() as open_exchange:
+            yield await self._accepted(asked, work, stream, open_exchange)
+
+    async def _accepted(
+        self, asked: Asked, work: Work, stream: bool, open_exchange: AsyncExitStack
+    ) -> Exchange:
+        """The answer to a request. If the server refuses it, it is written for templates that can
+        take less, and what is accepted is remembered."""
+        llm, before, refusal = self._llm, None, None
+        for rung, capabilities in enumerate(await llm.ladder()):
+            if capabilities is BARE and refusal and not _is_of_template(refusal):
+                break  # tools in words are a loss, so only if they are the reason
+            body = body_of(replace(asked, capabilities=capabilities), stream=stream)
+            if body == before:
+                continue
+            before, content = body, Body.json(llm.options.with_extra(body))
+            try:
+                exchange = await open_exchange.enter_async_context(
+                    llm.engine.endpoint.ask(PATH, content, work, asked.private)
+                )
+            except (Refused, Failed) as problem:
+                refusal = refusal or problem
+            else:
+                if refusal:
+                    llm.descend(rung, refusal)
+                return exchange
+        assert refusal
+        raise refusal
 
     async def _texts(
         self, exchange: Exchange, reader: ChatReader, asked: Asked
@@ -279,6 +325,14 @@ class UrlConversation:
             return Usage()
         self._learn(asked, usage)
         return usage
+
+
+_TEMPLATE_WORDS = re.compile(r"template|jinja|role|alternat|system", re.IGNORECASE)
+"""In the messages of servers whose chat template refuses a conversation."""
+
+
+def _is_of_template(refusal: EngineError) -> bool:
+    return bool(_TEMPLATE_WORDS.search(refusal.why or ""))
 
 
 _MARKS_CHARS = 24

@@ -1,16 +1,31 @@
-"""Messages for chat templates without tools or system messages, and calls as data."""
+"""A conversation as a model's chat template can take it.
+
+Templates refuse, drop or move what they do not expect. ``Capabilities`` describes one template, and
+``adapted`` writes a conversation for it. What every template takes is the same for all: at most one
+system message in front, then the user's first message, no two messages of one side in a row, and at
+the end the user or a tool. Appended messages never change the beginning, which the model has read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NoReturn
 
 from pipeline.engines.llm.pictures import joined
 from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.messages import Message, Tool
 
+CUE = Message("user", "(It is your turn to speak.)")
+"""Stands where a template needs the user: before an assistant who begins, and behind one who spoke
+last, because servers would continue that message or refuse it."""
+OKAY = "Okay."
+"""Said by the assistant between a result and the user, if the template wants it to speak there."""
+_CALL_ID_CHARS = 9
+"""Mistral's templates refuse any other length."""
 _MOST_LEVELS = 64
 """Nesting limit of arguments in the history and of schemas; deeper values are left out."""
 
@@ -25,19 +40,154 @@ To call one, write this with the function's name and its arguments, and nothing 
 </tool_call>"""
 
 
-def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """Tools, calls and their results as text, for a template that has no place for them."""
-    described = _with_tools(messages, tools) if tools else messages
-    return alternating([as_text(message) for message in described])
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a chat template can take."""
+
+    system: bool = True
+    """A system message at the front. If not, the user's first message begins with it."""
+    late_system: bool = True
+    """System messages in mid-conversation. If not, the user's messages contain them as notes: at
+    the front they would change what the model has read."""
+    tools: bool = True
+    """Tools, calls and results. If not, they are described in words."""
+    speech_with_calls: bool = True
+    """Speech and calls in one message, in this order."""
+    several_calls: bool = True
+    """Several calls in one message. If not, each call is followed by its own result."""
+    any_order: bool = True
+    """The user after a tool. If not, each side must speak once in turn, apart from calls."""
+    any_call_id: bool = True
+    """Ids of calls of any length."""
 
 
-def _with_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-    """Describe the tools at the end of the first system message."""
+STRICT = Capabilities(late_system=False, several_calls=False, any_order=False, any_call_id=False)
+"""What the strictest templates with tools can take."""
+BARE = Capabilities(system=False, late_system=False, tools=False)
+"""What every template can take: two sides in turn."""
+
+
+def adapted(
+    messages: Sequence[Message], tools: Sequence[Tool], capabilities: Capabilities
+) -> list[Message]:
+    """``messages`` for a template with these capabilities. ``tools`` are those that the assistant
+    may call; they are described only if the template cannot take them."""
+    front = list(takewhile(lambda message: message.role == "system", messages))
+    talk: Iterable[Message] = messages[len(front) :]
+    texts = [message.content for message in front]
+    if capabilities.tools:
+        talk = _with_calls(talk, capabilities)
+    else:
+        texts += [_described(tools)] if tools else []
+        talk = map(as_text, talk)
+    if not capabilities.late_system:
+        talk = map(_note, talk)
+    turns = _in_turns(list(talk), capabilities)
+    if not texts:
+        return turns
+    system = Message("system", "\n\n".join(texts))
+    if capabilities.system:
+        return [system, *turns]
+    return [joined(replace(system, role="user"), turns[0], "\n\n"), *turns[1:]]
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+
+def _note(message: Message) -> Message:
+    return Message("user", f"(System: {message.content})") if message.role == "system" else message
+
+
+def _in_turns(talk: Sequence[Message], capabilities: Capabilities) -> list[Message]:
+    """The user begins, and nobody but tools speaks twice in a row or after the assistant's end."""
+    turns = _merged(talk if talk and talk[0].role == "user" else [CUE, *talk])
+    if not capabilities.any_order:
+        turns = _alternating(turns)
+    return turns if turns[-1].role in ("user", "tool") else [*turns, CUE]
+
+
+def _merged(talk: Sequence[Message]) -> list[Message]:
+    turns: list[Message] = []
+    for message in talk:
+        last = turns[-1] if turns else None
+        if (
+            last
+            and last.role == message.role != "tool"
+            and not (last.tool_calls or message.tool_calls)
+        ):
+            turns[-1] = joined(last, message, "\n")
+        else:
+            turns.append(message)
+    return turns
+
+
+def _alternating(turns: Sequence[Message]) -> list[Message]:
+    """With one message of the assistant between two of the user's, behind its calls."""
+    result: list[Message] = []
+    speech: list[str] = []
+    for message in turns:
+        if message.role == "assistant" and not message.tool_calls:
+            speech.append(message.content)
+            continue
+        if message.role == "user" and result:
+            result.append(Message("assistant", "\n".join(speech) or OKAY))
+            speech.clear()
+        result.append(message)
+    return [*result, Message("assistant", "\n".join(speech))] if speech else result
+
+
+# --- tools -------------------------------------------------------------------------------------
+
+
+def _with_calls(talk: Iterable[Message], capabilities: Capabilities) -> list[Message]:
+    """With calls and results in the messages that the template can take."""
+    result: list[Message] = []
+    for message in talk:
+        if message.role == "tool":
+            at = len(result)
+            if not capabilities.several_calls:  # behind its call, before the next one
+                at = _behind_call(result, message.tool_call_id)
+            result.insert(at, message)
+        else:
+            result += _apart(message, capabilities)
+    return result if capabilities.any_call_id else [_with_short_ids(one) for one in result]
+
+
+def _behind_call(talk: Sequence[Message], call_id: str) -> int:
+    called = (any(call.get("id") == call_id for call in one.tool_calls) for one in reversed(talk))
+    return next((len(talk) - back for back, found in enumerate(called) if found), len(talk))
+
+
+def _apart(message: Message, capabilities: Capabilities) -> list[Message]:
+    """Speech and calls in separate messages where the template would lose some of them."""
+    speech, calls = message.content, message.tool_calls
+    if not calls:
+        return [message]
+    groups = [calls] if capabilities.several_calls else [(call,) for call in calls]
+    if not speech or capabilities.speech_with_calls:
+        first, *others = groups
+        return [replace(message, tool_calls=first), *(_call(group) for group in others)]
+    return [replace(message, tool_calls=()), *map(_call, groups)]
+
+
+def _call(calls: Sequence[Mapping[str, Any]]) -> Message:
+    return Message("assistant", "", tuple(calls))
+
+
+def _with_short_ids(message: Message) -> Message:
+    calls = tuple({**call, "id": _short(str(call.get("id", "")))} for call in message.tool_calls)
+    call_id = _short(message.tool_call_id) if message.role == "tool" else ""
+    return replace(message, tool_calls=calls, tool_call_id=call_id)
+
+
+def _short(call_id: str) -> str:
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:_CALL_ID_CHARS]
+
+
+def _described(tools: Sequence[Tool]) -> str:
     lines = "\n".join(_json(function_data(tool)["function"]) for tool in tools)
-    text = _TOOLS_AS_TEXT.format(lines=lines)
-    if messages and messages[0].role == "system":
-        return [Message("system", f"{messages[0].content}\n\n{text}"), *messages[1:]]
-    return [Message("system", text), *messages]
+    return _TOOLS_AS_TEXT.format(lines=lines)
 
 
 def as_text(message: Message) -> Message:
@@ -51,44 +201,6 @@ def as_text(message: Message) -> Message:
     return Message("assistant", "\n".join(filter(None, [message.content, *texts])))
 
 
-def alternating(messages: Sequence[Message]) -> list[Message]:
-    """Merge neighbours: many templates refuse two messages of the same role in a row."""
-    return _merged(messages, ("user", "assistant"), "\n")
-
-
-def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
-    """Turn system messages after the first ones into user messages, merged with the next one."""
-    early = list(takewhile(lambda message: message.role == "system", messages))
-    late = [
-        Message("user", message.content) if message.role == "system" else message
-        for message in messages[len(early) :]
-    ]
-    return [*early, *_merged(late, ("user",), "\n\n")]
-
-
-def _merged(messages: Sequence[Message], roles: Collection[str], between: str) -> list[Message]:
-    """Merge neighbouring messages that share one of ``roles``."""
-    result: list[Message] = []
-    for message in messages:
-        if result and result[-1].role == message.role and message.role in roles:
-            result[-1] = joined(result[-1], message, between)
-        else:
-            result.append(message)
-    return result
-
-
-def without_system(messages: Sequence[Message]) -> list[Message]:
-    """Put system messages in front of the user's first message."""
-    texts = [m.content for m in messages if m.role == "system"]
-    others = [m for m in messages if m.role != "system"]
-    if not texts:
-        return list(messages)
-    merged = Message("user", "\n\n".join(texts))
-    if others and others[0].role == "user":
-        return [joined(merged, others[0], "\n\n"), *others[1:]]
-    return [merged, *others]
-
-
 def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
@@ -97,17 +209,29 @@ def _json(data: Any) -> str:
 
 
 def call_data(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call as templates expect it. Its arguments are an object, whatever a client has sent."""
     function = call.get("function", call)
-    arguments = function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = {"arguments": arguments}
-    if is_deep(arguments):
-        arguments = {}
-    shown = {"name": function.get("name", ""), "arguments": arguments}
+    shown = {
+        "name": function.get("name", ""),
+        "arguments": _arguments(function.get("arguments", {})),
+    }
     return {"id": call.get("id", ""), "type": "function", "function": shown}
+
+
+def _arguments(given: Any) -> Mapping[str, Any]:
+    data = given
+    if isinstance(given, str):
+        try:
+            data = json.loads(given.strip() or "{}", parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            data = None
+    if is_deep(data):
+        return {}
+    return data if isinstance(data, Mapping) else {"arguments": given}
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def called_name(call: Mapping[str, Any]) -> str:

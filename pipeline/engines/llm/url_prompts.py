@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pipeline.engines.by_url.families import Family
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, seen
+from pipeline.engines.llm.template_messages import Capabilities
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.tool_calls.syntax import HERMES
@@ -36,8 +37,8 @@ class Asked:
     sampling: Sampling = field(default_factory=Sampling)
     form: Literal["free", "schema", "any arguments"] = "free"
     """What the server constrains the answer to, if it must be a call."""
-    tools_in_words: bool = False
-    """Describe the tools in the text: the server would not show them to the model."""
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    """What the template of the server's model can take."""
 
     @property
     def forced(self) -> bool:

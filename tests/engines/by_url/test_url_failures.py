@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url.failures import (
+    Failed,
     Loading,
     Misconfigured,
     Place,
@@ -18,7 +19,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, ReachyVoiceError, Refused
+from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Refused
 
 LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
 
@@ -115,7 +116,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
         ),
         (307, {}, Misconfigured, "redirects to another address: HTTP 307", "llm.url"),
         (429, {"error": "rate limit"}, EngineError, "is overloaded", "llm.max_requests"),
-        (500, {"detail": "CUDA out of memory"}, EngineCrashed, "failed: HTTP 500, CUDA out", "log"),
+        (500, {"detail": "CUDA out of memory"}, Failed, "failed: HTTP 500, CUDA out", "log"),
         (
             503,
             {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},

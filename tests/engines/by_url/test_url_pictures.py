@@ -39,9 +39,10 @@ async def sent(*messages: Message, **options: Any) -> Any:
 
 
 async def test_chat_completions_with_vision() -> None:
-    before = Message("assistant", "Show me!")
-    messages = await sent(before, shows(PICTURE, None), vision=True)
+    before = Message("user", "Look."), Message("assistant", "Show me!")
+    messages = await sent(*before, shows(PICTURE, None), vision=True)
     assert messages == [
+        {"role": "user", "content": "Look."},
         {"role": "assistant", "content": "Show me!"},
         {
             "role": "user",

@@ -51,7 +51,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far = FarServer()
-    refusal = {"error": {"message": "Hello, who are you? must alternate", "code": 400}}
+    refusal = {"error": {"message": "Hello, who are you? cannot be read", "code": 400}}
     far.moods[PATH] = [problem(400, refusal)]
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.stage.open()

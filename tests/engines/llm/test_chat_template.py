@@ -89,7 +89,7 @@ def test_tools_and_results_stay_plain_text_too() -> None:
 
 def test_native_tools_calls_and_results() -> None:
     template = ChatTemplate(WITH_TOOLS)
-    assert template.knows_tools
+    assert template.capabilities.tools
     messages = [
         USER,
         Message("assistant", "", tool_calls=(CALL,)),
@@ -104,7 +104,7 @@ def test_native_tools_calls_and_results() -> None:
 
 def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
     template = ChatTemplate(CHATML)
-    assert not template.knows_tools
+    assert not template.capabilities.tools
     prompt = text(template, [Message("system", "Be kind."), USER], [TOOL])
     system = prompt.split("<|im_end|>")[0]
     assert system.startswith("<|im_start|>system\nBe kind.\n\n")
@@ -154,7 +154,7 @@ def test_a_template_without_system_messages_gets_them_in_the_first_user_message(
 ) -> None:
     loop = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
     template = ChatTemplate(source + loop)
-    assert not template.knows_system
+    assert not template.capabilities.system
     assert text(template, [Message("system", "Be kind."), USER]) == "[user|Be kind.\n\nHello]"
 
 
@@ -176,7 +176,13 @@ def test_a_system_message_in_the_middle_is_told_by_the_user_where_it_must_be(sou
     late = [Message("system", "It is late."), Message("user", "Bye")]
     lines = text(ChatTemplate(source), talk + late).split("\n")
     said = [line for line in lines if line]
-    assert said == ["system: Be kind.", "user: Hello", "assistant: Hi.", "user: It is late.", "Bye"]
+    assert said == [
+        "system: Be kind.",
+        "user: Hello",
+        "assistant: Hi.",
+        "user: (System: It is late.)",
+        "Bye",
+    ]
     assert "system: It is late." not in text(ChatTemplate(source), talk + late[:1])
     assert "system\nIt is late." in text(ChatTemplate(CHATML), talk + late)
 

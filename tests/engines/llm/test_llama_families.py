@@ -42,7 +42,7 @@ def engine(request: pytest.FixtureRequest, weights: Callable[[str], Path]) -> Ll
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Model, "chat_template", lambda _, name=None: None if name else source)
         engine = build(LlamaCppOptions(threads=1, context_tokens=4096), weights(MODEL))
-    assert engine._parts.prompts._template.knows_tools
+    assert engine._parts.prompts._template.capabilities.tools
     return engine
 
 

@@ -10,6 +10,7 @@ import json
 import pytest
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate
+from pipeline.engines.llm.template_messages import CUE
 from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Message, Tool
 from tests.support.places import DATA
@@ -80,7 +81,7 @@ def template(family: str) -> ChatTemplate:
 )
 def test_a_template_shows_its_family(family: str, syntax: Syntax) -> None:
     assert template(family).syntax == syntax
-    assert template(family).knows_tools == (family != "words")
+    assert template(family).capabilities.tools == (family != "words")
 
 
 @pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
@@ -109,7 +110,9 @@ STRICT = """\
 def test_a_template_that_wants_the_user_to_begin() -> None:
     strict = ChatTemplate(STRICT)
     pieces = strict.render([Message("system", "Be kind.")], [])
-    assert "".join(piece.text for piece in pieces).strip() == "[system|Be kind.][user|]"
+    assert (
+        "".join(piece.text for piece in pieces).strip() == f"[system|Be kind.][user|{CUE.content}]"
+    )
 
 
 @pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
@@ -144,7 +147,7 @@ def test_a_schema_that_is_nested_too_deeply_is_not_shown() -> None:
 def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:
     calls = "{% for m in messages %}{{ m.role }}{% if m.tool_calls %}[CALL]{% endif %}{% endfor %}"
     unknown = ChatTemplate(calls + "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}")
-    assert not unknown.knows_tools
+    assert not unknown.capabilities.tools
     text = "".join(piece.text for piece in unknown.render([Message("user", "Hi")], [LOOK]))
     assert "You can call functions." in text
 

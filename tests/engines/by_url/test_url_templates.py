@@ -1,0 +1,99 @@
+"""Servers whose chat templates refuse some conversations, as the templates of current models do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.messages import Message
+from pipeline.work import Work
+from tests.support.far_answers import refusal
+from tests.support.far_server import FarServer, problem, serving
+from tests.support.places import DATA
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
+
+CHAT, PATH = "openai-chat", "/v1/chat/completions"
+CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "dance", "arguments": '{"steps": '},
+}
+TALKS = (
+    HELLO,
+    (*HELLO, Message("assistant", "I am Reachy."), Message("system", "It is dark."), HELLO[1]),
+    HELLO[:1],
+    (*HELLO, Message("assistant", "I am Reachy.")),
+    (*HELLO, Message("assistant", "Look!", (CALL,)), Message("tool", "ok", tool_call_id="call_1")),
+    (
+        *(*HELLO, Message("assistant", "", (CALL,)), Message("tool", "ok", tool_call_id="call_1")),
+        Message("user", "And?"),
+    ),
+)
+"""A late system message, no user, the assistant last, broken arguments, the user after a tool."""
+
+
+def template(name: str) -> str:
+    return (DATA / "chat_templates" / f"{name}.jinja").read_text()
+
+
+def refused(far: FarServer) -> int:
+    """How many requests were not accepted by the template."""
+    return sum(bool(refusal(far.template, seen.json)) for seen in far.asked(PATH))
+
+
+def sent(far: FarServer) -> list[Any]:
+    messages: list[Any] = far.asked(PATH)[-1].json["messages"]
+    return messages
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "mistral-nemo", "ministral3", "llama3", "gpt-oss"])
+async def test_a_server_that_tells_its_template_refuses_nothing(name: str) -> None:
+    far = FarServer(template=template(name))
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for talk in TALKS:
+            await engine.stage.open().warm(talk, [DANCE], Work())
+            await answer(engine, *talk, tools=(DANCE,))
+    assert refused(far) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("qwen3.5", 1), ("mistral-nemo", 1), ("ministral3", 1), ("gemma3", 2), ("gemma2", 2)],
+)
+async def test_what_a_server_refuses_is_remembered(name: str, most: int) -> None:
+    far = FarServer("vllm", template=template(name))
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for talk in (*TALKS, *TALKS):
+            await engine.stage.open().warm(talk, [DANCE], Work())
+            await answer(engine, *talk, tools=(DANCE,))
+    assert refused(far) <= most
+
+
+async def test_a_late_system_message_reaches_the_model_as_a_note() -> None:
+    far = FarServer("vllm", template=template("qwen3.5"))
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine, *TALKS[1])
+    assert [message["role"] for message in sent(far)] == ["system", "user", "assistant", "user"]
+    assert sent(far)[-1]["content"] == f"(System: It is dark.)\n{HELLO[1].content}"
+
+
+async def test_other_refusals_are_reported_and_change_nothing() -> None:
+    far = FarServer("vllm")
+    far.moods[PATH] = [problem(400, {"error": {"message": "seed is too large"}})]
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        with pytest.raises(EngineError, match="seed is too large"):
+            await answer(engine, tools=(DANCE, NOD))
+        await answer(engine, *TALKS[1], tools=(DANCE,))
+    assert [message["role"] for message in sent(far)][3] == "system"
+    assert len(far.asked(PATH)) == 2
+
+
+async def test_arguments_are_sent_as_the_text_of_an_object() -> None:
+    far = FarServer()
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine, *TALKS[4], tools=(DANCE,))
+    (call,) = sent(far)[2]["tool_calls"]
+    assert call["function"]["arguments"] == '{"arguments": "{\\"steps\\": "}'
