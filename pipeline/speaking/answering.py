@@ -19,7 +19,6 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
-from pipeline.engines.llm.pictures import joined
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
 from pipeline.messages import Message, Sampling, Usage
@@ -29,7 +28,8 @@ from pipeline.spoken import speakable
 from pipeline.work import Work
 
 ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")
-"""Appended to the prompt when the model has not answered audibly."""
+"""Appended to the prompt when the model has not answered audibly; not all templates take a system
+message there."""
 
 NOTHING_HEARD = "The language model said nothing that can be heard"
 
@@ -97,7 +97,7 @@ class Answering:
             self._asked_again = True
             self._spent = self.usage
             await self._forget()
-            await self._ask(aloud(messages), left(sampling, self.usage))
+            await self._ask([*messages, ALOUD], left(sampling, self.usage))
         if self._inaudible(language):
             self.silent = True
             await self._forget()
@@ -187,14 +187,6 @@ class Answering:
         else:
             self._written += glue + text
             await self._text.put(text)
-
-
-def aloud(messages: Sequence[Message]) -> list[Message]:
-    """The same prompt, with the request to speak added as the user's: not all templates take a
-    system message there."""
-    if messages and messages[-1].role == "user":
-        return [*messages[:-1], joined(messages[-1], ALOUD, "\n")]
-    return [*messages, ALOUD]
 
 
 def left(sampling: Sampling, usage: Usage) -> Sampling:

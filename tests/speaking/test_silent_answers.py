@@ -33,7 +33,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
-from pipeline.speaking.answering import ALOUD, NOTHING_HEARD, aloud, left
+from pipeline.speaking.answering import ALOUD, NOTHING_HEARD, left
 from pipeline.work import Work
 from tests.support.gated import gated
 from tests.support.scripted import (
@@ -134,7 +134,7 @@ def test_the_model_is_asked_once_more_and_that_is_heard(cause: str) -> None:
     assert outcomes(it) == ["asked_again"]
     first, second = prompts(it)
     assert first[-1] == Message("user", "Hi")
-    assert second == [*first[:-1], Message("user", f"Hi\n{ALOUD.content}")]
+    assert second == [*first, ALOUD]
 
 
 @SILENT_TEXTS
@@ -185,12 +185,6 @@ async def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
         await it.hear(4.0)
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
-
-
-def test_behind_words_of_the_assistant_the_wish_stands_alone() -> None:
-    said = Message("assistant", "Hello.")
-    assert aloud([said]) == [said, ALOUD]
-    assert aloud([]) == [ALOUD]
 
 
 def test_a_limit_holds_for_both_attempts() -> None:
