@@ -7,12 +7,13 @@ same, so the model's KV prefix stays valid.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from pipeline.conversation.room import limits, shortened
 from pipeline.engines.llm.pictures import joined
+from pipeline.errors import PromptTooLong
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -76,6 +77,8 @@ class Chat:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._forgotten = 0
+        self._limits: dict[str, int] = {}
+        """How many characters of long items the model reads."""
 
     @property
     def items(self) -> tuple[Item, ...]:
@@ -84,7 +87,12 @@ class Chat:
     @property
     def context(self) -> tuple[Item, ...]:
         """The items that the model still reads; older ones no longer fit."""
-        return tuple(self._items[self._forgotten :])
+        return self.shown(self._items[self._forgotten :])
+
+    def shown(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """As much of ``items`` as the model reads."""
+        most = self._limits
+        return tuple(shortened(i, most[i.id]) if i.id in most else i for i in items)
 
     @property
     def last_id(self) -> str | None:
@@ -123,6 +131,7 @@ class Chat:
 
     def delete(self, item_id: str) -> None:
         at = self._position(item_id)
+        self._limits.pop(item_id, None)
         del self._items[at]
         if at < self._forgotten:
             self._forgotten -= 1
@@ -154,6 +163,16 @@ class Chat:
     def forget_before(self, item_id: str) -> None:
         """Start the context with this item. Raises ``UnknownItem``."""
         self._forgotten = max(self._forgotten, self._position(item_id))
+
+    def make_room(self, problem: PromptTooLong) -> bool:
+        """Show less of the longest items, or else forget the oldest. False if nothing can go."""
+        return self.shorten(self.context, problem) or self.forget_oldest()
+
+    def shorten(self, items: Sequence[Item], problem: PromptTooLong) -> bool:
+        """Show less of the longest of ``items``. False if none of them is long."""
+        shorter = limits(items, problem)
+        self._limits |= shorter
+        return bool(shorter)
 
     def forget_oldest(self) -> bool:
         """Drop the older half of the context. False if nothing more can go: only one item is left,
@@ -256,8 +275,8 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
     Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
     had just begun in between. So are adjacent answers, because many templates refuse two in a row.
-    An answer is merged with its calls. The output of each call follows it at once, whenever it
-    came.
+    An answer is merged with its calls. The output of each call follows it at once, unless it came
+    only after the next answer.
     """
     messages = [Message("system", instructions)] if instructions else []
     items = list(_with_outputs(items))
@@ -277,12 +296,17 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
 
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
-    """``items`` with the output of each call behind it, or behind all calls of its answer. Outputs
-    whose call is not among them are left out."""
-    outputs = {item.call_id: item for item in items if isinstance(item, FunctionOutputItem)}
+    """``items`` with the output of each call behind it, or behind all calls of its answer. An
+    output that came after the next answer, which was given without it, stays where it came: only
+    there it is news, and the beginning of the prompt stays the same. Outputs whose call is not
+    among them are left out."""
+    outputs = _prompt_outputs(items)
+    called: set[str] = set()
     waiting: list[str] = []
     for item, after in zip_longest(items, items[1:]):
         if isinstance(item, FunctionOutputItem):
+            if item.call_id in called and item not in outputs.values():
+                yield item
             continue
         yield item
         if isinstance(item, FunctionCallItem):
@@ -290,7 +314,28 @@ def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
         if not isinstance(after, FunctionCallItem):
             for call_id in waiting:
                 yield outputs.get(call_id) or FunctionOutputItem("", call_id, NO_OUTPUT)
+            called.update(waiting)
             waiting.clear()
+
+
+def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
+    """The outputs that came before the answer after their call, by the call's id."""
+    outputs: dict[str, FunctionOutputItem] = {}
+    waiting: set[str] = set()
+    before: Item | None = None
+    for item in items:
+        match item:
+            case FunctionOutputItem():
+                if item.call_id in waiting:
+                    outputs[item.call_id] = item
+            case FunctionCallItem():
+                if not isinstance(before, FunctionCallItem):
+                    waiting.clear()
+                waiting.add(item.call_id)
+            case MessageItem(role="assistant", notice=False):
+                waiting.clear()
+        before = item
+    return outputs
 
 
 def _was_talked_over(item: Item, after: Item | None) -> bool:
@@ -317,7 +362,7 @@ def _message(item: Item) -> Message | None:
             call = {
                 "id": item.call_id,
                 "type": "function",
-                "function": {"name": item.name, "arguments": _json_or_text(item.arguments)},
+                "function": {"name": item.name, "arguments": item.arguments},
             }
             return Message("assistant", "", tool_calls=(call,))
         case FunctionOutputItem():
@@ -333,19 +378,3 @@ def _images(item: MessageItem) -> tuple[Image, ...]:
             images.append(Image(start, len(text), part.url))
         start += len(text) + 1 if text else 0
     return tuple(images)
-
-
-MAX_ARGUMENTS_DEPTH = 64
-"""Templates walk through arguments recursively; deeper ones stay text."""
-
-
-def _json_or_text(arguments: str) -> object:
-    """Arguments as data if they are an object that can be written as JSON; otherwise as text."""
-    if arguments.count("{") + arguments.count("[") > MAX_ARGUMENTS_DEPTH:
-        return arguments
-    try:
-        data = json.loads(arguments)
-        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:  # not JSON, not a finite number, or half a surrogate pair
-        return arguments
-    return data if isinstance(data, dict) else arguments

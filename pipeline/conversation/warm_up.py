@@ -82,9 +82,9 @@ class WarmUp:
             try:
                 warmed = await conversation.warm(prompt(), tools, work, self.said)
                 break
-            except PromptTooLong:
-                # A history that came all at once.
-                if not chat.forget_oldest():
+            except PromptTooLong as problem:
+                # A history or a result that came all at once.
+                if not chat.make_room(problem):
                     raise
         if start := new_beginning(chat.context, warmed):
             # Turns go on with the long history until the short one is read.

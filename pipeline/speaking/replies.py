@@ -21,7 +21,7 @@ from pipeline.conversation.reply_prompts import (
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ReplyHeld, ReplyWentOn
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
@@ -226,7 +226,8 @@ class Replies:
 
         async def messages() -> list[Message]:
             if items is not None:
-                return prompt(instructions, await self._transcriber.with_text(items))
+                read = await self._transcriber.with_text(items)
+                return prompt(instructions, self._chat.shown(read))
             await self._transcriber.settled()
             return prompt(instructions, [i for i in self._chat.context if i.id in asked])
 
@@ -427,7 +428,7 @@ class Replies:
             conversation,
             self._editor if options.in_conversation else None,
             work=work,
-            forget=lambda: own and reply.confirmed and self._chat.forget_oldest(),
+            make_room=lambda problem: self._make_room(reply, options, problem),
             began_at=began_at,
             ramp=self._ramp,
         )
@@ -435,6 +436,13 @@ class Replies:
         self.quiet.clear()
         self._context.tasks.create_task(self._run(reply, None if own else conversation))
         return reply
+
+    def _make_room(self, reply: Reply, options: ResponseOptions, problem: PromptTooLong) -> bool:
+        """Shorten its prompt. Only an answer that will be given may make the model forget."""
+        if options.in_conversation and options.input is None and reply.confirmed:
+            return self._chat.make_room(problem)
+        items = self._prompts.input_items(options)
+        return self._chat.shorten(self._chat.context if items is None else items, problem)
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
         return plan_reply(self._context, options, self._answers, self._arrivals.jitter_s)

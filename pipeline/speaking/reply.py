@@ -60,7 +60,7 @@ _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 log = logging.getLogger("reachy_voice.reply")
 
 PromptSource = Callable[[], Awaitable[Sequence[Message]]]
-"""Returns the prompt, waiting for transcripts if needed. Called again after ``forget``."""
+"""Returns the prompt, waiting for transcripts if needed. Called again after ``make_room``."""
 
 
 class Reply:
@@ -75,13 +75,13 @@ class Reply:
         editor: ItemEditor | None,
         *,
         work: Work,
-        forget: Callable[[], bool],
+        make_room: Callable[[PromptTooLong], bool],
         began_at: float,
         ramp: Ramp | None = None,
     ) -> None:
-        """``editor``: the editor of the conversation that the answer belongs to, if any. ``forget``
-        shortens a prompt that is too long; ``began_at``: when the user's speech ended, in the
-        loop's time; ``ramp``: what is known about the voice's speed."""
+        """``editor``: the editor of the conversation that the answer belongs to, if any.
+        ``make_room`` shortens a prompt that is too long; ``began_at``: when the user's speech
+        ended, in the loop's time; ``ramp``: what is known about the voice's speed."""
         self.plan = plan
         self.work = work
         self.began_at = began_at
@@ -101,7 +101,7 @@ class Reply:
         """Set when the engines are leased."""
         self._bus = context.bus
         self.delivery = Delivery(context, plan, editor)
-        self._forget = forget
+        self._make_room = make_room
         self._gate = asyncio.Event()
         self._sending = asyncio.Event()
         self._sending.set()
@@ -295,8 +295,8 @@ class Reply:
             try:
                 await self.answering.answer(messages, self._chunker.language)
                 break
-            except PromptTooLong:
-                if not self._forget():
+            except PromptTooLong as problem:
+                if not self._make_room(problem):
                     raise
                 # The prompt may wait for a transcript, which may wait for a lease.
                 self._release()

@@ -13,7 +13,15 @@ from pipeline.conversation.chat import (
     prompt,
 )
 from pipeline.conversation.reply_prompts import awaits_an_answer
-from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.engines.llm.template_messages import Capabilities, adapted
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    MessageItem,
+    TextPart,
+)
 from pipeline.messages import Message
 from pipeline.speaking.playback import Lead, PlaybackClock
 
@@ -87,7 +95,7 @@ def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
         ("tool", "noon"),
         ("assistant", "It is noon."),
     ]
-    assert messages[2].tool_calls[0]["function"]["arguments"] == {"zone": "UTC"}
+    assert messages[2].tool_calls[0]["function"]["arguments"] == '{"zone": "UTC"}'
 
 
 @pytest.mark.parametrize(("heard_s", "kept"), [(1.9, False), (2.1, True)])
@@ -143,6 +151,40 @@ def test_each_call_has_an_output_that_follows_it() -> None:
     assert [call["id"] for call in messages[1].tool_calls] == ["call_0", "call_1"]
     assert not awaits_an_answer(messages), "its result does not yet"
     assert awaits_an_answer(prompt("", (calls[1], late)))
+
+
+def answer(item_id: str, text: str) -> MessageItem:
+    return MessageItem(item_id, "assistant", (TextPart(text),))
+
+
+LOOK = FunctionCallItem("c", "call", "look", "{}")
+OUTPUT = FunctionOutputItem("o", "call", "a tree")
+HM = MessageItem("n", "assistant", (TextPart("Sorry?"),), notice=True)
+
+
+@pytest.mark.parametrize(
+    ("items", "late"),
+    [
+        ((LOOK, OUTPUT), False),
+        ((LOOK, user("b", "And?"), OUTPUT), False),
+        ((LOOK, HM, OUTPUT, user("b", "And?")), False),
+        ((LOOK, answer("b", "Wait."), OUTPUT), True),
+        ((LOOK, user("b"), answer("d", "Wait."), user("e"), answer("f", "Well."), OUTPUT), True),
+        ((LOOK, user("b"), FunctionCallItem("d", "other", "nod", "{}"), OUTPUT), True),
+    ],
+)
+def test_an_output_that_comes_after_the_next_answer_is_told_where_it_came(
+    items: tuple[Item, ...], late: bool
+) -> None:
+    before, after = prompt("", items[: items.index(OUTPUT)]), prompt("", items)
+    outputs = [m.content for m in after if m.role == "tool" and m.tool_call_id == "call"]
+    assert outputs == ([NO_OUTPUT, "a tree"] if late else ["a tree"])
+    assert awaits_an_answer(after)
+    if late:
+        assert after[:-1] == before
+        told = adapted([*after, Message("user", "And now?")], [], Capabilities())
+        news = Message("user", "(The result of look has come in: a tree)\nAnd now?")
+        assert told[-1] == news
 
 
 def test_calls_made_one_after_the_other_stay_so() -> None:

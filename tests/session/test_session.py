@@ -38,7 +38,13 @@ from pipeline.events import (
     TurnJudged,
     TurnUnderWay,
 )
-from pipeline.items import AudioPart, MessageItem, TextPart
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    MessageItem,
+    TextPart,
+)
 from pipeline.messages import Message
 from tests.support.scripted import (
     AT_ONCE,
@@ -332,6 +338,38 @@ async def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
     assert played.events(ReplyFinished)[0].status == "completed"
     assert [m.content for m in llm.prompts[1]] == ["Be brief.", "text 3", "text 4", "text 5"]
     assert len(played.session.chat.items) == 7
+
+
+FACT = "The tower is 71 metres high. "
+
+
+@pytest.mark.parametrize("results", [[600_001], [45_000], [12_000] * 4])
+@pytest.mark.parametrize("counts", [(12_000, 8192), (0, 0)])
+@in_virtual_time
+async def test_results_that_are_too_long_are_shortened_and_the_question_stays(
+    results: list[int], counts: tuple[int, int]
+) -> None:
+    llm = ScriptedLlm(errors=[PromptTooLong(*counts)])
+    async with scene(llm=llm) as played:
+        await played.do(AddItem(text_item("q", "How high is the tower?")))
+        for n in range(len(results)):
+            await played.do(AddItem(FunctionCallItem(f"c{n}", f"{n}", "search", "{}")))
+        for n, chars in enumerate(results):
+            output = FACT + "x" * (chars - len(FACT))
+            await played.do(AddItem(FunctionOutputItem(f"o{n}", f"{n}", output)))
+        await played.do(CreateResponse())
+        await asyncio.sleep(5)
+        await played.do(AddItem(text_item("t", "Thank you.")), CreateResponse())
+        await asyncio.sleep(5)
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
+    system, question, calls, *told = llm.prompts[-1][: 3 + len(results)]
+    assert (system.content, question.content) == ("Be brief.", "How high is the tower?")
+    assert len(calls.tool_calls) == len(results)
+    for message, chars in zip(told, results, strict=True):
+        assert message.content.startswith(FACT)
+        assert "characters left out" in message.content
+        assert len(message.content) <= chars / 2
+    assert len(played.session.chat.get("o0").output) == results[0]  # type: ignore[union-attr]
 
 
 @in_virtual_time

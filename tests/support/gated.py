@@ -49,7 +49,7 @@ async def gated(
         llm.open(),
         None,
         work=Work(Priority.SPECULATIVE),
-        forget=lambda: False,
+        make_room=lambda problem: False,
         began_at=asyncio.get_running_loop().time(),
     )
     running = asyncio.create_task(reply.run())

@@ -55,6 +55,8 @@ mid-sentence."""
 
 JUDGE_CONTEXT_TOKENS = 4096
 """A judge reads the instructions once, and only the latest words of each conversation."""
+TOKENS_PER_CHAR = 0.25
+"""Length of a prompt before the server has counted one; English."""
 LINGER_S = 0.5
 """Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
 keeps the connection for the next request."""
@@ -142,8 +144,8 @@ class UrlConversation:
         self._closed = False
         self._seen = Usage()
         """Usage of the last answer or reading ahead."""
-        self._tokens_per_char = 0.0
-        """Ratio in its prompt; 0 if unknown."""
+        self._tokens_per_char = TOKENS_PER_CHAR
+        """Ratio in its prompt."""
 
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
@@ -227,7 +229,7 @@ class UrlConversation:
 
     def _require_room(self, asked: Asked) -> None:
         """Raise ``PromptTooLong`` if the server would not. The length is estimated from the last
-        prompt, so the first prompt always passes."""
+        prompt."""
         llm = self._llm
         most = llm.context_tokens
         cuts = llm.engine.found.family.cuts or llm.options.context_tokens

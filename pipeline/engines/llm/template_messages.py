@@ -73,7 +73,7 @@ def adapted(
     """``messages`` for a template with these capabilities. ``tools`` are those that the assistant
     may call; they are described only if the template cannot take them."""
     front = list(takewhile(lambda message: message.role == "system", messages))
-    talk: Iterable[Message] = messages[len(front) :]
+    talk: Iterable[Message] = _with_news(messages[len(front) :])
     texts = [message.content for message in front]
     if capabilities.tools:
         talk = _with_calls(talk, capabilities)
@@ -92,6 +92,24 @@ def adapted(
 
 
 # --- turns -------------------------------------------------------------------------------------
+
+
+def _with_news(talk: Sequence[Message]) -> list[Message]:
+    """With results that do not follow their call told by the user: they came later."""
+    names: dict[str, str] = {}
+    waiting: set[str] = set()
+    told = []
+    for message in talk:
+        if message.role != "tool":
+            waiting = {str(call.get("id", "")) for call in message.tool_calls}
+            names |= {str(call.get("id", "")): called_name(call) for call in message.tool_calls}
+        elif message.tool_call_id in waiting:
+            waiting.remove(message.tool_call_id)
+        else:
+            of = names.get(message.tool_call_id, "an earlier call")
+            message = Message("user", f"(The result of {of} has come in: {message.content})")
+        told.append(message)
+    return told
 
 
 def _note(message: Message) -> Message:

@@ -64,6 +64,7 @@ S1, S2, S3, S4 = map(system, ("Be kind.", "It rains.", "It is dark.", "It is col
 U1, U2 = map(user, ("Look around!", "And now?"))
 A1, A2 = map(speaks, ("Good morning.", "There is a tree."))
 CALL, RESULT = calls("", "left"), found("an oak", "left")
+PENDING = found("(No result yet.)", "left")
 SPOKEN, NEXT = calls("Let me see.", "left"), calls("Once more.", "right")
 BOTH, SECOND = calls("One moment.", "left", "right"), found("a lime", "right")
 SHAPES: dict[str, tuple[Message, ...]] = {
@@ -86,6 +87,9 @@ SHAPES: dict[str, tuple[Message, ...]] = {
     "two calls at once": (U1, BOTH, RESULT, SECOND, A1, U2),
     "a call after a call": (U1, SPOKEN, RESULT, NEXT, SECOND, A1, U2, A2),
     "a call at the beginning": (S1, CALL, RESULT),
+    "a result that came later": (S1, U1, CALL, PENDING, A1, U2, A2, RESULT),
+    "a result that came later, and the user": (S1, U1, CALL, PENDING, A1, RESULT, U2),
+    "a result without a call": (S1, RESULT, U1),
     "a system message after a result": (U1, CALL, RESULT, S1, U2),
 }
 
@@ -208,6 +212,14 @@ def test_the_last_word_is_never_the_assistants() -> None:
             turns = adapted(messages, [], capabilities)
             assert turns[-1].role in ("user", "tool")
     assert adapted((S1, A1), [], Capabilities()) == [S1, CUE, A1, CUE]
+
+
+@pytest.mark.parametrize("capabilities", [Capabilities(), STRICT, BARE])
+def test_a_result_that_came_later_is_told_as_news(capabilities: Capabilities) -> None:
+    told = adapted((U1, CALL, PENDING, A1, RESULT, U2), [], capabilities)
+    news = "(The result of look has come in: an oak)\nAnd now?"
+    assert told[-1] == user(news)
+    assert told[:-1] == adapted((U1, CALL, PENDING, A1), [], capabilities)[:-1]
 
 
 def test_sides_that_must_take_turns() -> None:
