@@ -156,6 +156,7 @@ class Chat:
         while count < len(self._items) and isinstance(self._items[count], FunctionOutputItem):
             count += 1
         dropped = [item.id for item in self._items[:count]]
+        self._limits = {i: most for i, most in self._limits.items() if i not in dropped}
         del self._items[:count]
         self._forgotten = max(0, self._forgotten - count)
         return dropped

@@ -23,9 +23,9 @@ from pipeline.items import (
 
 SHORTEST_CHARS = 1000
 """Shorter items are not shortened further."""
-FILLED = 0.5
-"""Share of the context that the prompt is shortened to. The rest is for the next turns: each
-further change would make the model read everything again."""
+FILLED = 0.25
+"""Share of the context that the prompt is shortened to. On a CPU each thousand tokens takes seconds
+to read, and the rest is for the next turns: each change would make the model read all again."""
 TOKEN_CHARS = 4
 """Characters of a token if the tokens were not counted; English."""
 _HEAD = 0.75

@@ -29,7 +29,9 @@ from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import Message, Sampling, ToolChoice
 from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
+from tests.engines.by_url.test_url_templates import TALKS
 from tests.server.test_url_turn import TOOL, send, talking, text, until
+from tests.support.places import DATA
 from tests.support.real_servers import (
     BUILT,
     MODEL,
@@ -318,6 +320,21 @@ async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:
         with pytest.raises(PromptTooLong) as refused:
             await answer(engine, Message("user", "word " * 2000))
         assert refused.value.prompt_tokens > refused.value.limit_tokens == 512
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "mistral-nemo", "ministral3", "llama3", "gemma3"])
+async def test_templates_that_refuse_much(
+    cache: WeightsCache, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    template = DATA / "chat_templates" / f"{name}.jinja"
+    brief = Sampling(temperature=0.0, max_tokens=4)
+    async with (
+        llama_server(cache, "--jinja", "--chat-template-file", str(template)) as brain,
+        running(Kind.LLM, CHAT, brain.url) as engine,
+    ):
+        for talk in TALKS:
+            assert await answer(engine, *talk, sampling=brief)
+    assert "simpler form" not in caplog.text
 
 
 THINKING = (

@@ -95,7 +95,7 @@ class UrlLlm:
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
         self._rungs: dict[str, int] = {}
-        """How many of ``ladder`` each model's template has refused."""
+        """Where the ladder begins for each model."""
 
     @property
     def reads_ahead(self) -> bool:
@@ -116,20 +116,19 @@ class UrlLlm:
     def open(self) -> UrlConversation:
         return UrlConversation(self)
 
-    async def ladder(self) -> list[Capabilities]:
-        """What the model's template may take: what the server tells, then less and less. Begins
-        with what was accepted last."""
+    async def ladder(self) -> list[tuple[int, Capabilities]]:
+        """What the model's template may take, likeliest first, without what it has refused."""
         found = self.engine.found
-        told = Capabilities()
+        # A template that is not known may drop late system messages without a word.
+        likeliest = Capabilities(late_system=found.family is OPENAI)
         if found.template:
-            told = await asyncio.to_thread(capabilities_of, found.template)
-        whole = [replace(one, tools=found.shows_tools) for one in (told, STRICT)]
-        return [*whole, BARE][self._rungs.get(found.model, 0) :]
+            likeliest = await asyncio.to_thread(capabilities_of, found.template)
+        rungs = [replace(one, tools=found.shows_tools) for one in (likeliest, STRICT)]
+        return list(enumerate([*rungs, BARE]))[self._rungs.get(found.model, 0) :]
 
-    def descend(self, rungs: int, refusal: EngineError) -> None:
-        """Remember that the first ``rungs`` of ``ladder`` are refused."""
-        model = self.engine.found.model
-        self._rungs[model] = self._rungs.get(model, 0) + rungs
+    def descend(self, rung: int, refusal: EngineError) -> None:
+        """Remember that all before this one of ``ladder`` was refused."""
+        self._rungs[self.engine.found.model] = rung
         log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def _warm_up(self) -> None:
@@ -276,7 +275,7 @@ class UrlConversation:
         """The answer to a request. If the server refuses it, it is written for templates that can
         take less, and what is accepted is remembered."""
         llm, before, refusal = self._llm, None, None
-        for rung, capabilities in enumerate(await llm.ladder()):
+        for rung, capabilities in await llm.ladder():
             if capabilities is BARE and refusal and not _is_of_template(refusal):
                 break  # tools in words are a loss, so only if they are the reason
             body = body_of(replace(asked, capabilities=capabilities), stream=stream)

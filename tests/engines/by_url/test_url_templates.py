@@ -12,6 +12,7 @@ from pipeline.messages import Message
 from pipeline.work import Work
 from tests.support.far_answers import refusal
 from tests.support.far_server import FarServer, problem, serving
+from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
 
@@ -72,8 +73,10 @@ async def test_what_a_server_refuses_is_remembered(name: str, most: int) -> None
     assert refused(far) <= most
 
 
-async def test_a_late_system_message_reaches_the_model_as_a_note() -> None:
-    far = FarServer("vllm", template=template("qwen3.5"))
+@pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio"])
+async def test_a_late_system_message_reaches_the_model_as_a_note(server: Server) -> None:
+    """Even from templates that would drop it without a word."""
+    far = FarServer(server, template=template("smollm3"))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         await answer(engine, *TALKS[1])
     assert [message["role"] for message in sent(far)] == ["system", "user", "assistant", "user"]
@@ -87,8 +90,15 @@ async def test_other_refusals_are_reported_and_change_nothing() -> None:
         with pytest.raises(EngineError, match="seed is too large"):
             await answer(engine, tools=(DANCE, NOD))
         await answer(engine, *TALKS[1], tools=(DANCE,))
-    assert [message["role"] for message in sent(far)][3] == "system"
+    assert sent(far)[0]["role"] == "system", "not told by the user"
     assert len(far.asked(PATH)) == 2
+
+
+async def test_openai_takes_late_system_messages() -> None:
+    far = FarServer("openai")
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        await answer(engine, *TALKS[1])
+    assert [message["role"] for message in sent(far)][3] == "system"
 
 
 async def test_arguments_are_sent_as_the_text_of_an_object() -> None:
