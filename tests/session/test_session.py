@@ -372,6 +372,25 @@ async def test_results_that_are_too_long_are_shortened_and_the_question_stays(
     assert len(played.session.chat.get("o0").output) == results[0]  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("outside", [False, True])
+@in_virtual_time
+async def test_a_long_text_is_shortened_in_and_outside_the_conversation(outside: bool) -> None:
+    llm = ScriptedLlm(errors=[PromptTooLong(12_000, 8192)])
+    long = text_item("long", f"{FACT}{'x' * 50_000} How high is it?")
+    options = ResponseOptions(in_conversation=False, input=(long,)) if outside else None
+    async with scene(llm=llm) as played:
+        if not outside:
+            await played.do(AddItem(text_item("first", "Hello.")), AddItem(long))
+        await played.do(CreateResponse(options or ResponseOptions()))
+        await asyncio.sleep(5)
+    assert played.events(ReplyFinished)[0].status == "completed"
+    told = llm.prompts[-1][-1].content
+    assert FACT in told
+    assert told.endswith(" How high is it?")
+    assert len(told) < 25_000
+    assert told.startswith("Hello.") != outside
+
+
 @in_virtual_time
 async def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)] * 5)
