@@ -21,8 +21,9 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data.
-    ``images``: in order; an engine that cannot see may ignore them."""
+    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data; their
+    arguments are text, which a client may have left broken. ``images``: in order; an engine that
+    cannot see may ignore them."""
 
     role: Role
     content: str

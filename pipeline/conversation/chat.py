@@ -23,6 +23,7 @@ from pipeline.items import (
     MessageItem,
     MessageRole,
     spoken_text,
+    text_chars,
 )
 from pipeline.messages import Image, Message
 from pipeline.spoken.length import word_ends
@@ -170,10 +171,10 @@ class Chat:
         return self.shorten(self.context, problem) or self.forget_oldest()
 
     def shorten(self, items: Sequence[Item], problem: PromptTooLong) -> bool:
-        """Show less of the longest of ``items``. False if none of them is long."""
-        shorter = limits(items, problem)
-        self._limits |= shorter
-        return bool(shorter)
+        """Show less of the longest of ``items``. False if none of them can be shorter."""
+        before = self.shown(items)
+        self._limits |= limits(before, problem)
+        return sum(map(text_chars, self.shown(items))) < sum(map(text_chars, before))
 
     def forget_oldest(self) -> bool:
         """Drop the older half of the context. False if nothing more can go: only one item is left,

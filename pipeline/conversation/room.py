@@ -50,7 +50,7 @@ def limits(items: Iterable[Item], problem: PromptTooLong) -> dict[str, int]:
 
 
 def shortened(item: Item, chars: int) -> Item:
-    """``item`` with at most so many characters of text."""
+    """``item`` with about so many characters of text at most."""
     match item:
         case MessageItem():
             each = chars // max(1, len(item.parts))
@@ -72,7 +72,7 @@ def _part(part: Part, chars: int) -> Part:
 
 
 def _text(text: str, chars: int) -> str:
-    if len(text) <= chars:
+    if len(text) <= max(chars, _MARK_CHARS):
         return text
     kept = max(0, chars - _MARK_CHARS)
     head = round(kept * _HEAD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.conversation.chat import Chat
 from pipeline.conversation.room import FILLED, SHORTEST_CHARS, limits, shortened
 from pipeline.errors import PromptTooLong
 from pipeline.items import (
@@ -13,6 +14,7 @@ from pipeline.items import (
     ImagePart,
     Item,
     MessageItem,
+    Part,
     TextPart,
     text_chars,
 )
@@ -52,6 +54,17 @@ def test_each_time_there_is_less_until_nothing_is_long() -> None:
         sizes.append(sum(map(text_chars, items)))
         assert sizes[-1] <= FILLED * sizes[-2] or max(map(text_chars, items)) <= SHORTEST_CHARS
     assert max(map(text_chars, items)) <= SHORTEST_CHARS
+
+
+@pytest.mark.parametrize("parts", [[ImagePart("data:,")] * 40, [TextPart("Well, then.")] * 200])
+def test_what_cannot_be_shortened_leaves_room_by_being_forgotten(parts: list[Part]) -> None:
+    chat = Chat()
+    for item_id in "ab":
+        chat.add(MessageItem(item_id, "user", tuple(parts)))
+    while chat.make_room(PromptTooLong(0, 0)):
+        pass
+    assert [item.id for item in chat.context] == ["b"]
+    assert chat.context == chat.items[1:]
 
 
 LONG = "".join(f"{n} " for n in range(20_000))

@@ -7,7 +7,7 @@ pass through the template as placeholders, and come out marked as plain text.
 
 from __future__ import annotations
 
-import functools
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +26,8 @@ from pipeline.engines.llm.tool_calls.syntax import HERMES, THOUGHTS, Syntax, rec
 from pipeline.errors import EngineError
 from pipeline.messages import Image, Message, Tool
 
+log = logging.getLogger("reachy_voice.llm")
+
 CHATML = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -34,7 +36,6 @@ CHATML = (
 )
 """For the rare GGUF that carries no template."""
 
-_KNOWN_TEMPLATES = 8
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters around a placeholder's number."""
 _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -229,13 +230,14 @@ class ChatTemplate:
             return ""
 
 
-@functools.lru_cache(maxsize=_KNOWN_TEMPLATES)
 def capabilities_of(source: str) -> Capabilities:
-    """What a template can take; everything if it is not usable here."""
+    """What a template can take; a guess if it is empty or not usable here."""
     try:
-        return ChatTemplate(source, arguments={"enable_thinking": False}).capabilities
+        if source:
+            return ChatTemplate(source, arguments={"enable_thinking": False}).capabilities
     except EngineError:
-        return Capabilities()
+        log.warning("the server's chat template cannot be tried out here")
+    return Capabilities(late_system=False)  # some drop it without a word
 
 
 def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:

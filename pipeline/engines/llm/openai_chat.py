@@ -94,6 +94,8 @@ class UrlLlm:
         engine.warm_up = self._warm_up
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
+        self._told = "", capabilities_of("")
+        """The server's chat template, and what it can take."""
         self._rungs: dict[str, int] = {}
         """Where the ladder begins for each model."""
 
@@ -119,10 +121,11 @@ class UrlLlm:
     async def ladder(self) -> list[tuple[int, Capabilities]]:
         """What the model's template may take, likeliest first, without what it has refused."""
         found = self.engine.found
-        # A template that is not known may drop late system messages without a word.
-        likeliest = Capabilities(late_system=found.family is OPENAI)
-        if found.template:
-            likeliest = await asyncio.to_thread(capabilities_of, found.template)
+        if self._told[0] != found.template:
+            # It is a program that takes some 10 ms.
+            told = await asyncio.to_thread(capabilities_of, found.template)
+            self._told = found.template, told
+        likeliest = Capabilities() if found.family is OPENAI else self._told[1]
         rungs = [replace(one, tools=found.shows_tools) for one in (likeliest, STRICT)]
         return list(enumerate([*rungs, BARE]))[self._rungs.get(found.model, 0) :]
 

@@ -22,18 +22,20 @@ CALL = {
     "type": "function",
     "function": {"name": "dance", "arguments": '{"steps": '},
 }
+ASKED = (*HELLO, Message("assistant", "Look!", (CALL,)))
+PENDING, OK = (Message("tool", text, tool_call_id="call_1") for text in ("(None yet.)", "ok"))
+I_AM = Message("assistant", "I am Reachy.")
 TALKS = (
     HELLO,
-    (*HELLO, Message("assistant", "I am Reachy."), Message("system", "It is dark."), HELLO[1]),
+    (*HELLO, I_AM, Message("system", "It is dark."), HELLO[1]),
     HELLO[:1],
-    (*HELLO, Message("assistant", "I am Reachy.")),
-    (*HELLO, Message("assistant", "Look!", (CALL,)), Message("tool", "ok", tool_call_id="call_1")),
-    (
-        *(*HELLO, Message("assistant", "", (CALL,)), Message("tool", "ok", tool_call_id="call_1")),
-        Message("user", "And?"),
-    ),
+    (*HELLO, I_AM),
+    (*ASKED, OK),
+    (*ASKED, OK, Message("user", "And?")),
+    (*ASKED, PENDING, I_AM, OK),
 )
-"""A late system message, no user, the assistant last, broken arguments, the user after a tool."""
+"""A late system message, no user, the assistant last, broken arguments, the user after a tool, and
+a late result."""
 
 
 def template(name: str) -> str:
