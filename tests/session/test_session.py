@@ -340,6 +340,27 @@ async def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
     assert len(played.session.chat.items) == 7
 
 
+@in_virtual_time
+async def test_a_result_that_comes_two_turns_later_is_told_at_the_next_chance() -> None:
+    llm = ScriptedLlm()
+    call = FunctionCallItem("c", "call", "weather", "{}")
+    async with scene(llm=llm) as played:
+        await played.do(AddItem(text_item("a", "Will it rain?")), AddItem(call), CreateResponse())
+        await asyncio.sleep(6)
+        await played.do(AddItem(text_item("b", "And now?")), CreateResponse())
+        await asyncio.sleep(6)
+        output = FunctionOutputItem("o", "call", "It will rain.")
+        await played.do(AddItem(output), CreateResponse())
+        await asyncio.sleep(6)
+        await played.do(AddItem(text_item("d", "Thanks.")), CreateResponse())
+        await asyncio.sleep(6)
+    _, before, told, after = llm.prompts
+    assert told[: len(before)] == before
+    assert told[-1] == Message("tool", "It will rain.", tool_call_id="call")
+    assert after[: len(told)] == told
+    assert [m.content for m in after].count("It will rain.") == 1
+
+
 FACT = "The tower is 71 metres high. "
 
 
