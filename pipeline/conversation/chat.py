@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
+from pipeline.conversation.media import has_media, without_old_media
 from pipeline.conversation.room import limits, shortened
 from pipeline.engines.llm.pictures import joined
 from pipeline.errors import PromptTooLong
@@ -63,32 +64,36 @@ class TooShort(ValueError):
 class Chat:
     """An ordered list of items with unique ids.
 
-    The newest audio is kept too, ``AUDIO_KEPT_S`` seconds in all, and the newest pictures. If
-    pictures become too many or too large, all but the newest are dropped at once, because each drop
-    changes prompts that a model has read.
+    Adding at the end, replacing and reading an item take the same time in a conversation of any
+    length.
     """
 
-    AUDIO_KEPT_S = 300.0
-    PICTURES_KEPT = 4
-    PICTURE_CHARS_KEPT = 8 * 2**20
-    """Length of their data URLs: 6 MiB of files."""
     ROOT = "root"
     """``after=ROOT`` puts an item first."""
 
     def __init__(self) -> None:
-        self._items: list[Item] = []
+        self._items: dict[str, Item] = {}
+        self._media: set[str] = set()
+        """Ids of the items with audio or pictures."""
+        self._text_chars = 0
         self._forgotten = 0
         self._limits: dict[str, int] = {}
         """How many characters of long items the model reads."""
 
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, item_id: str) -> bool:
+        return item_id in self._items
+
     @property
     def items(self) -> tuple[Item, ...]:
-        return tuple(self._items)
+        return tuple(self._items.values())
 
     @property
     def context(self) -> tuple[Item, ...]:
         """The items that the model still reads; older ones no longer fit."""
-        return self.shown(self._items[self._forgotten :])
+        return self.shown(tuple(islice(self._items.values(), self._forgotten, None)))
 
     def shown(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """As much of ``items`` as the model reads."""
@@ -96,46 +101,60 @@ class Chat:
         return tuple(shortened(i, most[i.id]) if i.id in most else i for i in items)
 
     @property
+    def text_chars(self) -> int:
+        """How much text all items hold."""
+        return self._text_chars
+
+    @property
     def last_id(self) -> str | None:
-        return self._items[-1].id if self._items else None
+        return next(reversed(self._items), None)
 
     def get(self, item_id: str) -> Item:
-        return self._items[self._position(item_id)]
+        if item_id not in self._items:
+            raise UnknownItem(item_id)
+        return self._items[item_id]
 
     def previous_id(self, item_id: str) -> str | None:
         at = self._position(item_id)
-        return self._items[at - 1].id if at else None
+        return tuple(self._items)[at - 1] if at else None
 
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Append ``item``, or insert it after ``after``; returns the id before it.
 
         Raises ``UnknownItem`` for ``after`` and ``DuplicateItem`` for the item's own id.
         """
-        if any(other.id == item.id for other in self._items):
+        if item.id in self._items:
             raise DuplicateItem(item.id)
-        if after is None:
-            at = len(self._items)
-        elif after == self.ROOT:
-            at = 0
+        last = self.last_id
+        if after is None or after == last:
+            previous = last
+            self._items[item.id] = item
         else:
-            at = self._position(after) + 1
-        self._items.insert(at, item)
+            previous = None if after == self.ROOT else after
+            self._insert(item, 0 if previous is None else self._position(previous) + 1)
+        self._text_chars += text_chars(item)
+        self._note_media(item)
+        return previous
+
+    def _insert(self, item: Item, at: int) -> None:
+        items = list(self._items.items())
+        self._items = dict([*items[:at], (item.id, item), *items[at:]])
         if at < self._forgotten:
             self._forgotten += 1
-        self._let_media_go()
-        return self._items[at - 1].id if at else None
 
     def put(self, item: Item) -> None:
         """Replace the item that has the same id."""
-        self._items[self._position(item.id)] = item
-        self._let_media_go()
+        self._text_chars += text_chars(item) - text_chars(self.get(item.id))
+        self._items[item.id] = item
+        self._note_media(item)
 
     def delete(self, item_id: str) -> None:
-        at = self._position(item_id)
         self._limits.pop(item_id, None)
-        del self._items[at]
-        if at < self._forgotten:
+        if self._forgotten and self._position(item_id) < self._forgotten:
             self._forgotten -= 1
+        self._text_chars -= text_chars(self.get(item_id))
+        del self._items[item_id]
+        self._media.discard(item_id)
 
     def truncate(self, item_id: str, heard_seconds: float) -> None:
         """Cut an assistant's spoken item to its first ``heard_seconds``.
@@ -154,12 +173,12 @@ class Chat:
     def drop_oldest(self, count: int) -> list[str]:
         """Delete the first items, and outputs whose call is among them; returns their ids. The
         model's context has most likely dropped them long ago."""
-        while count < len(self._items) and isinstance(self._items[count], FunctionOutputItem):
+        items = self.items
+        while count < len(items) and isinstance(items[count], FunctionOutputItem):
             count += 1
-        dropped = [item.id for item in self._items[:count]]
-        self._limits = {i: most for i, most in self._limits.items() if i not in dropped}
-        del self._items[:count]
-        self._forgotten = max(0, self._forgotten - count)
+        dropped = [item.id for item in items[:count]]
+        for item_id in dropped:
+            self.delete(item_id)
         return dropped
 
     def forget_before(self, item_id: str) -> None:
@@ -182,42 +201,36 @@ class Chat:
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
-        last = len(self._items)
+        items = self.items
+        last = len(items)
         half = self._forgotten + (last - self._forgotten + 1) // 2
         # The output of a call means nothing without the call.
         for start in (*range(half, last), *range(half - 1, self._forgotten, -1)):
-            if start > self._forgotten and not isinstance(self._items[start], FunctionOutputItem):
+            if start > self._forgotten and not isinstance(items[start], FunctionOutputItem):
                 self._forgotten = start
                 return True
         return False
 
-    def _let_media_go(self) -> None:
-        left_s, spare, newest = self.AUDIO_KEPT_S, self._pictures_to_spare(), True
-        for at in range(len(self._items) - 1, -1, -1):
-            item = self._items[at]
-            if not isinstance(item, MessageItem):
-                continue
-            kept = []
-            for part in reversed(item.parts):
-                if isinstance(part, AudioPart) and part.audio:
-                    left_s -= part.audio.seconds
-                    part = part if left_s >= 0 else replace(part, audio=None)
-                elif isinstance(part, ImagePart) and part.url:
-                    part = replace(part, url=None) if spare and not newest else part
-                    newest = False
-                kept.append(part)
-            self._items[at] = replace(item, parts=tuple(reversed(kept)))
+    def _note_media(self, item: Item) -> None:
+        """Take note of an item's audio and pictures, and let go of older ones."""
+        if not has_media(item):
+            self._media.discard(item.id)
+            return
+        self._media.add(item.id)
+        for changed in without_old_media(self._media_items()):
+            self._items[changed.id] = changed
+            if not has_media(changed):
+                self._media.discard(changed.id)
 
-    def _pictures_to_spare(self) -> bool:
-        """Whether pictures are too many or too large."""
-        items = (item for item in self._items if isinstance(item, MessageItem))
-        parts = (part for item in items for part in item.parts)
-        urls = [part.url for part in parts if isinstance(part, ImagePart) and part.url]
-        return len(urls) > self.PICTURES_KEPT or sum(map(len, urls)) > self.PICTURE_CHARS_KEPT
+    def _media_items(self) -> list[MessageItem]:
+        """The items with audio or pictures, the newest first."""
+        newest_first = (self._items[each] for each in reversed(self._items) if each in self._media)
+        items = islice(newest_first, len(self._media))  # looks at no older ones
+        return [item for item in items if isinstance(item, MessageItem)]
 
     def _position(self, item_id: str) -> int:
-        for at, item in enumerate(self._items):
-            if item.id == item_id:
+        for at, other in enumerate(self._items):
+            if other == item_id:
                 return at
         raise UnknownItem(item_id)
 

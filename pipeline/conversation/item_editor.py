@@ -54,7 +54,7 @@ class ItemEditor:
     def commit(self, item_id: str, part: AudioPart) -> MessageItem:
         """Add the user's speech; returns its item."""
         self._on_commit()
-        if any(item.id == item_id for item in self._chat.items):
+        if item_id in self._chat:
             # The client has used the id of its own running speech for something else.
             item_id = self._context.new_id("item")
         item = MessageItem(item_id, "user", (part,))
@@ -75,11 +75,11 @@ class ItemEditor:
 
     def update(self, item: OutputItem) -> None:
         """Replace an item of an answer, unless the client has deleted it."""
-        if any(other.id == item.id for other in self._chat.items):
+        if item.id in self._chat:
             self._chat.put(item)
 
     def _make_room(self) -> None:
-        if len(self._chat.items) >= self._max_items:
+        if len(self._chat) >= self._max_items:
             for item_id in self._chat.drop_oldest(max(1, int(self._max_items * ROOM))):
                 self._bus.publish(ItemDeleted(item_id))
 
@@ -94,10 +94,10 @@ class ItemEditor:
             return False
         if self._answers_a_call(item):
             self._make_room()  # never refuse the output of one of our calls for lack of room
-        elif len(self._chat.items) >= self._max_items:
+        elif len(self._chat) >= self._max_items:
             text = f"The conversation has {self._max_items} items, its limit. Delete some first."
             return self._refuse(command, "too_many_items", text, "item")
-        if sum(map(text_chars, (*self._chat.items, item))) > MAX_TEXT_CHARS:
+        if self._chat.text_chars + text_chars(item) > MAX_TEXT_CHARS:
             text = f"The conversation would have more than {MAX_TEXT_CHARS} characters of text."
             return self._refuse(command, "conversation_too_long", text, "item")
         try:
@@ -115,7 +115,7 @@ class ItemEditor:
     def _answers_a_call(self, item: Item) -> bool:
         return isinstance(item, FunctionOutputItem) and any(
             isinstance(other, FunctionCallItem) and other.call_id == item.call_id
-            for other in self._chat.items
+            for other in reversed(self._chat.items)
         )
 
     def delete(self, command: DeleteItem) -> None:

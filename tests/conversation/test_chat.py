@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.conversation.chat import (
     NO_OUTPUT,
@@ -43,6 +47,57 @@ def test_items_keep_their_order_and_know_the_one_before() -> None:
         chat.add(user("a"))
     with pytest.raises(UnknownItem):
         chat.add(user("d"), after="nowhere")
+
+
+IDS = st.sampled_from("abcdefgh")
+CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), IDS, st.text(max_size=3)),
+        st.tuples(st.just("insert"), IDS, IDS),
+        st.tuples(st.just("put"), IDS, st.text(max_size=3)),
+        st.tuples(st.just("delete"), IDS),
+        st.tuples(st.just("drop"), st.integers(1, 3)),
+        st.tuples(st.just("forget"), IDS),
+    ),
+    max_size=30,
+)
+
+
+@given(CHANGES)
+def test_any_changes_leave_what_a_plain_list_would_hold(changes: list[tuple[Any, ...]]) -> None:
+    chat, plain, forgotten = Chat(), list[MessageItem](), set[str]()
+    for change, *values in changes:
+        ids = [item.id for item in plain]
+        item = user(values[0], values[-1]) if isinstance(values[0], str) else user("")
+        at = ids.index(item.id) if item.id in ids else None
+        match change:
+            case "add" if at is None:
+                assert chat.add(item) == (ids[-1] if ids else None)
+                plain.append(item)
+            case "insert" if at is None and values[1] in ids:
+                assert chat.add(item, after=values[1]) == values[1]
+                place = ids.index(values[1]) + 1
+                plain.insert(place, item)
+                if any(each.id in forgotten for each in plain[place:]):
+                    forgotten.add(item.id)
+            case "put" if at is not None:
+                chat.put(item)
+                plain[at] = item
+            case "delete" if at is not None:
+                chat.delete(item.id)
+                del plain[at]
+                forgotten.discard(item.id)
+            case "drop":
+                assert chat.drop_oldest(values[0]) == ids[: values[0]]
+                del plain[: values[0]]
+            case "forget" if at is not None:
+                chat.forget_before(item.id)
+                forgotten.update(ids[:at])
+    assert list(chat.items) == plain
+    assert list(chat.context) == [item for item in plain if item.id not in forgotten]
+    assert chat.text_chars == sum(len(item.text) for item in plain)
+    assert chat.last_id == (plain[-1].id if plain else None)
+    assert len(chat) == len(plain)
 
 
 def test_truncation_keeps_the_words_that_were_heard() -> None:

@@ -20,6 +20,7 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.media import PICTURE_CHARS_KEPT
 from pipeline.conversation.memory import Memory
 from pipeline.conversation.reply_prompts import SILENCE
 from pipeline.engines.llm.pictures import pieces
@@ -145,7 +146,7 @@ def test_pictures_go_when_there_are_too_many() -> None:
     assert pictures(chat) == [f"data:{n}" for n in range(4)]
     chat.add(MessageItem("p4", "user", (ImagePart("data:4"),)))
     assert pictures(chat) == [None, None, None, None, "data:4"]
-    huge = f"data:{'x' * Chat.PICTURE_CHARS_KEPT}"
+    huge = f"data:{'x' * PICTURE_CHARS_KEPT}"
     chat.add(MessageItem("p5", "user", (ImagePart(huge),)))
     assert pictures(chat) == [None] * 5 + [huge], "however large, the newest one stays"
 
