@@ -32,7 +32,7 @@ from pipeline.realtime.wire import WireError, invalid, missing, samples_of
 _ALLOWED: dict[MessageRole, tuple[str, ...]] = {
     "system": ("input_text",),
     "user": ("input_text", "input_audio", "input_image"),
-    "assistant": ("output_text",),
+    "assistant": ("output_text", "output_audio"),
 }
 _IMAGE_HEAD = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
 
@@ -102,6 +102,10 @@ def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, pa
         raise invalid(f"{path}.type", f"a {role} message from a client may have {known}")
     if given.type == "input_audio":
         return _audio_part(given, input_format, path)
+    if given.type == "output_audio":
+        if given.audio is not None or given.transcript is None:
+            raise invalid(f"{path}.audio", "send what the assistant said as a transcript or text")
+        return AudioPart(given.transcript)
     if given.type == "input_image":
         return _image_part(given, path)
     if given.text is None:
