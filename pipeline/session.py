@@ -271,7 +271,9 @@ class Session:
                 self._editor.retrieve(command)
             case TruncateItem():
                 self._editor.truncate(command, self._replies.truncate)
-            case CreateResponse():
+            case CreateResponse(options):
+                if options.in_conversation and options.input is None:
+                    self._editor.answer_asked()
                 self._replies.create(command)
             case CancelResponse():
                 self._replies.cancel_asked(command)

@@ -148,6 +148,17 @@ class Chat:
         self._items[item.id] = item
         self._note_media(item)
 
+    def rename(self, item_id: str, new_id: str) -> None:
+        """Give an item another id, which no other item has."""
+        item = replace(self.get(item_id), id=new_id)
+        items = (
+            (item.id, item) if old == item_id else (old, each) for old, each in self._items.items()
+        )
+        self._items = dict(items)
+        if item_id in self._media:
+            self._media.remove(item_id)
+            self._media.add(new_id)
+
     def delete(self, item_id: str) -> None:
         self._limits.pop(item_id, None)
         if self._forgotten and self._position(item_id) < self._forgotten:

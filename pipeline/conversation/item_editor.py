@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
+from pipeline.conversation.resumed_history import ResumedHistory
 from pipeline.events import (
     InputCommitted,
     ItemAdded,
@@ -46,8 +47,8 @@ class ItemEditor:
         self._chat = chat
         self._on_commit = on_commit
         self._max_items = context.settings.max_items
-        self._from_before = {item.id for item in chat.items}
-        """Items of a resumed conversation; its client may not know, and may send them again."""
+        self._history: ResumedHistory | None = ResumedHistory(chat.items)
+        """Until something happens; the client may send it again."""
 
     # -- the user's speech, and answers
 
@@ -67,6 +68,7 @@ class ItemEditor:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
         it. If the conversation is full, its oldest items are dropped, several at once, so that
         there is room for a client's items as well."""
+        self._history = None
         self._make_room()
         try:
             return self._chat.add(item, after)
@@ -88,9 +90,8 @@ class ItemEditor:
     def add(self, command: AddItem) -> bool:
         """True if an item was added."""
         item = command.item
-        if item.id in self._from_before and item in self._chat.items:
-            self._from_before.remove(item.id)
-            self._bus.publish(ItemAdded(item, self._chat.previous_id(item.id)))
+        if self._is_there(item):
+            self._bus.publish(ItemAdded(self._chat.get(item.id), self._chat.previous_id(item.id)))
             return False
         if self._answers_a_call(item):
             self._make_room()  # never refuse the output of one of our calls for lack of room
@@ -111,6 +112,25 @@ class ItemEditor:
             return self._refuse(command, code, text, "previous_item_id")
         self._bus.publish(ItemAdded(item, previous))
         return True
+
+    def _is_there(self, item: Item) -> bool:
+        """Whether the resumed conversation has what the client sends; there it has its id now."""
+        found = self._history.find(item) if self._history else None
+        if not found or found not in self._chat:
+            return False
+        if found != item.id:
+            if item.id in self._chat:
+                return False
+            self._chat.rename(found, item.id)
+        return True
+
+    def answer_asked(self) -> None:
+        """The client asks for an answer to the conversation; nothing is sent again from now on."""
+        history, self._history = self._history, None
+        for item, before in history.asked_again if history else ():
+            if item.id in self._chat:
+                self._chat.rename(item.id, before)
+                self._chat.add(item)
 
     def _answers_a_call(self, item: Item) -> bool:
         return isinstance(item, FunctionOutputItem) and any(

@@ -404,3 +404,53 @@ async def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
     assert [event.item.id for event in second.events(ItemAdded)] == ["b"]
     assert [event.event_id for event in second.events(Refused)] == ["2", "3"]
     assert [item.id for item in memory.chat.items] == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_history_that_is_replayed_stands_once_in_the_prompt() -> None:
+    llm = ScriptedLlm()
+    async with scene(config=PUSH_TO_TALK, llm=llm) as first:
+        await first.do(AddItem(text_item("a", "One")), CreateResponse())
+        await first.hear(4.0)
+        memory = first.session.release()
+    answer = memory.chat.items[-1].text  # type: ignore[union-attr]
+    async with scene(config=PUSH_TO_TALK, llm=llm, memory=memory) as second:
+        said = MessageItem("new2", "assistant", (TextPart(answer),))
+        await second.do(AddItem(text_item("new1", " One")), AddItem(said, after="new1"))
+        await second.do(AddItem(text_item("new3", "Two"), after="new2"), CreateResponse())
+        await second.hear(4.0)
+        await second.do(AddItem(text_item("new4", "Two")), RetrieveItem("new1"))
+    added = [(event.item.id, event.previous_item_id) for event in second.events(ItemAdded)]
+    assert added[:3] == [("new1", None), ("new2", "new1"), ("new3", "new2")]
+    assert [m.content for m in llm.prompts[-1]][1:] == ["One", answer, "Two"]
+    assert [item.id for item in memory.chat.items[:3]] == ["new1", "new2", "new3"]
+    assert memory.chat.last_id == "new4", "after a turn nothing is a replay"
+    assert second.events(ItemRetrieved)
+
+
+@in_virtual_time
+async def test_what_is_said_a_second_time_is_answered() -> None:
+    llm = ScriptedLlm()
+    async with scene(config=PUSH_TO_TALK, llm=llm) as first:
+        await first.do(AddItem(text_item("a", "Yes")), CreateResponse())
+        await first.hear(4.0)
+        memory = first.session.release()
+    async with scene(config=PUSH_TO_TALK, llm=llm, memory=memory) as second:
+        await second.do(AddItem(text_item("new", "Yes")), CreateResponse())
+        await second.hear(4.0)
+    assert second.events(ItemAdded)[0].item.id == "new"
+    assert [m.role for m in llm.prompts[-1]][1:] == ["user", "assistant", "user"]
+    assert [item.id for item in memory.chat.items][::2] == ["a", "new"]
+
+
+@in_virtual_time
+async def test_speech_ends_the_replay() -> None:
+    async with scene(config=PUSH_TO_TALK) as first:
+        await first.do(AddItem(text_item("a", "One")))
+        memory = first.session.release()
+    async with scene(memory=memory) as second:
+        await second.say(1.0)
+        await second.hear(4.0)
+        await second.do(AddItem(text_item("new", "One")))
+    assert "a" in memory.chat
+    assert "new" in memory.chat

@@ -1,0 +1,157 @@
+"""What a client sends again of the conversation that it resumes is recognised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.audio import Recording
+from pipeline.conversation.resumed_history import ResumedHistory
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    ImagePart,
+    Item,
+    MessageItem,
+    MessageRole,
+    Part,
+    TextPart,
+)
+
+_ROLES: dict[str, MessageRole] = {"u": "user", "a": "assistant", "s": "system"}
+
+
+def item(line: str, item_id: str = "new") -> Item:
+    """``u yes``: the user's text; ``~a It is``: speech, cut if it is an answer; ``c 1``, ``o 1``: a
+    call and its output."""
+    kind, _, text = line.lstrip("~").partition(" ")
+    if kind == "c":
+        return FunctionCallItem(item_id, text, "look", "{}")
+    if kind == "o":
+        return FunctionOutputItem(item_id, text, "nothing")
+    spoken = line.startswith("~")
+    part: Part = AudioPart(text, 1.0) if spoken else TextPart(text)
+    cut = spoken and kind == "a"
+    return MessageItem(item_id, _ROLES[kind], (part,), "incomplete" if cut else "completed")
+
+
+def items(*lines: str) -> list[Item]:
+    return [item(line, str(at)) for at, line in enumerate(lines)]
+
+
+DOGS = ("s Be kind.", "u My dog is Bello.", "a Nice.", "~u My cat is Minka.", "~a What a", "u yes")
+TOOLS = ("u Look!", "c 1", "o 1", "a Nobody.", "u yes", "a Good.", "u yes", "a Fine.")
+
+
+@pytest.mark.parametrize(
+    ("held", "sent", "found"),
+    [
+        pytest.param(DOGS, DOGS, "012345", id="all"),
+        pytest.param(DOGS, DOGS[3:], "345", id="the last ones"),
+        pytest.param(DOGS, DOGS[:4], "0123", id="the first ones"),
+        pytest.param(DOGS, DOGS[1::2], "135", id="without the answers"),
+        pytest.param(
+            DOGS, ["u My cat is Minka.", "a What a nice name."], "34", id="a whole answer"
+        ),
+        pytest.param(("u Why?", "a No reason at all."), ["u Why?", "a No"], "01", id="cut there"),
+        pytest.param(("u Why?", "a No reason."), ["a Nor that."], "-", id="cut within a word"),
+        pytest.param(
+            ("u Hi", "~a ", "u So?"), ["u Hi", "a Hello!", "u So?"], "012", id="not heard"
+        ),
+        pytest.param(("u Hi", "~a ", "u So?"), ["a Welcome back!"], "-", id="nothing in common"),
+        pytest.param(DOGS, ["u  My dog\n is Bello. "], "1", id="white space"),
+        pytest.param(DOGS, ["a My dog is Bello."], "-", id="another role"),
+        pytest.param(DOGS, ["u Other", *DOGS[:2], "u More", *DOGS[2:]], "-01-2345", id="and more"),
+        pytest.param(DOGS, ["u yes", "u yes"], "5-", id="once more than before"),
+        pytest.param(DOGS, [*DOGS, "u yes", *DOGS], "012345-------", id="again"),
+        pytest.param(TOOLS, TOOLS, "01234567", id="tools"),
+        pytest.param(TOOLS, ["o 1", "c 1", "o 1", "c 2", "o 2"], "21---", id="by call_id"),
+        pytest.param(TOOLS, ["u yes", "u yes", "u yes"], "46-", id="the same twice"),
+    ],
+)
+def test_what_is_sent_again(held: tuple[str, ...], sent: list[str], found: str) -> None:
+    history = ResumedHistory(items(*held))
+    assert "".join(history.find(item(line)) or "-" for line in sent) == found
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ([("3", "a Nobody."), ("0", "u Look!")], "30"),  # in any order
+        ([("3", "a Nobody."), ("3", "a Nobody.")], "3-"),
+        ([("0", "a Nobody."), ("1", "u Another")], "3-"),  # it counts its own from 0
+    ],
+)
+def test_ids(sent: list[tuple[str, str]], found: str) -> None:
+    history = ResumedHistory(items(*TOOLS))
+    assert "".join(history.find(item(line, id_)) or "-" for id_, line in sent) == found
+
+
+def heard(level: int, transcript: str | None = None) -> AudioPart:
+    return AudioPart(transcript, 0.1, Recording(np.full(1600, level, np.int16), 16_000))
+
+
+@pytest.mark.parametrize(
+    ("held", "sent", "same"),
+    [
+        (heard(1, "Hello."), heard(1), True),
+        (heard(1), heard(1), False),
+        (heard(1, "Hello."), heard(2), False),
+        (AudioPart("Hello.", 0.1), heard(1), False),
+        (heard(1), TextPart(""), False),
+        (ImagePart("data:1"), ImagePart("data:1"), True),
+        (ImagePart(None), ImagePart("data:1"), True),
+        (ImagePart("data:1"), ImagePart("data:2"), False),
+    ],
+)
+def test_recordings_and_pictures(held: Part, sent: Part, same: bool) -> None:
+    history = ResumedHistory([MessageItem("0", "user", (held,))])
+    assert (history.find(MessageItem("new", "user", (sent,))) == "0") == same
+
+
+@pytest.mark.parametrize(
+    ("held", "sent", "asked"),
+    [
+        pytest.param(TOOLS, ["u yes"], ["u yes"], id="only a yes"),
+        pytest.param(TOOLS, [*TOOLS[:4], "u yes"], ["u yes"], id="after the first ones"),
+        pytest.param(TOOLS, TOOLS, [], id="the history alone"),
+        pytest.param(TOOLS, [*TOOLS, "u And now?"], [], id="a new one"),
+        pytest.param(TOOLS[:-1], TOOLS[:-1], [], id="not answered yet"),
+        pytest.param((*TOOLS[:-1], "~a Fi"), TOOLS[:-1], [], id="not answered to the end"),
+        pytest.param(("s Hi", *TOOLS), ["s Hi"], ["s Hi"], id="asked by the system"),
+        pytest.param(("u Go", "s Be", "a X"), ["u Go", "s Be"], ["u Go", "s Be"], id="both"),
+        pytest.param(("s Be", "u Go", "a X"), ["s Be", "u Go"], ["u Go"], id="the last message"),
+        pytest.param(("u Go", "s Be", "a X"), ["u Off", "s Be"], [], id="behind a new one"),
+    ],
+)
+def test_what_is_to_be_answered_again(
+    held: tuple[str, ...], sent: list[str], asked: list[str]
+) -> None:
+    history = ResumedHistory(items(*held))
+    for line in sent:
+        history.find(item(line))
+    assert [each for each, _ in history.asked_again] == [item(line) for line in asked]
+
+
+LINES = st.sampled_from(["u yes", "u no", "a yes", "~a yes I", "~a ", "s yes", "c", "o"])
+
+
+@given(st.data(), st.lists(LINES, max_size=12))
+def test_any_part_is_recognised_and_what_is_new_is_new(
+    data: st.DataObject, lines: list[str]
+) -> None:
+    """Calls and outputs have ids of their own."""
+    lines = [f"{line} {at}" if line in "co" else line for at, line in enumerate(lines)]
+    held = items(*lines)
+    start = data.draw(st.integers(0, len(lines)))
+    end = data.draw(st.integers(start, len(lines)))
+    history = ResumedHistory(held)
+    found = [history.find(item(line, f"new{at}")) for at, line in enumerate(lines[start:end])]
+    assert None not in found
+    assert len(set(found)) == len(found)
+    assert history.find(item("u what is new")) is None
+    if end == len(lines) and start == 0:
+        assert [history.find(item(line)) for line in lines] == [None] * len(lines)
