@@ -191,6 +191,8 @@ class RealtimeSocket:
     async def serve(self) -> None:
         with self._metrics.session(), self._parked.present(self.who):
             await self._parked.fetch(self.who, self._assistant.memory)
+            if self._websocket.query_params.get("resume") == "false":
+                self._parked.drop(self.who)
             await self._serve()
 
     async def _serve(self) -> None:

@@ -93,7 +93,7 @@ class ParkedConversations:
                 await asyncio.to_thread(self._folder.shared, who)
                 return
             self._claims[who] = claim
-            self._drop(who)
+            self.drop(who)
             if found := await asyncio.to_thread(self._folder.read, who):
                 chat, tools = found
                 self._park(who, resume(chat), tools)
@@ -117,10 +117,10 @@ class ParkedConversations:
                 await asyncio.to_thread(self._folder.forget, who)
 
     def _park(self, who: Identity, memory: Memory, tools: tuple[Tool, ...]) -> None:
-        self._drop(who)
+        self.drop(who)
         self._make_room(who.address)
         loop = asyncio.get_running_loop()
-        expiry = loop.call_later(self._keep_s, self._drop, who)
+        expiry = loop.call_later(self._keep_s, self.drop, who)
         self._parked[who] = _Parked(memory, tools, expiry)
 
     def waits_for(self, who: Identity | None) -> bool:
@@ -135,17 +135,23 @@ class ParkedConversations:
         if who is None or who not in self._parked:
             return None
         if self._parked[who].tools != tools:
-            self._drop(who)
+            self.drop(who)
             return None
         parked = self._parked.pop(who)
         parked.expiry.cancel()
         return parked.memory
 
+    def drop(self, who: Identity | None) -> None:
+        """Close what is parked for ``who``: it begins anew."""
+        if who is not None and (parked := self._parked.pop(who, None)):
+            parked.expiry.cancel()
+            parked.memory.close()
+
     def close(self) -> None:
         """Close everything parked, and anything that is handed in later."""
         self._closed = True
         for who in list(self._parked):
-            self._drop(who)
+            self.drop(who)
 
     def _make_room(self, address: str) -> None:
         """Drop the oldest conversation of ``address``, or of the address with the most."""
@@ -156,18 +162,13 @@ class ParkedConversations:
             fullest = max(held, key=lambda at: held[at])
         else:
             return
-        self._drop(next(who for who in self._parked if who.address == fullest))
+        self.drop(next(who for who in self._parked if who.address == fullest))
 
     def _is_shared(self, who: Identity) -> None:
-        self._drop(who)
+        self.drop(who)
         self._shared[who] = None
         while len(self._shared) > MAX_SHARED:
             del self._shared[next(iter(self._shared))]
-
-    def _drop(self, who: Identity) -> None:
-        if parked := self._parked.pop(who, None):
-            parked.expiry.cancel()
-            parked.memory.close()
 
 
 @contextmanager

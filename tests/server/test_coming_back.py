@@ -43,11 +43,11 @@ class Home:
 
     @contextlib.asynccontextmanager
     async def robot(
-        self, key: str | None = "mine", tools: list[dict[str, Any]] = TOOLS
+        self, key: str | None = "mine", tools: list[dict[str, Any]] = TOOLS, query: str = ""
     ) -> AsyncIterator[Talk]:
         """A client as the robot's app is: a key, and its tools first of all."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with talking(self.served, additional_headers=headers) as talk:
+        async with talking(self.served, query, additional_headers=headers) as talk:
             session = {"type": "realtime", "output_modalities": ["text"], "tools": tools}
             await talk.send("session.update", session=session)
             await talk.until("session.updated")
@@ -162,6 +162,31 @@ async def test_a_new_client_secret_of_the_same_key_and_session_goes_on(
         await abort(talk)
     async with home.robot(await secret_from(home, maker, **session)) as again:
         assert await home.remembers(again, "I am Ada.") is goes_on
+
+
+async def test_a_client_that_asks_for_it_begins_anew(home: Home) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+        async with home.robot(query="?resume=false") as again:
+            assert not await home.remembers(again, "I am Ada.")
+            assert home.assistant.llm.open_conversations == 1
+
+
+async def test_a_client_that_replays_its_history_does_not_double_it(home: Home) -> None:
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        items = [e["item"] for e in talk.recorder.events if e["type"] == "conversation.item.done"]
+        await abort(talk)
+    assert [item["role"] for item in items] == ["user", "assistant"]
+    async with home.robot() as again:
+        for item in items:
+            shown = {"type": "message", "role": item["role"], "content": item["content"]}
+            await again.send("conversation.item.create", item=shown)
+            await again.until("conversation.item.done")
+        assert await home.remembers(again, "I am Ada.")
+    said = [message.content for message in home.assistant.llm.prompts[-1]]
+    assert len(said) == len(set(said)) == 4
 
 
 async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) -> None:
