@@ -28,7 +28,7 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import Stages
-from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
+from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.workers.placements import worker_for
 from pipeline.workers.worker import Worker
@@ -156,7 +156,7 @@ class EngineSet:
         return JudgedEngine(engine, built, self._instructions)
 
     async def start(self, engine: Engine, kind: Kind) -> Started:
-        """Load an engine beside the others. Raises what loading raises, and ``EngineError`` if it
+        """Load an engine beside the others. Raises what loading raises, and ``EngineCrashed`` if it
         is closed meanwhile. A cancelled call leaves nothing running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.add(engine)
@@ -185,7 +185,8 @@ class EngineSet:
             if not ready.done():
                 ready.set_exception(error)
         if not ready.done():
-            ready.set_exception(EngineError(f"The {engine.name} engine was closed while starting"))
+            what = f"The {engine.name} engine was closed while starting"
+            ready.set_exception(EngineCrashed(what))
 
     def seat(self, kind: Kind, started: Started) -> Started:
         """Replace the current engine, which keeps running, by ``started``; return the old one."""

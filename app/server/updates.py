@@ -1,13 +1,14 @@
 """Follows the folders and URLs of ``updates:`` and gives running engines their new weights.
 
 A delta is applied beside the model in use; the result is loaded, asked for a first answer, and
-takes the old one's place by an ``Exchange``: the conversation goes on. A model that does not load
-or answers badly is never tried again.
+takes the old one's place by an ``Exchange``: the conversation goes on. A model that an engine
+refuses or that answers badly is never tried again; one that fails for another reason is, later.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import threading
@@ -36,15 +37,19 @@ from app.models.updates import (
 from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import EngineOptions, Kind
-from pipeline.errors import EngineError, ReachyVoiceError, WeightsError
+from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, WeightsError
 from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice
 from pipeline.work import Cancelled, Priority, Work
+from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 
 log = logging.getLogger("reachy_voice.updates")
 
 ASK_AGAIN_S = 60.0
 """So often an index is asked for, and what failed is tried again. A folder is looked at as often,
 beside the notices of changes: they end when it is deleted, and other machines send none."""
+LONGEST_PAUSE_S = 3600.0
+"""A model that could not be loaded is tried again after pauses that double up to this: each try may
+interrupt the conversation."""
 STALLED_S = 10.0
 INDEX_S = 60.0
 """It must have come whole by then, and an update within ``FETCH_S``."""
@@ -59,6 +64,10 @@ Fetch = Callable[[Step], Awaitable[Path]]
 
 class _AnotherModel(Exception):
     """The engine no longer uses the one that was updated."""
+
+
+class _NotLoaded(EngineError):
+    """The model may be good, but could not be loaded now."""
 
 
 class UpdateFollower:
@@ -140,19 +149,21 @@ class UpdateFollower:
 
     async def _repeat(self, kind: Kind, look: Look, changed: asyncio.Event) -> None:
         """Networks and disks fail in many ways: what failed is logged once, and tried again."""
-        said = ""
+        said, pause_s = "", self._ask_again_s
         while True:
             changed.clear()
             try:
                 await look()
-                why = ""
+                why, pause_s = "", self._ask_again_s
             except Exception as error:
                 why = str(error) or repr(error)
+                if isinstance(error, _NotLoaded):
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if why and why != said:
                 log.error("%s is not updated: %s", kind, why)
             said = why
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._ask_again_s):
+                async with asyncio.timeout(pause_s):
                     await changed.wait()
 
     def _tell(self, level: int, text: str) -> None:
@@ -228,7 +239,7 @@ class UpdateFollower:
         fetch: Fetch,
     ) -> bool:
         """``False``: the model is bad, and an earlier one of the chain may be good. Raises
-        ``BadDelta``."""
+        ``BadDelta``, ``_NotLoaded``."""
         digest = chain[-1].result
         deltas = [await fetch(step) for step in chain]
         await _in_thread(partial(self._updates.make, file, base, deltas, digest))
@@ -247,6 +258,9 @@ class UpdateFollower:
             log.info("it is not loaded: %s was given another model meanwhile", kind)
             return True
         except ReachyVoiceError as error:
+            if may_pass(error):
+                what = f"the update {digest[:16]} cannot be loaded now and will be tried again"
+                raise _NotLoaded(what, why=str(error)) from error
             await asyncio.to_thread(self._updates.reject, digest)
             log.error(
                 "the update %s of %s is bad and not tried again: %s", digest[:16], kind, error
@@ -266,8 +280,11 @@ class UpdateFollower:
                     wrong = await silence(engine)
                 else:
                     return
-        except TimeoutError:
-            wrong = f"it did not end within {ANSWER_S:g} s"
+        except TimeoutError as late:
+            raise EngineError(
+                "The first answer of the new weights does not come",
+                why=f"it did not end within {ANSWER_S:g} s",
+            ) from late
         if wrong:
             raise EngineError(
                 "The first answer of the new weights is not one",
@@ -286,6 +303,22 @@ class UpdateFollower:
             return "".join([each.text async for each in deltas if isinstance(each, TextDelta)])
         finally:
             conversation.close()
+
+
+_NO_RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a model that failed so may load another time: memory, disk or time were short, or a
+    process died. Of an error in an engine's process only its text is left."""
+    if is_out_of_memory(error) or lost_its_device(error):
+        return True
+    if any(os.strerror(number) in str(error) for number in _NO_RESOURCES):
+        return True
+    cause: BaseException | None = error
+    while cause and not isinstance(cause, EngineCrashed | OSError):
+        cause = cause.__cause__
+    return cause is not None
 
 
 async def _index(url: str) -> bytes:

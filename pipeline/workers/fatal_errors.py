@@ -27,6 +27,7 @@ _OUT_OF_MEMORY = (
     "out of memory",
     "bad_alloc",
     "failed to allocate",
+    "unable to allocate",
     "cannot allocate memory",
 )
 """How Python, torch, C++, ggml and the system report it, lower-case."""

@@ -264,7 +264,7 @@ class ProcessWorker(Worker):
 
     async def _await_built(self, child: Process, began: float) -> None:
         """A big model may take minutes to load on a busy machine, so a child may take as long as it
-        keeps making progress. Raises ``EngineError``."""
+        keeps making progress. Raises ``EngineCrashed``, and what building raises."""
         reading = asyncio.create_task(self._read())
         before = (0.0, 0.0, 0.0)
         try:
@@ -285,9 +285,9 @@ class ProcessWorker(Worker):
     def _check_start(self, seconds: float, before: Used, used: Used) -> None:
         what = f"The {self.name} engine did not start within {seconds:.0f} s"
         if seconds >= tuning.START_S:
-            raise EngineError(what)
+            raise EngineCrashed(what)
         if not _gets_on(before, used, self._start_quiet_s):
-            raise EngineError(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
+            raise EngineCrashed(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
         log.info("the %s engine is still starting, after %.0f s", self.name, seconds)
 
     async def _read(self) -> Any:

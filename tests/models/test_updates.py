@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -35,11 +36,11 @@ from app.models.updates import (
     steps_of,
 )
 from app.models.weights import WeightsCache
-from app.server.updates import UpdateFollower, silence
+from app.server.updates import UpdateFollower, may_pass, silence
 from app.settings.load import load_settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
-from pipeline.errors import ConfigError, EngineError, WeightsError
+from pipeline.errors import ConfigError, EngineCrashed, EngineError, WeightsError
 from tests.clients.robot_app import robot_app
 from tests.models.test_exchange import running, settings_file, turn
 from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
@@ -475,6 +476,52 @@ async def test_a_full_disk_is_tried_again(
             patch.setattr("app.models.download.SPARE_BYTES", 1 << 60)
             await logged.until("The disk has no room")
         await logged.until("is updated")
+
+
+async def test_a_model_that_finds_no_memory_is_tried_again(
+    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
+) -> None:
+    publisher.settings(settings_file, str(publisher.place))
+    await asyncio.to_thread(publisher.publish, "heavy")
+    GATE.clear()
+    try:
+        async with running(settings_file, own_cache, ask_again_s=0.05) as server:
+            await logged.until("will be tried again")
+            async with robot_app(server.url) as app:
+                assert (await turn(app, 1))[1].startswith("This is first.")
+                GATE.set()
+                await logged.until("is updated")
+                assert (await turn(app, 2))[1].startswith("This is heavy.")
+    finally:
+        GATE.set()
+    text = (own_cache.directory / "updates/record.json").read_text()
+    assert json.loads(text)["bad"] == []
+
+
+def caused(error: EngineError, cause: Exception) -> EngineError:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (EngineError("It cannot be built", why="MemoryError: "), True),
+        (WeightsError("It cannot be used", why="unable to allocate CUDA0 buffer"), True),
+        (EngineError("It cannot be built", why="RuntimeError: CUDA out of memory"), True),
+        (EngineError("It failed", why="CUDA error: unspecified launch failure"), True),
+        (EngineError("It cannot be built", why=os.strerror(errno.ENOSPC)), True),
+        (EngineCrashed("The process ended while it was starting"), True),
+        (caused(EngineError("There is no engine now"), EngineCrashed("It ended")), True),
+        (caused(EngineError("The first answer does not come"), TimeoutError()), True),
+        (EngineError("The weights have no legs"), False),
+        (WeightsError("It cannot be used", why="it is not a GGUF"), False),
+        (caused(EngineError("It cannot be built"), ValueError("shape")), False),
+        (ConfigError("It cannot replace the other"), False),
+    ],
+)
+def test_what_may_pass(error: Exception, passes: bool) -> None:
+    assert may_pass(error) == passes
 
 
 async def test_an_address_that_fails_and_its_password_is_not_logged(

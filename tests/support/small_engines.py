@@ -94,6 +94,8 @@ class NameLlm:
             data = Path(options.model_file).read_bytes()
             text = data[8 + int.from_bytes(data[:8], "little") :].decode().strip()
             self.name, _, self.says = text.partition(":")
+            if self.name == "heavy" and not GATE.is_set():
+                raise MemoryError
             if self.name == "broken":
                 raise EngineError("The weights have no legs", fix="Give them some")
 
