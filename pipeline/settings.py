@@ -64,9 +64,9 @@ class BargeIn(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: PolicyName = "words"
-    first_look_ms: int = Field(224, ge=0, le=2000)
-    look_every_ms: int = Field(128, ge=32, le=2000)
-    surely_meant_ms: int = Field(640, ge=100, le=5000)
+    first_look_ms: int = Field(192, ge=0, le=2000)
+    look_every_ms: int = Field(64, ge=32, le=2000)
+    surely_meant_ms: int = Field(544, ge=100, le=5000)
     wordless_ms: int = Field(640, ge=100, le=5000)
 
 
@@ -126,7 +126,8 @@ class Lexicon:
     ``config/languages``. An empty list says nothing.
 
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
-    requests, and never stand alone; ``backchannels`` only show that the user listens.
+    requests, and never stand alone; ``backchannels`` only show that the user listens, as the
+    phrases of ``encouragements`` do, in which ``|`` separates alternatives and ``*`` is any word.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
@@ -138,6 +139,7 @@ class Lexicon:
     commands: tuple[str, ...] = ()
     openers: tuple[str, ...] = ()
     backchannels: tuple[str, ...] = ()
+    encouragements: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     fillers: tuple[str, ...] = ()
     starters: tuple[str, ...] = ()

@@ -11,12 +11,10 @@ from typing import Literal
 
 from pipeline.messages import Usage
 
-Interruption = Literal[
-    "any speech", "command", "question", "several words", "words", "long", "client"
-]
+Interruption = Literal["any speech", "command", "question", "words", "long", "client"]
 """Why speech over an answer interrupts it: all speech does (by the policy, or because the answer
-has hardly begun); it begins like a command or a question; it already has several words; it had
-words when it paused; it is too long for a backchannel; the client committed it."""
+has hardly begun); it begins like a command or a question; its words are likely meant, or it had
+some when it paused; it is too long for a backchannel; the client committed it."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command"]
 """Why speech over an answer does not interrupt it."""
 

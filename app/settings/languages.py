@@ -33,8 +33,15 @@ def read_notices(directory: Path) -> tuple[Notices, ...]:
 
 
 def _read(path: Path) -> Lexicon:
-    lists = {key: text.split() for key, text in _texts(path).items() if key in WORD_LISTS}
-    return Lexicon(path.stem, **{key: tuple(words) for key, words in lists.items()})
+    lists = {key: _listed(key, text) for key, text in _texts(path).items() if key in WORD_LISTS}
+    return Lexicon(path.stem, **lists)
+
+
+def _listed(key: str, text: str) -> tuple[str, ...]:
+    """Words are separated by white space, phrases by commas."""
+    if key == "encouragements":
+        return tuple(phrase.strip() for phrase in text.split(","))
+    return tuple(text.split())
 
 
 def _notices(path: Path) -> Notices:

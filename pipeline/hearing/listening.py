@@ -126,6 +126,11 @@ class TurnTaker:
         return self._state is not _State.QUIET
 
     @property
+    def certainty(self) -> float:
+        """Mean score since the newest turn began, 0 to 1."""
+        return self._recent.mean_since(self._start)
+
+    @property
     def suspects(self) -> bool:
         """Whether the newest frame may begin a turn that is not open yet. A weak score counts only
         while it rises above those that came to nothing lately, so that noise seldom holds an
@@ -260,6 +265,11 @@ class Listener:
     def hears_itself(self) -> bool:
         """Whether an echo of answers is being removed."""
         return self._hearing.itself
+
+    @property
+    def certainty(self) -> float:
+        """Mean of the VAD's scores since the newest turn began, 0 to 1."""
+        return self._taker.certainty
 
     def configure(self, endpointing: Endpointing) -> None:
         """Use other settings from now on."""

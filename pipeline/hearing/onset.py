@@ -49,6 +49,11 @@ class RecentScores:
             tau_s = tuning.ROOM_RISE_S if score > self._room_score else tuning.ROOM_FALL_S
             self._room_score += min(1.0, frame.seconds / tau_s) * (score - self._room_score)
 
+    def mean_since(self, start: int) -> float:
+        """Mean score of the frames that end after sample ``start``; 0 without any."""
+        scores = [frame.score for frame in self._frames if frame.end > start]
+        return sum(scores) / len(scores) if scores else 0.0
+
     def may_be_speech(self, threshold: float) -> bool:
         """Whether the newest frame may be speech in this room."""
         newest = self._frames[-1] if self._frames else None

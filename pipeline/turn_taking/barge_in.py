@@ -46,7 +46,8 @@ class Overlap:
     ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
     ``text``: its words so far; ``None``: unknown. ``spoken``: the words of the answer that the
     listener heard last. ``asks``: whether these are a question but for its last words.
-    ``hears_itself``: whether an echo of the answer is being removed.
+    ``hears_itself``: whether an echo of the answer is being removed. ``certainty``: mean score of
+    the VAD since the speech began, 0 to 1.
     """
 
     speech_ms: int
@@ -55,6 +56,7 @@ class Overlap:
     spoken: str = ""
     asks: bool = False
     hears_itself: bool = False
+    certainty: float = 0.0
 
 
 def judge(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
@@ -68,9 +70,9 @@ def any_speech(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict
 
 
 def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """Words other than backchannels interrupt. A short command or the beginning of a question
-    interrupts at once; other words at their end, or from ``surely_meant_ms`` on, because a
-    recogniser that has heard half a word makes up a whole one."""
+    """Words interrupt, unless they only agree with the answer or ask for more of it. A short
+    command does so at once; other words at their end, from ``surely_meant_ms`` on, or as soon as
+    they are likely meant, because a recogniser that has heard half a word makes up a whole one."""
     if overlap.text is None:
         return _unread(overlap, settings)
     said = _words(overlap.text)
@@ -79,23 +81,79 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
-    if _is_command(said[0], lexicon):
+    agrees = _agrees(said, lexicon)
+    if not agrees and _is_command(said[0], lexicon):
         return "command"
-    if overlap.asks and _is_in(said[0], lexicon.answers):
+    if overlap.asks and ((agrees and len(said) > 1) or _is_in(said[0], lexicon.answers)):
         return "words" if overlap.ended else "unsure"
-    few = len(said) <= tuning.LONGEST_BACKCHANNEL_WORDS
-    if few and all(_is_one_of(word, lexicon.backchannels) for word in said):
+    if agrees:
         return "backchannel" if overlap.ended else "unsure"
     own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
-    if said[0] in lexicon.openers and not own:
-        return "question"
-    if not overlap.ended:
-        if overlap.speech_ms >= settings.surely_meant_ms:
-            return "long"
-        many = len(said) >= tuning.SEVERAL_WORDS and overlap.speech_ms >= tuning.SEVERAL_WORDS_MS
-        return "several words" if many else "unsure"
-    short = overlap.speech_ms < min(tuning.SHORT_MS, settings.surely_meant_ms)
-    return "too short" if short and len(said) <= tuning.SHORT_WORDS else "words"
+    opens = said[0] in lexicon.openers and not own
+    if overlap.ended:
+        short = overlap.speech_ms < tuning.SHORT_MS and len(said) <= tuning.SHORT_WORDS
+        return "question" if opens else "too short" if short else "words"
+    if _agrees(said, lexicon, so_far=True):
+        return "unsure"
+    if overlap.speech_ms >= settings.surely_meant_ms:
+        return "long"
+    meant = not own and _meant(overlap, said[0], lexicon, opens) > 0
+    return "unsure" if not meant else "question" if opens else "words"
+
+
+def _meant(overlap: Overlap, first: str, lexicon: Lexicon, opens: bool) -> float:
+    """Log odds that words in the middle of speech, other than an agreement's, are meant for the
+    robot: the VAD is surer of them, and they are less like a misread backchannel."""
+    return (
+        tuning.MEANT.bias
+        + tuning.MEANT.certainty * overlap.certainty
+        + tuning.MEANT.opener * opens
+        + tuning.MEANT.like_agreement * _likeness(first, lexicon.backchannels)
+    )
+
+
+@lru_cache(256)
+def _likeness(word: str, words: tuple[str, ...]) -> float:
+    """Of ``word`` to the one of ``words`` that is most like it: 0 to 1, by ``difflib``."""
+    return max((difflib.SequenceMatcher(None, word, other).ratio() for other in words), default=0)
+
+
+def _agrees(said: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
+    """Whether the words are backchannels and encouragements, one after the other; ``so_far``: or
+    the beginning of one may come last."""
+    few = len(said) <= tuning.MOST_AGREEING_WORDS
+    return few and _covered(tuple(map(_bare, said)), lexicon, so_far)
+
+
+@lru_cache(256)
+def _covered(said: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
+    if not said:
+        return True
+    known = _is_in(said[0], (*lexicon.commands, *lexicon.openers))
+    agrees = _is_in if known else _is_one_of  # English "what" is like "whoa"
+    lengths = {1} if agrees(said[0], lexicon.backchannels) else set()
+    lengths |= {_matching(phrase, said, so_far) for phrase in _phrases(lexicon.encouragements)}
+    return any(_covered(said[length:], lexicon, so_far) for length in lengths - {0})
+
+
+Phrase = tuple[frozenset[str], ...]
+"""The alternatives for each word."""
+
+
+def _matching(phrase: Phrase, said: Sequence[str], so_far: bool) -> int:
+    """How many words the phrase takes at the beginning of ``said``; 0: it is not there."""
+    length = min(len(phrase), len(said))
+    whole = so_far or length == len(phrase)
+    matches = all("*" in slot or word in slot for word, slot in zip(said, phrase, strict=False))
+    return length if whole and matches else 0
+
+
+@lru_cache(16)
+def _phrases(encouragements: tuple[str, ...]) -> tuple[Phrase, ...]:
+    return tuple(
+        tuple(frozenset(map(_bare, slot.split("|"))) for slot in phrase.split())
+        for phrase in encouragements
+    )
 
 
 def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
@@ -125,11 +183,11 @@ def is_echo(said: list[str], spoken: list[str]) -> bool:
 
 
 def _is_command(word: str, lexicon: Lexicon) -> bool:
-    """Of "tais-toi", the first part counts. A word that agrees is no misheard command: Portuguese
-    "está" is like "escuta"."""
+    """Of "tais-toi", the first part counts. A word that agrees, or may begin to, is no misheard
+    command: Portuguese "está" is like "escuta"."""
     if _is_in(word, lexicon.commands) or _is_in(word.partition("-")[0], lexicon.commands):
         return True
-    return not _is_in(word, lexicon.backchannels) and _is_one_of(word, lexicon.commands)
+    return _is_one_of(word, lexicon.commands) and not _agrees([word], lexicon, so_far=True)
 
 
 def _is_in(word: str, words: Sequence[str]) -> bool:
@@ -144,8 +202,8 @@ def _is_one_of(word: str, words: Sequence[str]) -> bool:
 
 @lru_cache(4096)
 def _bare(word: str) -> str:
-    """Without accents."""
-    return "".join(each for each in normalize("NFD", word) if not combining(each))
+    """Without accents and apostrophes."""
+    return "".join(c for c in normalize("NFD", word) if not combining(c) and c not in "'’")
 
 
 def _is_among(word: str, words: Iterable[str], alike: float) -> bool:

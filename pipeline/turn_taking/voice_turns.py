@@ -245,7 +245,10 @@ class VoiceTurns:
     def _judge(
         self, speech_ms: int, ended: bool, text: str | None, spoken: str, asks: bool
     ) -> Verdict:
-        overlap = Overlap(speech_ms, ended, text, spoken, asks, self._listener.hears_itself)
+        listener = self._listener
+        overlap = Overlap(
+            speech_ms, ended, text, spoken, asks, listener.hears_itself, listener.certainty
+        )
         return judge(overlap, self._barge_in, self._context.lexicon)
 
     def _say_the_rest(self, turn: UserTurn, attempt: Attempt) -> bool:

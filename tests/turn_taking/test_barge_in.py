@@ -31,8 +31,8 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
         ("Wait, I have", False, "command"),
         ("No!", False, "command"),
         ("Step.", True, "command"),  # as it may be read
-        # So is a question, or what lasts.
-        ("What", False, "command"),
+        # A word that may begin an encouragement ("what a story") is none yet.
+        ("What", False, "unsure"),
         ("And what is the weather?", True, "words"),
         # A listener may yet say more.
         ("Mm-hmm.", False, "unsure"),
@@ -40,7 +40,7 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
         ("Yeah, right.", True, "backchannel"),
         ("Oh, I see.", True, "backchannel"),
         ("Okay but who", True, "words"),
-        ("Yeah yeah yeah yeah yeah.", True, "words"),
+        ("Yeah yeah yeah yeah yeah.", True, "backchannel"),
         # Half a word is read for another one.
         ("You have", False, "unsure"),
         ("The word.", True, "too short"),
@@ -67,14 +67,65 @@ def test_an_early_answer_to_a_question_is_meant() -> None:
 
 
 def test_words_that_last_are_meant() -> None:
-    assert judge(Overlap(479, False, "My name is"), WORDS, ENGLISH) == "unsure"
-    assert judge(Overlap(480, False, "My name is"), WORDS, ENGLISH) == "several words"
-    assert judge(Overlap(639, False, "My name"), WORDS, ENGLISH) == "unsure"
-    assert judge(Overlap(640, False, "My name"), WORDS, ENGLISH) == "long"
-    assert judge(Overlap(480, False, "Oh yeah right"), WORDS, ENGLISH) == "unsure"
-    assert judge(Overlap(480, True, "The word."), WORDS, ENGLISH) == "words"
-    assert judge(Overlap(479, True, "The word."), WORDS, ENGLISH) == "too short"
+    assert judge(Overlap(543, False, "My name is"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(544, False, "My name is"), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(544, False, "Oh yeah right"), WORDS, ENGLISH) == "unsure"
     assert judge(Overlap(900, False, "Yeah yeah"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(900, True, "The word."), WORDS, ENGLISH) == "words"
+    assert judge(Overlap(899, True, "The word."), WORDS, ENGLISH) == "too short"
+
+
+def test_words_of_which_the_vad_is_sure_are_meant_early() -> None:
+    soft = Overlap(200, False, "Louder", certainty=0.6)
+    loud = replace(soft, certainty=0.95)
+    assert judge(soft, WORDS, ENGLISH) == "unsure"
+    assert judge(loud, WORDS, ENGLISH) == "words"
+    # A question's first word says more, a word that is like a backchannel's less.
+    assert judge(replace(soft, text="Where", certainty=0.7), WORDS, ENGLISH) == "question"
+    assert judge(replace(loud, text="Yeast", certainty=0.9), WORDS, ENGLISH) == "unsure"
+
+
+ENCOURAGEMENTS = {
+    "en": "Go ahead.|Go on, go on!|Oh no!|No way!|Yeah, keep going.|Tell me more.|What a story!"
+    "|And then?|That's so funny!|That is amazing.|I don't believe it.|Okay, continue.|Let's go.",
+    "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?",
+    "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?",
+    "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?",
+    "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?",
+    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?",
+    "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?",
+}
+MEANT = {
+    "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
+    "|That is wrong.|Oh stop it.|Okay, what time is it?|Yeah, but who was it?|Let's play a game.",
+    "de": "Nein.|Geh schlafen.|Nein, nicht das.|Sag mir die Uhrzeit.|Schön, aber sei still.",
+    "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux.",
+    "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.",
+    "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.",
+    "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.",
+    "pt": "Para.|Não.|Que horas são?|Conta uma piada.",
+}
+
+
+@pytest.mark.parametrize("language", ENCOURAGEMENTS)
+def test_who_asks_for_more_is_told_more(language: str) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+
+    def stopped(texts: str) -> list[str]:
+        verdicts = {
+            text: judge(Overlap(1000, True, text), WORDS, lexicon) for text in texts.split("|")
+        }
+        return [text for text, verdict in verdicts.items() if interrupts(verdict)]
+
+    assert stopped(ENCOURAGEMENTS[language]) == []
+    assert stopped(MEANT[language]) == MEANT[language].split("|")
+
+
+def test_an_encouragement_that_has_only_begun_stops_nothing() -> None:
+    for text in ("Go", "Tell me", "I don't", "What a", "Yeah, and"):
+        sure = Overlap(600, False, text, certainty=1.0)
+        assert judge(sure, WORDS, ENGLISH) == "unsure", text
+    assert judge(Overlap(600, False, "Tell me the", certainty=1.0), WORDS, ENGLISH) == "long"
 
 
 def test_long_sound_without_words_lets_the_answer_go_on() -> None:
@@ -90,8 +141,18 @@ def test_the_answers_own_words_are_its_echo() -> None:
         judge(Overlap(640, False, "in the stock", "there in the house"), WORDS, ENGLISH) == "long"
     )
     # How the answer's own sentence begins, of which more is heard in a moment.
-    assert judge(Overlap(300, False, "please", "please come", True), WORDS, ENGLISH) == "unsure"
-    assert judge(Overlap(300, False, "please", "please come"), WORDS, ENGLISH) == "question"
+    assert (
+        judge(
+            Overlap(300, False, "which", "which one", hears_itself=True, certainty=0.9),
+            WORDS,
+            ENGLISH,
+        )
+        == "unsure"
+    )
+    assert (
+        judge(Overlap(300, False, "which", "please come", certainty=0.9), WORDS, ENGLISH)
+        == "question"
+    )
     assert judge(Overlap(300, False, "stop", "stop it", True), WORDS, ENGLISH) == "command"
     # One word alone may be anybody's.
     assert judge(Overlap(640, False, "Robot", ANSWER), WORDS, ENGLISH) == "long"
@@ -174,7 +235,7 @@ def test_each_language_has_its_own_words(
     for lexicon in (lexicon_of(LEXICONS, language), lexicon_of(LEXICONS, "")):
         assert judge(Overlap(300, False, command, ""), WORDS, lexicon) == "command"
         assert judge(Overlap(300, True, agreement, ""), WORDS, lexicon) == "backchannel"
-        assert interrupts(judge(Overlap(300, False, question, ""), WORDS, lexicon))
+        assert interrupts(judge(Overlap(300, False, question, certainty=0.9), WORDS, lexicon))
 
 
 def test_a_language_without_words_is_neutral() -> None:

@@ -151,8 +151,8 @@ async def test_an_interruption_is_published_from_its_beginning() -> None:
     started = played.events(SpeechStarted)[1]
     assert started.audio_ms == pytest.approx(BEGAN_S * 1000 - 300, abs=40)
     told_at = [at for at, event in played.log if isinstance(event, SpeechStarted)][1]
-    # Two looks, after 224 and 352 ms of speech in whole windows, and a pass.
-    assert told_at - BEGAN_S == pytest.approx(0.352 + 0.06, abs=0.06)
+    # Two looks that agree, after 224 and 288 ms of speech in whole windows, and a pass.
+    assert told_at - BEGAN_S == pytest.approx(0.288 + 0.05, abs=0.06)
     cut = first_answer(played)
     assert (cut.status, cut.reason) == ("cancelled", "turn_detected")
     assert not [at for at, _ in audio(played) if BEGAN_S + 0.1 < at < told_at + 0.5]
@@ -280,7 +280,7 @@ async def test_words_are_looked_at_ever_more_rarely() -> None:
     async with scene(stt=stt, llm=ScriptedLlm(deltas=STORY * 3)) as played:
         await over_the_answer(played, 10.0)
         assert wire(played) == TURN
-        assert 10 < len(stt.finished) < 24
+        assert 10 < len(stt.finished) < 36
 
 
 @pytest.mark.parametrize("clears", [False, True])
@@ -304,8 +304,8 @@ async def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clea
     [
         ("stop", 1.0, "words", "command"),
         ("how are you today", 1.0, "words", "question"),
-        ("my name is Anna Maria", 1.0, "words", "long"),
-        ("robot", 1.0, "words", "long"),
+        ("my name is Anna Maria", 1.0, "words", "words"),
+        ("robot", 1.0, "words", "words"),
         ("my friend is", 0.32, "words", "words"),
         ("mm-hm", 0.32, "any-speech", "any speech"),
     ],
