@@ -275,8 +275,9 @@ class EchoPath:
         return self._looks >= PATH_LOOKS and not self._fails
 
     def _not_found(self) -> None:
-        # Later in an answer, a speaker may hide the echo for long.
-        self._unfound += self._looks <= PATH_LOOKS
+        # A short answer may have been cut off by its own echo. Later in an answer, a speaker may
+        # hide the echo for long.
+        self._unfound += self._sounded >= _LOOK_SAMPLES and self._looks <= PATH_LOOKS
         if self._unfound >= PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
 

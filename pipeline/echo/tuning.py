@@ -161,7 +161,7 @@ PATH_LOOKS_IN_VAIN = 12
 in a loud room, takes some seconds to find. While the canceller fails, the search goes on as long as
 the answer lasts, because the echo may have moved out of the filter's reach."""
 PATH_NEVER_FOUND = 4
-"""Failed searches after which the microphone is taken not to hear answers. In a long answer the
-fourth comes after 3.3 s of sound, of which at least 1.8 s could have come back."""
+"""Failed searches, each after 1 s or more of an answer's sound, after which the microphone is taken
+not to hear answers. In a long answer that is after 4.3 s, of which 2.8 s could have come back."""
 PATH_UNFOUND = 12
 """Failed searches in a row after which a known echo counts as gone."""

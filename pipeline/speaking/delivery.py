@@ -105,6 +105,8 @@ class Clause:
 
 WORDS_LATELY = 16
 """About five seconds of speech: an echo is not older."""
+WORD_TIMES_S = 0.4
+"""How far the estimated time of a word may be off."""
 
 
 @dataclass(slots=True)
@@ -269,9 +271,9 @@ class Delivery:
 
     @property
     def spoken_lately(self) -> str:
-        """The newest words whose audio was sent."""
+        """The newest words whose audio was sent, and the next: word times are estimates."""
         timed = self._message.timed if self._message else ()
-        words = heard_text(timed, self.playback.sent_seconds).split()
+        words = heard_text(timed, self.playback.sent_seconds + WORD_TIMES_S).split()
         return " ".join(words[-WORDS_LATELY:])
 
     # -- parts

@@ -31,6 +31,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Ended, Listener, Paused, Resumed, Signal, Started
 from pipeline.hearing.recognition import Recognition, StableWords
 from pipeline.speaking.replies import Replies
+from pipeline.spoken import speakable
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.attempts import Attempts, Said
 from pipeline.turn_taking.barge_in import Overlap, Verdict, Weighing, ignored, interrupts, judge
@@ -246,6 +247,8 @@ class VoiceTurns:
         self, speech_ms: int, ended: bool, text: str | None, spoken: str, asks: bool
     ) -> Verdict:
         listener = self._listener
+        # A recogniser may write "six" for the answer's 6.
+        spoken = f"{spoken} {speakable(spoken, self._context.language or 'en')}"
         overlap = Overlap(
             speech_ms, ended, text, spoken, asks, listener.hears_itself, listener.certainty
         )

@@ -154,5 +154,14 @@ def test_a_voice_before_any_playback_is_no_echo() -> None:
 def test_a_microphone_without_echo_is_not_searched_again() -> None:
     path = ClientEcho(WINDOW)
     long = speechlike(6.0, 1)
-    hear(path, pcm(long), hum(len(long), 3), 5.0)
-    assert path.explains(round(4.95 * LISTEN_RATE)) is False, "50 ms would be too short to tell"
+    hear(path, pcm(long), hum(len(long), 3), 5.9)
+    assert path.explains(round(5.85 * LISTEN_RATE)) is False, "50 ms would be too short to tell"
+
+
+def test_short_answers_do_not_show_that_a_microphone_hears_none() -> None:
+    path = ClientEcho(WINDOW)
+    short, room_tone = pcm(answer()[: LISTEN_RATE // 2]), hum(15 * LISTEN_RATE, 3)
+    for at_s in (0.0, 2.5, 5.0, 7.5, 10.0):
+        hear(path, short, room_tone, at_s + 2.5, from_s=at_s)
+    hear(path, short, room_tone, 13.0, from_s=12.5)
+    assert path.explains(round(12.95 * LISTEN_RATE)) is None, "50 ms is too short to tell"

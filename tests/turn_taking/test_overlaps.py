@@ -274,6 +274,17 @@ async def test_a_client_that_stalls_in_the_middle_does_not_keep_the_answer_back(
     assert sent_s(played) == pytest.approx(9.0)
 
 
+@pytest.mark.parametrize("told", ["Number six is another.", "Number 6 is a number"])
+@in_virtual_time
+async def test_the_answers_own_numbers_are_its_echo_however_they_are_written(told: str) -> None:
+    words = ("Number ", "6 ", "is ", "a ", "number ", "that ", "people ", "like. ") * 4
+    stt = ScriptedStt(texts=("Tell me a story.", told))
+    async with scene(config=VOICE, stt=stt, llm=ScriptedLlm(deltas=words)) as played:
+        await over_the_answer(played, 1.0)
+        await played.hear(15.0)
+    assert first_answer(played).status == "completed"
+
+
 @in_virtual_time
 async def test_words_are_looked_at_ever_more_rarely() -> None:
     stt = ScriptedStt(texts=("Tell me a story.", ""))
