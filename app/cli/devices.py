@@ -109,7 +109,8 @@ def advise(tested: SoundTest) -> list[str]:
     """What to do about bad figures."""
     if tested.deaf:
         return [
-            "The microphone delivers only zeros: it is muted, or that channel is not connected."
+            "The microphone delivers only zeros, or next to nothing: it is muted, or that channel"
+            " is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
         ]
     if tested.echo_delay_ms is None:

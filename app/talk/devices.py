@@ -15,7 +15,7 @@ from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
-from hardware.sound.notices import AllZero, Lost, SoundNotice
+from hardware.sound.notices import AllZero, Lifeless, Lost, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.errors import ReachyVoiceError
@@ -66,7 +66,7 @@ class SoundTest:
 
     @property
     def deaf(self) -> bool:
-        """Whether the microphone delivered only silence."""
+        """Whether the microphone delivered next to nothing."""
         return self.all_zero and self.loopback_ms is None
 
 
@@ -166,7 +166,7 @@ def _measured(
             round(state.latency.speaker_s * 1000, 1),
         ),
         room_dbfs=round(_dbfs(room), 1),
-        all_zero=any(isinstance(notice, AllZero) for notice in notices),
+        all_zero=any(isinstance(notice, AllZero | Lifeless) for notice in notices),
         loopback_ms=_median([late_ms for late_ms, _ in echoes]),
         echo_delay_ms=_median([echo.delay_samples / LISTEN_RATE * 1000 for _, echo in echoes]),
         echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),

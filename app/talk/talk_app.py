@@ -20,6 +20,7 @@ from hardware.sound.driver import SoundDriver
 from hardware.sound.notices import (
     AllZero,
     Dropped,
+    Lifeless,
     Lost,
     MoreLatency,
     Opened,
@@ -40,6 +41,10 @@ ALL_ZERO = (
     "terminal? Unplug it and plug it in again"
 )
 
+LIFELESS = (
+    "The microphone delivers next to nothing. Is it muted or its level at zero in the system's "
+    "settings, or is sound.channel one that is not connected? Unplug it and plug it in again"
+)
 
 HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks and for 0.6 s after"
 ALL_ACCEPTED = "array.accept_deg needs engines on this machine: that server answers everyone"
@@ -196,6 +201,10 @@ class TalkApp:
                 state.say(ALL_ZERO)
                 if self._opened.done() and is_array_name(self._opened.result().microphone):
                     self._body.all_zero()
+            case Lifeless(over=True):
+                state.say("The microphone delivers sound again")
+            case Lifeless():
+                state.say(LIFELESS)
             case Dropped():
                 state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
             case MoreLatency():

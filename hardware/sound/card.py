@@ -16,7 +16,7 @@ from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
 from hardware.sound.dropouts import QUIET_S, Dropouts
 from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs, no_rate
 from hardware.sound.inbox import BlockInbox
-from hardware.sound.microphone import Microphone, Zeros
+from hardware.sound.microphone import LifeSigns, Microphone, Zeros
 from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice
 from hardware.sound.ring import Ring
 from hardware.sound.speaker import Speaker
@@ -57,6 +57,7 @@ class _Opening:
     ) -> None:
         self.microphone = microphone
         self.speaker_hz = speaker_hz
+        self.life = LifeSigns(microphone.rate_hz)
         self.alignment = Alignment(microphone.rate_hz, speaker_hz)
         self.tap = Ring(0)
         self.arrived = asyncio.Event()
@@ -328,6 +329,9 @@ class SoundCard:
         while (given := opening.tap.take()) is not None:
             alignment.played(given)
         while (piece := opening.microphone.ring.take()) is not None:
+            notice = opening.life.feed(piece.pcm)
+            if notice is not None and not self._zeros.active:
+                self._notify(notice)
             for block in alignment.heard(piece):
                 self._put(opening, block)
 

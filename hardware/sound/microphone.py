@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hardware.sound.notices import AllZero
+from hardware.sound.notices import AllZero, Lifeless
 from hardware.sound.ring import Piece, Ring
 from pipeline.audio import LISTEN_RATE, Pcm
 
@@ -12,6 +12,13 @@ KEPT_S = 2.0
 """The ring's capacity, for times when the event loop is busy."""
 ZEROS_S = 2.0
 """Exact zeros for this long mean a muted, broken or unrouted channel: no room is that quiet."""
+_PIECE_S, _BLOCK_S = 0.25, 0.01
+_DEAD_PIECES, _LIVE_PIECES = 20, 2
+"""Pieces in a row, 5 s and 0.5 s, after which a microphone counts as lifeless, and as alive."""
+_SAME_SHARE, _FLAT_SHARE, _FLAT_STEPS = 0.9, 0.85, 2
+"""A piece is dead if this share of its samples has one value, or if in this share of its blocks the
+samples differ by at most 2. White noise of 0.5 RMS and more is neither: no room with a converter of
+16 bits is quieter."""
 
 
 class Microphone:
@@ -42,19 +49,61 @@ class Zeros:
 
     def __init__(self) -> None:
         self._zeros = 0
-        self._told = False
+        self.active = False
+        """Whether it delivers only zeros."""
 
     def feed(self, pcm: Pcm) -> AllZero | None:
         """One notice when it has been silent for 2 s, one when that ends."""
         sounds = np.flatnonzero(pcm)
         if len(sounds):
             self._zeros = len(pcm) - 1 - int(sounds[-1])
-            if self._told:
-                self._told = False
+            if self.active:
+                self.active = False
                 return AllZero(over=True)
             return None
         self._zeros += len(pcm)
-        if not self._told and self._zeros >= ZEROS_S * LISTEN_RATE:
-            self._told = True
+        if not self.active and self._zeros >= ZEROS_S * LISTEN_RATE:
+            self.active = True
             return AllZero()
+        return None
+
+
+class LifeSigns:
+    """Detects a microphone that delivers next to nothing: zeros with rare bursts, a constant, one
+    bit of dither. Takes samples as the device delivers them: resampled, dither looks like noise."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._piece_samples = round(_PIECE_S * rate_hz)
+        self._block_samples = round(_BLOCK_S * rate_hz)
+        self._unread: Pcm = np.zeros(0, np.int16)
+        self._dead_pieces = self._live_pieces = 0
+        self._lifeless = False
+
+    def feed(self, pcm: Pcm) -> Lifeless | None:
+        """One notice after 5 s without life, one when that ends."""
+        self._unread = np.concatenate((self._unread, pcm))
+        notice = None
+        while len(self._unread) >= self._piece_samples:
+            piece = self._unread[: self._piece_samples]
+            self._unread = self._unread[self._piece_samples :]
+            notice = self._note(self._is_dead(piece)) or notice
+        return notice
+
+    def _is_dead(self, piece: Pcm) -> bool:
+        counts = np.unique(piece, return_counts=True)[1]
+        if counts.max() >= _SAME_SHARE * len(piece):
+            return True
+        whole = len(piece) // self._block_samples * self._block_samples
+        blocks = piece[:whole].reshape(-1, self._block_samples).astype(np.int32)
+        return bool(np.mean(np.ptp(blocks, axis=1) <= _FLAT_STEPS) >= _FLAT_SHARE)
+
+    def _note(self, dead: bool) -> Lifeless | None:
+        self._dead_pieces = self._dead_pieces + 1 if dead else 0
+        self._live_pieces = 0 if dead else self._live_pieces + 1
+        if not self._lifeless and self._dead_pieces == _DEAD_PIECES:
+            self._lifeless = True
+            return Lifeless()
+        if self._lifeless and self._live_pieces == _LIVE_PIECES:
+            self._lifeless = False
+            return Lifeless(over=True)
         return None

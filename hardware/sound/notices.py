@@ -31,6 +31,14 @@ class AllZero:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifeless:
+    """For 5 s the microphone has delivered next to nothing: rare bursts among zeros, a constant, or
+    one bit of dither; ``over``: that has ended."""
+
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """Microphone samples, at 16 kHz, that were lost because their reader was late."""
 
@@ -46,4 +54,4 @@ class MoreLatency:
     latency_s: float
 
 
-SoundNotice = Opened | Lost | AllZero | Dropped | MoreLatency
+SoundNotice = Opened | Lost | AllZero | Lifeless | Dropped | MoreLatency

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.sound.clock import StreamClock
-from hardware.sound.microphone import Zeros
+from hardware.sound.microphone import LifeSigns, Zeros
+from hardware.sound.notices import Lifeless
 from hardware.sound.ring import Piece, Ring
 
 
@@ -58,8 +59,49 @@ def test_a_small_step_without_an_xrun_is_followed_slowly() -> None:
     assert clock.time_of(160_000) == pytest.approx(110.005, abs=0.001)
 
 
-def test_a_quiet_room_is_no_zeros() -> None:
-    zeros = Zeros()
-    quiet = np.zeros(160, np.int16)
-    quiet[80] = 1
-    assert not any(zeros.feed(quiet) for _ in range(1000))
+RATE_HZ = 48_000
+_RNG = np.random.default_rng(1)
+
+
+def noise(rms: float) -> np.ndarray:
+    return np.rint(_RNG.normal(0, rms, 10 * RATE_HZ))
+
+
+def bursts(between: float | np.ndarray) -> np.ndarray:
+    """3 ms of noise every 0.4 s."""
+    at = np.arange(10 * RATE_HZ) % (RATE_HZ * 2 // 5) < RATE_HZ * 3 // 1000
+    return np.where(at, noise(800), between)
+
+
+DITHER = _RNG.integers(0, 2, 10 * RATE_HZ)
+LIFELESS = {
+    "bursts among zeros": bursts(0),
+    "bursts among dither": bursts(DITHER),
+    "a constant": np.full(10 * RATE_HZ, -37),
+    "a constant with a click": np.where(np.arange(10 * RATE_HZ) % 12_000 == 5, 90, 12),
+    "one bit of dither": DITHER,
+    "dither on a constant": DITHER + 411,
+    "two bits": DITHER - _RNG.integers(0, 2, 10 * RATE_HZ),
+}
+
+
+@pytest.mark.parametrize("name", LIFELESS)
+def test_a_microphone_that_delivers_next_to_nothing_is_noticed_and_so_is_its_recovery(
+    name: str,
+) -> None:
+    signs, block = LifeSigns(RATE_HZ), RATE_HZ // 100
+    sound = np.concatenate((LIFELESS[name], noise(3))).astype(np.int16)
+    notices = [
+        (at / RATE_HZ, notice)
+        for at in range(0, len(sound), block)
+        if (notice := signs.feed(sound[at : at + block])) is not None
+    ]
+    assert [notice for _, notice in notices] == [Lifeless(), Lifeless(over=True)]
+    assert notices[0][0] < 10 < notices[1][0] < 11
+
+
+@pytest.mark.parametrize("sound", [noise(0.6), noise(3), noise(0.6) + 500, bursts(noise(1))])
+def test_a_quiet_room_is_alive(sound: np.ndarray) -> None:
+    signs, zeros = LifeSigns(RATE_HZ), Zeros()
+    assert signs.feed(sound.astype(np.int16)) is None
+    assert zeros.feed(sound.astype(np.int16)) is None

@@ -15,7 +15,7 @@ from app.talk.state import TalkState
 from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
-from hardware.sound.notices import AllZero, Dropped, Lost, MoreLatency, Opened
+from hardware.sound.notices import AllZero, Dropped, Lifeless, Lost, MoreLatency, Opened
 from pipeline.echo.given import CardEcho
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
@@ -95,6 +95,8 @@ async def test_notices_of_the_card_are_shown(tmp_path: Path) -> None:
         HERE,
         AllZero(),
         AllZero(over=True),
+        Lifeless(),
+        Lifeless(over=True),
         Dropped(160),
         MoreLatency(ARRAY.name, 0.025),
     )
@@ -102,10 +104,11 @@ async def test_notices_of_the_card_are_shown(tmp_path: Path) -> None:
     for notice in notices:
         told._sound_says(notice)
         missing.append(told._state.missing)
-    assert missing == ["", ARRAY.name, "", "", "", "", ""]
+    assert missing == ["", ARRAY.name, *[""] * 7]
     said = [line.text for line in told._state.lines]
     assert said[0] == f"{ARRAY.name} is gone: its stream has ended"
     assert said[1] == f"{ARRAY.name} is back"
     assert said[2].startswith("The microphone delivers only zeros")
-    assert said[4] == "10 ms of the microphone were lost: too busy"
-    assert "it gets 25 ms of buffer from now on" in said[5]
+    assert said[4].startswith("The microphone delivers next to nothing")
+    assert said[6] == "10 ms of the microphone were lost: too busy"
+    assert "it gets 25 ms of buffer from now on" in said[7]
