@@ -258,11 +258,12 @@ class Weighing:
 
     def agreed(self, verdict: Verdict, ended: bool) -> Verdict:
         """The verdict that counts. In the middle of speech, an interruption counts when two looks
-        in a row find one: the first words are often misread ("Why" for "Wow"). In a pause, a command
-        too short to be read again counts if the look before found it."""
+        in a row find one: the first words are often misread ("Why" for "Wow"). In a pause, a
+        command too short to be read again counts if the look before found it."""
         before, self.found = self.found, verdict if interrupts(verdict) else None
         if ended:
-            return before if before == "command" and verdict in ("too short", "no words") else verdict
+            misread = before == "command" and verdict in ("too short", "no words")
+            return "command" if misread else verdict
         return verdict if before or not interrupts(verdict) else "unsure"
 
     def resumed(self, end: int) -> None:

@@ -54,7 +54,7 @@ async def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange(
             CreateResponse(),
         )
         await played.hear(2.0)
-    said = {"name": "dance", "arguments": {"name": "waltz"}}
+    said = {"name": "dance", "arguments": '{"name":"waltz"}'}
     tool_call = {"id": call.call_id, "type": "function", "function": said}
     assert llm.prompts[1][1:] == [
         Message("user", "hello"),

@@ -114,7 +114,7 @@ class Listening(StagedAssistant):
         self.ready = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def run(self, on_engine_ready: object) -> None:
+    async def run(self, on_engine_ready: object, *, without_servers: bool) -> None:
         for _ in range(20):
             await asyncio.sleep(0)  # all other tasks have begun
         self.ready.set()

@@ -286,7 +286,7 @@ class Clients(RuleBasedStateMachine):
         self.send("response.create", response={"metadata": {"last": "yes"}})
         self.run(asyncio.sleep(60))
         done = [event["response"] for event in self.client.events("response.done")]
-        assert done[-1]["metadata"] == {"last": "yes"}, json.dumps(done[-1])
+        assert done[-1]["metadata"]["last"] == "yes", json.dumps(done[-1])
         assert done[-1]["status"] == "completed"
 
 
