@@ -157,7 +157,7 @@ class _Client:
             event = await self._next()
             if event["type"] == "response.done":
                 response = event["response"]
-                if response["metadata"] == {"last": "yes"}:
+                if (response["metadata"] or {}).get("last") == "yes":
                     assert response["status"] == "completed", f"the last turn failed: {response}"
                     return
 

@@ -116,7 +116,7 @@ class WarmingAssistant(ScriptedAssistant):
         self.warming = asyncio.Event()
         self._closed = asyncio.Event()
 
-    async def run(self, on_engine_ready: Callable[[Kind], None]) -> None:
+    async def run(self, on_engine_ready: Callable[[Kind], None], *, without_servers: bool) -> None:
         self.warming.set()
         await self._closed.wait()
 
