@@ -25,6 +25,7 @@ class Sound(BaseModel):
     channel: Literal["processed", "asr"] | ChannelNumber = "processed"
     rate_hz: Annotated[int, Field(ge=8_000, le=192_000)] | None = None
     volume: float = Field(default=1.0, ge=0, le=1)
+    keep_awake_dbfs: Annotated[float, Field(ge=-80, le=-30)] | None = None
     echo: Literal["auto", "chip", "software", "half-duplex"] = "auto"
     push_to_talk: bool = False
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.settings.load import load_settings
-from app.talk.devices import DeviceLine, SoundTest, list_devices, run_test
+from app.talk.devices import SLEEPY_MS, DeviceLine, SoundTest, list_devices, run_test
 
 app = typer.Typer()
 
@@ -100,6 +100,8 @@ def _print_test(tested: SoundTest) -> None:
             f"echo         {tested.echo_return_loss_db:g} dB quieter than what is played,"
             f" {tested.echo_delay_ms:g} ms after it"
         )
+    if tested.lost_start_ms:
+        console.print(f"asleep       {tested.lost_start_ms:g} ms of the first chirp were lost")
     console.print(f"losses       {tested.lost_samples} samples, {tested.xruns} xruns")
     for advice in advise(tested):
         console.print(f"[yellow]-> {escape(advice)}[/]")
@@ -123,5 +125,10 @@ def advise(tested: SoundTest) -> list[str]:
             f"The echo comes {tested.echo_delay_ms:g} ms after what is played; echo cancelling"
             " reaches from 6 to 300. Choose another loudspeaker (Bluetooth is too late), or set"
             " sound.echo to half-duplex"
+        ]
+    if (tested.lost_start_ms or 0) >= SLEEPY_MS:
+        return [
+            "The loudspeaker sleeps in silence and loses the beginning of what it plays next. Set"
+            " sound.keep_awake_dbfs to -50, test again, and raise it if that does not help"
         ]
     return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log10
 
@@ -14,7 +15,7 @@ from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
 from hardware.sound.errors import SoundError
-from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo
+from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo, lost_start_s
 from hardware.sound.notices import AllZero, Lifeless, Lost, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -23,9 +24,12 @@ from pipeline.errors import ReachyVoiceError
 _SILENCE_DBFS = -96.3
 """One quantisation step of int16."""
 _SETTLE_S = 1.0
-_ROOM_S = 2.2
-"""Long enough to notice a microphone that delivers only zeros."""
+_ROOM_S = 5.5
+"""Long enough for a loudspeaker to fall asleep, and to notice a microphone without sound."""
+SLEEPY_MS = 60
+"""Of a chirp's beginning; less may be its room's."""
 _CHIRPS = 3
+_CHIRP_SAMPLES = round(CHIRP_S * LISTEN_RATE)
 _ROUND_S = 1.5
 """A chirp, its echo, and silence until the next."""
 
@@ -49,7 +53,8 @@ class SoundTest:
     """``room_dbfs``: the microphone's level while nothing is played. ``loopback_ms``: from the call
     that plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo lags
     behind the canceller's reference, 6 to 300 are good. ``echo_return_loss_db``: how much quieter
-    the echo is than the played sound. The last three are None if no echo is heard."""
+    the echo is than the played sound. ``lost_start_ms``: how much of the first chirp, which comes
+    after silence, was not played. The last four are None if no echo is heard."""
 
     microphone: str
     speaker: str
@@ -63,6 +68,7 @@ class SoundTest:
     echo_return_loss_db: float | None
     lost_samples: int
     xruns: int
+    lost_start_ms: float | None = None
 
     @property
     def deaf(self) -> bool:
@@ -115,7 +121,7 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
 
 
 async def run_test(sound: Sound) -> SoundTest:
-    """Listens for 2 s, then plays three chirps. Raises ``SoundError``."""
+    """Listens for 5.5 s, then plays three chirps. Raises ``SoundError``."""
     notices: list[SoundNotice] = []
     card = SoundCard(sound, notices.append)
     heard = _Heard()
@@ -172,6 +178,7 @@ def _measured(
         echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
         lost_samples=sum(block.lost_samples for block in heard.blocks),
         xruns=state.xruns,
+        lost_start_ms=heard.lost_start_ms(played_s, echoes),
     )
 
 
@@ -194,23 +201,42 @@ class _Heard:
         heard = _joined([block.pcm for block in self.blocks])
         played = _joined([block.played for block in self.blocks])
         size = len(self.blocks[0].pcm)
-        length = round(CHIRP_S * LISTEN_RATE)
         found = []
+        for first, called_s in zip(self._chirps(played_s), played_s, strict=False):
+            until = first + round((CHIRP_S + 0.6) * LISTEN_RATE)
+            echo = find_echo(played[first : first + _CHIRP_SAMPLES], heard[first:until], room)
+            if echo is not None:
+                block = (first + echo.delay_samples) // size
+                found.append(((self._came_s[block] - called_s) * 1000, echo))
+        return found
+
+    def lost_start_ms(
+        self, played_s: list[float], echoes: list[tuple[float, Echo]]
+    ) -> float | None:
+        """How much of the first chirp is missing, compared with the last one."""
+        delay = _median([echo.delay_samples for _, echo in echoes])
+        chirps = list(self._chirps(played_s))
+        if delay is None or len(chirps) < 2:
+            return None
+        heard = _joined([block.pcm for block in self.blocks])
+        begins = [first + round(delay) for first in (chirps[0], chirps[-1])]
+        first, last = (heard[begin : begin + _CHIRP_SAMPLES] for begin in begins)
+        return None if len(last) < len(first) else round(lost_start_s(first, last) * 1000)
+
+    def _chirps(self, played_s: list[float]) -> Iterator[int]:
+        """The first sample of each chirp in what was played."""
+        played = _joined([block.played for block in self.blocks])
+        size = len(self.blocks[0].pcm)
         at = 0
         for called_s in played_s:
             begin = next((n for n, s in enumerate(self._came_s) if s >= called_s), 0) * size
             search = max(begin - 10 * size, at)
             sounding = np.flatnonzero(played[search:])
             if not len(sounding):
-                break
+                return
             first = search + int(sounding[0])
-            at = first + length
-            until = first + round((CHIRP_S + 0.6) * LISTEN_RATE)
-            echo = find_echo(played[first:at], heard[first:until], room)
-            if echo is not None:
-                block = (first + echo.delay_samples) // size
-                found.append(((self._came_s[block] - called_s) * 1000, echo))
-        return found
+            at = first + _CHIRP_SAMPLES
+            yield first
 
 
 def _joined(pieces: list[Pcm]) -> Pcm:

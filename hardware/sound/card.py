@@ -98,7 +98,7 @@ class SoundCard:
         self._settings = settings
         self._notify = notify
         self._driver = driver or _portaudio()
-        self._speaker = Speaker(settings.volume)
+        self._speaker = Speaker(settings.volume, settings.keep_awake_dbfs)
         self._dropouts = Dropouts()
         self._inbox = BlockInbox(notify)
         self._zeros = Zeros()

@@ -16,6 +16,8 @@ _AMPLITUDE = 8_000
 """-12 dBFS peak: well audible, but not startling."""
 _EDGE_S = 0.01
 _MOST_DELAY_S = 0.5
+_FRAME_S, _ASLEEP = 0.02, 8.0
+"""A frame is missing if its power is less than an eighth (9 dB) of the other's."""
 _STANDS_OUT = 8.0
 """Times the matched filter's RMS. Of 8,000 values of noise the greatest is about 4."""
 
@@ -51,6 +53,18 @@ def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> Echo | None:
     back = heard[at : at + len(played)].astype(np.float64)
     power = max(float(np.mean(back**2)) - noise_power, 1e-3)
     return Echo(at, 10 * log10(float(np.mean(played.astype(np.float64) ** 2)) / power))
+
+
+def lost_start_s(first: Pcm, later: Pcm) -> float:
+    """How much of a chirp's beginning is missing in ``first``, its echo after silence, and not in
+    ``later``: the loudspeaker had fallen asleep. Both are as long as the chirp."""
+    size = round(_FRAME_S * LISTEN_RATE)
+    powers = [
+        np.mean(echo[: len(echo) // size * size].reshape(-1, size).astype(np.float64) ** 2, axis=1)
+        for echo in (first, later)
+    ]
+    there = np.flatnonzero(powers[0] * _ASLEEP > powers[1])
+    return _FRAME_S * (int(there[0]) if len(there) else len(powers[0]))
 
 
 def _matched(needle: NDArray[np.float64], hay: NDArray[np.float64]) -> NDArray[np.float64]:

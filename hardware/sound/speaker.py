@@ -23,6 +23,9 @@ FADE_MS = 3
 """At a flush: no click, yet immediate silence."""
 QUEUE_S = 180.0
 """The longest answer that is synthesised ahead of playback."""
+KEEP_AWAKE_HZ = 30.0
+"""Small loudspeakers hardly play it and people hardly hear it, but a device that sleeps in silence
+measures it."""
 _SOUNDS = 64
 """How many sounds' positions are remembered."""
 _KEPT_S = 2.0
@@ -31,11 +34,14 @@ _KEPT_S = 2.0
 class Speaker:
     """One loudspeaker while the program runs, reopened if need be.
 
-    ``tap`` has the samples as played, including volume, ducking, fades and silence, at ``rate_hz``.
+    ``tap`` has the samples as played, including volume, ducking, fades and silence, at ``rate_hz``;
+    without the tone that keeps the device awake: its echo is no speech, and with it there would be
+    no silence in which to correct clocks.
     """
 
-    def __init__(self, volume: float) -> None:
+    def __init__(self, volume: float, keep_awake_dbfs: float | None = None) -> None:
         self.volume = volume
+        self._tone_peak = 0.0 if keep_awake_dbfs is None else 32767 * 10 ** (keep_awake_dbfs / 20)
         self.rate_hz = 0
         """0 while it is not open."""
         self.tap = Ring(0)
@@ -140,7 +146,13 @@ class Speaker:
             self.sounded_s = now_s
         self.last_s = now_s
         self.tap.put(Piece(pcm, first, at_s, xrun))
-        return pcm
+        return self._with_tone(pcm, first) if self._tone_peak else pcm
+
+    def _with_tone(self, pcm: Pcm, first: int) -> Pcm:
+        phase = 2 * np.pi * KEEP_AWAKE_HZ / self.rate_hz * np.arange(first, first + len(pcm))
+        both = pcm + np.rint(self._tone_peak * np.sin(phase))
+        mixed: Pcm = both.clip(-32768, 32767).astype(np.int16)
+        return mixed
 
     def _mix(self, frames: int, first: int) -> Pcm:
         mixed = np.zeros(frames, np.int16)

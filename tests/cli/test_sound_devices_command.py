@@ -83,6 +83,8 @@ TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 2
         ({"loopback_ms": None, "echo_delay_ms": None}, "The chirps were not heard"),
         ({"echo_delay_ms": 420.0}, "half-duplex"),
         ({"echo_delay_ms": 2.0}, "from 6 to 300"),
+        ({"lost_start_ms": 40.0}, None),
+        ({"lost_start_ms": 500.0}, "keep_awake_dbfs"),
     ],
 )
 def test_advice(changed: dict[str, object], words: str | None) -> None:

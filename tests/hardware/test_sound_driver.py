@@ -14,8 +14,8 @@ import pytest
 from hardware.sound import portaudio
 from hardware.sound.driver_thread import DriverThread
 from hardware.sound.errors import SoundError
-from hardware.sound.loopback import chirp, find_echo
-from pipeline.audio import Pcm
+from hardware.sound.loopback import chirp, find_echo, lost_start_s
+from pipeline.audio import LISTEN_RATE, Pcm
 
 
 async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> None:
@@ -94,3 +94,15 @@ def test_an_echo_in_noise_is_found_and_measured(loss_db: int) -> None:
 @pytest.mark.parametrize("noise", [0.0, 300.0])
 def test_where_nothing_comes_back_there_is_no_echo(noise: float) -> None:
     assert find_echo(chirp(), _heard(0, 0.0, noise), noise_power=noise**2) is None
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1, 0.3, 0.5])
+def test_the_beginning_that_a_sleeping_loudspeaker_loses_is_measured(lost: float) -> None:
+    rng = np.random.default_rng(1)
+
+    def heard(missing_s: float) -> np.ndarray:
+        echo = chirp() * 0.1
+        echo[: round(missing_s * LISTEN_RATE)] = 0
+        return np.rint(echo + rng.normal(0, 20, len(echo))).astype(np.int16)
+
+    assert lost_start_s(heard(lost), heard(0.0)) == pytest.approx(lost, abs=0.021)

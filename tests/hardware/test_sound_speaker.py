@@ -182,3 +182,15 @@ def test_positions_add_up_whatever_happens(steps: list[tuple[str, int]]) -> None
             before[sound] = heard
         # A fade ends with a zero, and its last steps may be rounded to zero.
         assert sum(before.values()) <= (sounding + 8 * len(steps)) / RATE + 1e-6
+
+
+def test_a_tone_keeps_the_device_awake_and_is_not_in_the_reference() -> None:
+    speaker = Speaker(1.0, keep_awake_dbfs=-50)
+    speaker.opened(16_000)
+    silence = np.concatenate([speaker.fill(1600, n / 10, n / 10, False) for n in range(10)])
+    assert 20 * np.log10(np.abs(silence).max() / 32767) == pytest.approx(-50, abs=0.2)
+    assert np.argmax(np.abs(np.fft.rfft(silence))) == 30, "Hz, without a break between the calls"
+    tapped = [piece.pcm for _ in range(10) if (piece := speaker.tap.take())]
+    assert not np.concatenate(tapped).any()
+    speaker.play(np.full(160, 32767, np.int16), 16_000, "loud")
+    assert speaker.fill(160, 1.0, 1.0, False).max() == 32767, "no overflow"
