@@ -259,6 +259,7 @@ class ScriptedLlm:
     computer: Computer
     answer: Sequence[str] = _ANSWER
     prompts: list[tuple[Work, list[Message]]] = field(default_factory=list)
+    may_load: bool = False
 
     def open(self) -> ScriptedLlm:
         return self

@@ -136,6 +136,7 @@ class FlakyUtterance(_Open):
 @dataclass
 class FlakyLlm:
     engines: Engines
+    may_load = False
 
     def open(self) -> FlakyConversation:
         return FlakyConversation(self.engines)

@@ -81,6 +81,11 @@ class ConversationStage(Protocol):
 
 
 class LlmStage(Protocol):
+    @property
+    def may_load(self) -> bool:
+        """Whether a server may be loading the model when a first word is long in coming."""
+        ...
+
     def open(self) -> ConversationStage: ...
 
 

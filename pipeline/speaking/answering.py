@@ -1,9 +1,9 @@
 """The model's part of a reply: asks the model, and passes its words to the voice or the client.
 
-An answer may have to wait for a slow model or tool, or for a server that loads its model. A filler
-sentence passes the time. It becomes the beginning of the answer, in its transcript and in later
-prompts, so it is said only if nothing else is ready: some time after the user's speech, or, if
-fillers are wanted, before a call that the model makes without a word.
+An answer may have to wait for a slow model or tool. A filler sentence passes the time. It becomes
+the beginning of the answer, in its transcript and in later prompts, so it is said only if nothing
+else is ready: some time after the user's speech, or, if fillers are wanted, before a call that the
+model makes without a word.
 
 Some answers are inaudible: no words at all, or nothing but JSON, markup, emoji or thoughts. To the
 user they are like a crash. The model is asked once more, with the instruction to speak; if that is

@@ -42,11 +42,12 @@ MAX_OVER = 64
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
-    whether it was given once already."""
+    whether it was given once already. ``bridged``: whether the user was told to wait."""
 
     since: float
     options: ResponseOptions
     again: bool
+    bridged: bool = False
 
 
 class Replies:
@@ -159,7 +160,8 @@ class Replies:
         if pending is None or self.speaking:
             return
         instructions = self._prompts.instructions(pending.options)
-        if not awaits_an_answer(prompt(instructions, self._chat.context)):
+        waits = pending.bridged or awaits_an_answer(prompt(instructions, self._chat.context))
+        if not waits:
             self._pending = None  # its turn was deleted, or answered after all
             return
 
@@ -167,7 +169,11 @@ class Replies:
             await self._transcriber.settled()
             return prompt(instructions, self._chat.context)
 
-        reply = self._start_to_speech(messages, Work(), pending.since, pending.options)
+        plan = self._plan(pending.options)
+        if pending.bridged:
+            plan = replace(plan, filler="")
+        reply = self._start(pending.options, plan, messages, Work(), pending.since)
+        reply.mark("transcript")
         if pending.again:
             self._given_again = reply
         self._confirm(reply, pending.options)
@@ -467,6 +473,9 @@ class Replies:
         if self._running.pop(reply.plan.reply_id, None):
             if reply.confirmed:
                 self._over.append(reply.plan.reply_id)
+            if reply.postponed and not reply.cancelled and reply is self._latest:
+                options = self._latest_options
+                self._pending = _Pending(reply.began_at, options, again=False, bridged=True)
             if not self._running:
                 self.quiet.set()
             self._on_end(reply)

@@ -63,6 +63,10 @@ PromptSource = Callable[[], Awaitable[Sequence[Message]]]
 """Returns the prompt, waiting for transcripts if needed. Called again after ``make_room``."""
 
 
+class _LongWait(Exception):
+    """The model's first word is long in coming."""
+
+
 class Reply:
     """One answer. ``run`` it as a task; ``confirm`` opens the gate; ``cancel`` ends it."""
 
@@ -90,6 +94,8 @@ class Reply:
         """Whether an engine has failed; published once the gate opens."""
         self.failed = False
         """Whether it has ended with status ``failed``."""
+        self.postponed = False
+        """Whether the model is still being loaded: another reply gives the answer."""
         self.messages: list[Message] | None = None
         """The prompt that it answers, once it is known."""
         self._prompt = prompt
@@ -141,6 +147,8 @@ class Reply:
                 group.create_task(self._pass_the_time())
                 group.create_task(self._speak())
                 group.create_task(self._play())
+        except* _LongWait:
+            self.postponed = True
         except* (ReachyVoiceError, Cancelled) as problems:
             stopped = isinstance(problems.exceptions[0], Cancelled)
             error = str(problems.exceptions[0]) or "The engine was stopped"
@@ -153,6 +161,9 @@ class Reply:
             return
         answer = self.answering
         answer.prompt_read.set()
+        if self.postponed:
+            await self._bridge()
+            return
         await self._gate.wait()
         if not error and not self.delivery.playback.sent_seconds:
             answer.unheard()
@@ -164,6 +175,13 @@ class Reply:
         ending: Literal["incomplete", "completed"]
         ending = "incomplete" if answer.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
+
+    async def _bridge(self) -> None:
+        """Say that it takes a moment, unless that was said, and end: the answer comes later."""
+        if not self.delivery.playback.sent_seconds:
+            language = self.plan.settings.notices_in(self._language).language
+            await self._say_notice(self.plan.filler, language, self._tts)
+        self._finish("completed")
 
     async def _notify(self) -> None:
         await self._gate.wait()
@@ -323,8 +341,15 @@ class Reply:
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
         after_ms = self.plan.settings.filler.after_ms
-        after_s = LONG_WAIT_S if after_ms is None else after_ms / 1000
-        await self.answering.pass_the_time(self.began_at + after_s)
+        if after_ms is not None:
+            await self.answering.pass_the_time(self.began_at + after_ms / 1000)
+        if not (self.plan.filler and self._stages.llm.may_load):
+            return
+        try:
+            async with asyncio.timeout_at(self.began_at + LONG_WAIT_S):
+                await self.answering.prompt_read.wait()
+        except TimeoutError as late:
+            raise _LongWait from late
 
     # -- speak
 

@@ -378,6 +378,8 @@ class _Conversation:
 
 
 class _Llm(_Stage):
+    may_load = False
+
     def open(self) -> _Conversation:
         return _Conversation(self._worker)
 

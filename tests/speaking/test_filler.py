@@ -6,9 +6,15 @@ from typing import cast
 
 import pytest
 
-from pipeline.commands import CreateResponse, ResponseOptions
+from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
 from pipeline.engines.contract import ToolCall
-from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, ReplyText
+from pipeline.events import (
+    ReplyAudio,
+    ReplyFinished,
+    ReplyItemFinished,
+    ReplyStarted,
+    ReplyText,
+)
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedTts, scene
@@ -63,17 +69,43 @@ WITHOUT_TIME = SessionSettings(filler=Filler(sentences=SENTENCES))
     ("deltas", "first_s", "spoken"),
     [
         (SLOW, 3.0, ["It is noon."]),
-        (SLOW, 45.0, ["Hmm, let me see.", "It is noon."]),
+        (SLOW, 45.0, ["It is noon."]),
         ((ToolCall("look", "{}"),), 0.1, []),
     ],
 )
-def test_unless_it_is_asked_for_only_a_long_wait_has_one(
+def test_without_a_time_there_is_none(
     deltas: tuple[str | ToolCall, ...], first_s: float, spoken: list[str]
 ) -> None:
     played = play(ScriptedLlm(deltas=deltas, first_s=first_s), WITHOUT_TIME, seconds=60.0)
     assert said(played) == spoken
-    if first_s == 45.0:
-        assert played.time_of(ReplyAudio) == pytest.approx(5.08, abs=0.02)
+
+
+@pytest.mark.parametrize("settings", [WITHOUT_TIME, FILLED])
+def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
+    settings: SessionSettings,
+) -> None:
+    llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
+    played = play(llm, settings, seconds=80.0)
+    assert [" ".join(said(played))] == ["Hmm, let me see. It is noon."]
+    bridge, answer = played.events(ReplyFinished)
+    assert (bridge.status, answer.status) == ("completed", "completed")
+    assert played.time_of(ReplyFinished) < 8
+    assert len(llm.prompts) == 2
+    assert len(played.events(ReplyStarted)) == 2, "the time is passed once"
+
+
+def test_a_cancel_ends_the_wait_for_a_model() -> None:
+    async def main() -> Scene:
+        llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
+        async with scene(llm=llm, settings=WITHOUT_TIME) as played:
+            await played.do(CreateResponse())
+            await played.hear(20.0)
+            await played.do(CancelResponse())
+            await played.hear(60.0)
+        return played
+
+    played = run_virtual(main())
+    assert [e.status for e in played.events(ReplyFinished)] == ["completed", "cancelled"]
 
 
 @in_virtual_time

@@ -107,7 +107,7 @@ async def test_the_first_language_needs_no_more_than_the_recognisers_word() -> N
         ("Ja, genau.", "completed"),
         ("Warte!", "cancelled"),
         ("Attends !", "cancelled"),  # a command of another language
-        ("Oui, d'accord.", "cancelled"),  # agrees, but in another language
+        ("Oui, d'accord, très bien.", "cancelled"),  # agrees, but in another language
     ],
 )
 @in_virtual_time

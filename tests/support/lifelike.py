@@ -219,6 +219,8 @@ class Brain(Engine):
     after it was asked it begins to answer.
     """
 
+    may_load = False
+
     def __init__(
         self, *, read_s: float = READ_S, first_s: float = TOKEN_S, per_token_s: float = 0.02
     ) -> None:

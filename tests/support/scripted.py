@@ -156,6 +156,7 @@ class ScriptedLlm:
     deltas: Sequence[str | ToolCall] = GREETING
     first_s: float = 0.1
     per_token_s: float = 0.02
+    may_load: bool = False
     end_probability: float | None = None
     """That the user's words are complete; told before the answer."""
     errors: list[Exception] = field(default_factory=list)

@@ -29,6 +29,10 @@ class JudgedLlm:
         self._judge = judge
         self._instructions = Message("system", instructions)
 
+    @property
+    def may_load(self) -> bool:
+        return self._llm.may_load
+
     def open(self) -> JudgedConversation:
         return JudgedConversation(self._llm.open(), self._judge.open(), self._instructions)
 

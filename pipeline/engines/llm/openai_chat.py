@@ -115,6 +115,8 @@ class UrlLlm:
         room = self.context_tokens
         return room - min(REPLY_TOKENS, room // 4)
 
+    may_load = True  # what the last probe saw is old by the time of a request
+
     def open(self) -> UrlConversation:
         return UrlConversation(self)
 
