@@ -133,5 +133,5 @@ not fitted: neither the corpus nor the recordings of people have such answers.""
 # --- a long wait (reply) -------------------------------------------------------------------------
 
 LONG_WAIT_S = 5.0
-"""After this long without a first word, a server by URL is most likely loading its model: a response
-of its own tells the user to wait. The slowest profile begins 95 of 100 answers within 1.6 s."""
+"""After this long without a first word, a server by URL is most likely loading its model: the user
+is told to wait, in a response of its own. The slowest profile begins 95 % of answers in 1.6 s."""
