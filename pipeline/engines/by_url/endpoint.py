@@ -48,7 +48,7 @@ LOADING_S = 180.0
 large ones in a minute or two."""
 ASLEEP_S = 240.0
 """A server that was not used for this long may have unloaded its model: Ollama does after 5 min."""
-LOADING_AGAIN_S = (0.25, 0.5, 1.0, 2.0)
+LOADING_AGAIN_S = (0.25, 0.5)
 """Pauses before a request that met a loading server is repeated; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
