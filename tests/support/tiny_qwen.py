@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.tts.qwen3_official import Official
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions, build
 from tests.support.tiny_models.qwen3_tts import make
 
@@ -48,11 +47,6 @@ def options(**changed: Any) -> Qwen3TtsOptions:
 def engine(**changed: Any) -> Qwen3Tts:
     """Built once for each set of options."""
     return build(options(**changed), None)
-
-
-def official(tts: Qwen3Tts) -> Official:
-    assert isinstance(tts.backend, Official)
-    return tts.backend
 
 
 def joined(chunks: Iterable[Pcm | None]) -> Pcm:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 from pipeline.engines.contract import NotSpeech
 from pipeline.spoken.length import spoken_letters
@@ -41,6 +42,19 @@ _SAME_FRAMES = 12
 (``clause_watch``). Not measured on the real weights."""
 
 _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What is to be said, in the model's own names. ``seed``: of the random numbers; ``None``:
+    others each time. ``limit``: frames that it may have."""
+
+    text: str
+    voice: str
+    language: str
+    instruct: str
+    limit: int
+    seed: int | None
 
 
 def spoken(text: str) -> str:

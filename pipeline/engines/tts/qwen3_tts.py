@@ -1,20 +1,18 @@
 """Qwen3-TTS CustomVoice: an expressive voice from a language model that writes audio codes.
 
-It streams: the first 80 ms are sent as soon as they are made (``qwen3_official``), or by CUDA
-graphs where ``faster-qwen3-tts`` is installed (``qwen3_fast``). Real time needs a GPU.
+It streams: the first 80 ms are sent as soon as they are made. Real time needs a GPU.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -22,13 +20,22 @@ from pipeline.audio import Pcm
 from pipeline.engines.contract import NotSpeech
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.torch_place import Place, place
+from pipeline.engines.torch_place import place
 from pipeline.engines.tts.espeak_ng import speakable
-from pipeline.engines.tts.qwen3_codes import LANGUAGES, RATE, language_name, most_frames, spoken
-from pipeline.engines.tts.qwen3_official import Clause, Official, load
-from pipeline.errors import ConfigError, MissingExtra, WeightsError
+from pipeline.engines.tts.qwen3_codes import (
+    LANGUAGES,
+    RATE,
+    Clause,
+    language_name,
+    most_frames,
+    spoken,
+)
+from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import NEVER, CancelToken
+
+if TYPE_CHECKING:
+    from pipeline.engines.tts.qwen3_speech import Speaker
 
 _WARM_UP = "Hello there, this is how I sound."
 _WARM_UP_STEPS = 24
@@ -57,8 +64,6 @@ class Qwen3TtsOptions(EngineOptions):
     """``cuda``, ``cuda:1``, ``mps``, ``cpu``; ``auto``: the first NVIDIA GPU, or else the CPU."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """``auto``: bf16 if the GPU or the CPU (AVX512_BF16, AMX) supports it."""
-    backend: Literal["auto", "official", "fast"] = "auto"
-    """``fast``: CUDA graphs of faster-qwen3-tts; ``auto``: that on CUDA, where it is installed."""
     threads: int = Field(default=1, ge=1)
     """CPU threads. More only help on cores that nothing else uses."""
     seed: int | None = None
@@ -69,10 +74,6 @@ class Qwen3TtsOptions(EngineOptions):
     """Frames in the largest piece of audio."""
 
 
-class Backend(Protocol):
-    def say(self, clause: Clause, cancel: CancelToken) -> Generator[Pcm | None, None, None]: ...
-
-
 class Qwen3Tts:
     """The voices of one model."""
 
@@ -80,7 +81,7 @@ class Qwen3Tts:
 
     def __init__(
         self,
-        backend: Backend,
+        speaker: Speaker,
         voices: Sequence[str],
         options: Qwen3TtsOptions,
         language: str,
@@ -90,7 +91,7 @@ class Qwen3Tts:
         ``language``: the model's name of its own one; ``languages``: ISO 639-1, all of them."""
         self.voices: Sequence[str] = tuple(voices)
         self.languages: Sequence[str] = tuple(languages)
-        self.backend = backend
+        self.speaker = speaker
         self._options = options
         self._language = language
         preferred = (options.voice or "ryan").lower()
@@ -120,7 +121,7 @@ class Qwen3Tts:
             limit=most_frames(text),
             seed=None if seed is None else seed + request.take * _BETWEEN_TAKES,
         )
-        yield from self.backend.say(clause, cancel)
+        yield from self.speaker.say(clause, cancel)
 
 
 # --- building ----------------------------------------------------------------------------------
@@ -133,7 +134,10 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     check_directory(directory)
     _go_offline()
     where = place("tts", options.device, options.precision, options.threads)
-    backend, model = _backend(options, directory, where)
+    from pipeline.engines.tts.qwen3_speech import Speaker, load
+
+    model = load(directory, where)
+    speaker = Speaker(model, where, options.first_frames, options.most_frames)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
     known = tuple(model.get_supported_languages() or ())
@@ -143,7 +147,7 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     if options.instruct and str(model.model.tts_model_size) in "0b6":
         log.warning("This Qwen3-TTS model takes no tts.instruct: it is not used")
     languages = [code for code, name in LANGUAGES.items() if name in known]
-    engine = Qwen3Tts(backend, sorted(voices), options, language, languages)
+    engine = Qwen3Tts(speaker, sorted(voices), options, language, languages)
     _warm_up(engine)
     return engine
 
@@ -194,32 +198,6 @@ def check_directory(directory: Path) -> None:
             why=f"it is of the type {found[1]}",
             fix="Use a CustomVoice model, such as Qwen3-TTS-12Hz-1.7B-CustomVoice",
         )
-
-
-def _backend(options: Qwen3TtsOptions, directory: Path, where: Place) -> tuple[Backend, Any]:
-    """What makes the speech, and the ``Qwen3TTSModel`` that knows its voices."""
-    there = importlib.util.find_spec("faster_qwen3_tts") is not None
-    gpu = where.device.startswith("cuda")
-    if options.backend == "fast" and not there:
-        raise MissingExtra(
-            "tts.backend fast needs faster-qwen3-tts",
-            why="cannot import faster_qwen3_tts",
-            fix="Run: reachy-voice setup --set tts.engine=qwen3-tts --set tts.backend=fast "
-            "(with your --config, if you have one), or set tts.backend: official",
-        )
-    if options.backend == "fast" and not gpu:
-        raise ConfigError(
-            "tts.backend fast needs an NVIDIA GPU",
-            why=f"it would run on {where.device}",
-            fix="Set tts.backend to auto",
-        )
-    if options.backend == "fast" or (options.backend == "auto" and there and gpu):
-        from pipeline.engines.tts.qwen3_fast import Fast, load_fast
-
-        fast = load_fast(directory, where)
-        return Fast(fast), fast.model
-    model = load(directory, where)
-    return Official(model, where, options.first_frames, options.most_frames), model
 
 
 def _check_language(options: Qwen3TtsOptions, name: str, known: Sequence[str]) -> None:
