@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,13 +17,11 @@ from app.settings.model import Settings
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.registry import EngineSpec, engine_spec
 
-Stack = Literal["", "workstation", "workstation-fast"]
+Stack = Literal["", "workstation"]
 """The ``requirements-STACK.lock`` installed on top of the base; empty: only the base."""
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
-OFFICIAL, FAST = "qwen-tts", "faster-qwen3-tts"
-"""The packages of Qwen3-TTS, one in each stack."""
 OWN_LOCKS = frozenset({"languages"})
 """Extras with a lock file of their own, ``requirements-EXTRA.lock``, on top of the base or a
 stack."""
@@ -83,10 +80,9 @@ def needs_of(
     torch: TorchChoice = "auto",
     environ: Mapping[str, str] = os.environ,
     system: str = "",
-    installed: Callable[[str], bool] | None = None,
 ) -> Needs:
-    """``system``: ``sys.platform``; ``installed``: whether a package is installed. Raises
-    ``ConfigError``, and ``WeightsError`` if the weights are not in the catalogue."""
+    """``system``: ``sys.platform``. Raises ``ConfigError``, and ``WeightsError`` if the weights are
+    not in the catalogue."""
     catalogue = Catalogue.load(settings.paths.catalogue)
     cache = WeightsCache(settings.paths.cache(environ), catalogue)
     gpu = gpu_here(gpus, torch, system or sys.platform)
@@ -97,7 +93,7 @@ def needs_of(
     ]
     takes = demand(settings, catalogue, gpu)
     local = [each for _, each in settings.engines() if isinstance(each, LlamaCppOptions)]
-    stack = _stack(engines, installed or _is_installed)
+    stack: Stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     kept = [e for e in engines if e.in_torch and e not in wanting]
     cuda = gpu == "nvidia"
@@ -138,20 +134,6 @@ def _torch(choice: TorchChoice, cuda: bool, engines: Sequence[EngineMemory]) -> 
     if choice == "cuda" or (cuda and any(e.in_torch and e.on_gpu for e in engines)):
         return "cuda"
     return "cpu"
-
-
-def _stack(engines: Sequence[EngineMemory], installed: Callable[[str], bool]) -> Stack:
-    """``backend: auto`` uses the installed stack, so keep that one."""
-    ours = [engine for engine in engines if engine.in_torch]
-    backends = {getattr(engine.options, "backend", "") for engine in ours}
-    kept = "auto" in backends and installed(FAST) and not installed(OFFICIAL)
-    if "fast" in backends or kept:
-        return "workstation-fast"
-    return "workstation" if ours else ""
-
-
-def _is_installed(package: str) -> bool:
-    return any(True for _ in importlib.metadata.Distribution.discover(name=package))
 
 
 def _missing(

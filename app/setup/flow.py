@@ -155,7 +155,7 @@ def _plan_of_base(place: Place, base: Sequence[Step]) -> None:
 
 def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
     """The steps after the base."""
-    heavy = stack_steps(place, needs.lock, needs.torch) if needs.stack else []
+    heavy = stack_steps(place, needs.torch) if needs.stack else []
     heavy += extras(place, needs.extras)
     model = [llama(place, needs.cuda, pictures=needs.pictures)] if needs.llama else []
     return [*heavy, weights(place, "weights", (), needs, settings), *model]

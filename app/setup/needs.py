@@ -45,10 +45,6 @@ class Needs:
         cuda = Cuda(**answer["cuda"]) if answer["cuda"] else None
         return cls(**{key: answer[key] for key in cls.__dataclass_fields__} | {"cuda": cuda})
 
-    @property
-    def lock(self) -> str:
-        return f"requirements-{self.stack}.lock" if self.stack else ""
-
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
     """Raises ``SetupError`` if the settings cannot be used; the program has printed why."""

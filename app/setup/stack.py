@@ -16,8 +16,9 @@ from app.setup.plan import INDEX, Fetch, locked_size
 from app.setup.steps import Step, install_locked
 
 CUDA_LOCK = "requirements-cuda.lock"
-STACKS = ("requirements-workstation.lock", "requirements-workstation-fast.lock")
-"""They exclude each other."""
+STACK = "requirements-workstation.lock"
+SUPERSEDED = ("faster-qwen3-tts", "qwen-tts-hf")
+"""What an earlier release installed for Qwen3-TTS; the second has the modules of qwen-tts."""
 TORCHES = ("torch-cpu", "torch-cuda")
 """Names of steps; only one of them can have a stamp."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -27,21 +28,16 @@ HASHED = ("x86_64", (3, 11))
 CANNOT_INSTALL = "torch could not be installed"
 
 
-def stack_steps(place: Place, lock: str, torch: str) -> list[Step]:
-    """``lock``: one of ``STACKS``; ``torch``: cpu or cuda."""
+def stack_steps(place: Place, torch: str) -> list[Step]:
+    """``torch``: cpu or cuda."""
     step = torch_for_cuda(place) if torch == "cuda" else torch_for_cpu(place)
-    return [step, packages_of_stack(place, lock)]
+    return [step, packages_of_stack(place)]
 
 
 def installed_torch(place: Place) -> str:
     """``cpu`` or ``cuda``, as an earlier setup chose; empty: no torch."""
     here = [name for name in TORCHES if place.stamps.read(name) is not None]
     return here[0].removeprefix("torch-") if here else ""
-
-
-def installed_stack(place: Place) -> str:
-    """The lock file that an earlier setup installed; empty: no stack."""
-    return next((name for name in STACKS if place.stamps.read(name) is not None), "")
 
 
 def torch_for_cuda(place: Place) -> Step:
@@ -111,33 +107,21 @@ def _install_for_cpu(place: Place, wanted: Sequence[str], log: Log) -> None:
         log.run(command, CANNOT_INSTALL)
 
 
-def packages_of_stack(place: Place, name: str) -> Step:
-    lock = place.root / name
+def packages_of_stack(place: Place) -> Step:
+    lock = place.root / STACK
 
     def install(log: Log) -> None:
-        _remove_other(place, name, log)
-        install_locked(place, name, log)
+        # Always, regardless of stamps: pip skips what is missing.
+        what = f"packages that conflict with {STACK} could not be removed"
+        log.run(place.pip("uninstall", "-y", *SUPERSEDED), what)
+        install_locked(place, STACK, log)
 
-    download_mb, disk_mb = locked_size(place.root, name, already="requirements.lock")
-    fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({name})", INDEX, download_mb, disk_mb)
+    download_mb, disk_mb = locked_size(place.root, STACK, already="requirements.lock")
+    fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({STACK})", INDEX, download_mb, disk_mb)
     room_mb = 2 * download_mb + disk_mb
     return Step(
-        name, f"Packages of {name}", lambda: digest(lock), install, 90, room_mb, fetches=(fetch,)
+        STACK, f"Packages of {STACK}", lambda: digest(lock), install, 90, room_mb, fetches=(fetch,)
     )
-
-
-def _remove_other(place: Place, name: str, log: Log) -> None:
-    """Remove the packages that only one of the stacks has. Some share modules under different
-    names, so removing one also removes files of the other. pip skips missing packages.
-
-    Always, regardless of stamps: an interrupted change leaves no reliable stamp.
-    """
-    for other in STACKS:
-        if other != name:
-            place.stamps.remove(other)
-    ours, theirs = (set(pins(place.root / each)) for each in STACKS)
-    what = f"packages that conflict with {name} could not be removed"
-    log.run(place.pip("uninstall", "-y", *sorted(ours ^ theirs)), what)
 
 
 def pins(lock: Path) -> list[str]:

@@ -110,11 +110,6 @@ def test_engines_that_are_kept_on_the_cpu(environ: dict[str, str]) -> None:
     assert (found.stack, found.torch, found.gpu_engines) == ("workstation", "cpu", ())
 
 
-def test_cuda_graphs_are_another_stack(environ: dict[str, str]) -> None:
-    found = needs(environ, "tts.engine=qwen3-tts", "tts.backend=fast")
-    assert found.stack == "workstation-fast"
-
-
 def test_files_of_ones_own_count_by_their_size(environ: dict[str, str], tmp_path: Path) -> None:
     model = tmp_path / "own.gguf"
     model.write_bytes(bytes(3_000_000))
@@ -192,16 +187,6 @@ def test_an_engine_that_needs_a_gpu_is_reported(environ: dict[str, str]) -> None
     assert check.state == "fail"
     assert "--set stt.device=auto --set tts.device=auto" in check.fix
     assert device("stt.device=auto", "tts.device=auto") == []
-
-
-def test_backend_auto_keeps_the_fast_stack_that_is_installed(environ: dict[str, str]) -> None:
-    def stack(*packages: str) -> str:
-        settings = load_settings(None, ["tts.engine=qwen3-tts"], environ).settings
-        return needs_of(settings, HERE, "auto", environ, "linux", packages.__contains__).stack
-
-    assert stack("faster-qwen3-tts") == "workstation-fast"
-    assert stack() == stack("qwen-tts") == "workstation"
-    assert stack("qwen-tts", "faster-qwen3-tts") == "workstation", "they exclude each other"
 
 
 def test_servers_elsewhere_need_nothing_here(environ: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ package that is not ours."""
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,6 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.registry import engine_spec as find_spec
-from pipeline.engines.torch_place import Place
-from pipeline.engines.tts import qwen3_tts
 from pipeline.errors import MissingExtra
 from tests.support.places import ROOT
 
@@ -44,14 +41,6 @@ def test_setup_installs_what_an_engine_of_ours_needs(kind: Kind, name: str) -> N
 def test_setup_knows_nothing_of_the_engines_of_others() -> None:
     spec = EngineSpec("theirs", Kind.TTS, EngineOptions, print, modules=("their_module",))
     assert "its makers" in fix_of(spec)
-
-
-def test_cuda_graphs_that_are_not_there() -> None:
-    options = qwen3_tts.Qwen3TtsOptions(backend="fast")
-    where = Place("cuda", "bfloat16")
-    with pytest.raises(MissingExtra, match="cannot import faster_qwen3_tts") as caught:
-        qwen3_tts._backend(options, Path(), where)
-    assert "--set tts.engine=qwen3-tts --set tts.backend=fast" in caught.value.fix
 
 
 def test_packages_on_no_index_are_not_suggested() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Sequence
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.support.places import ROOT
 
 BASE, TESTED = "requirements.lock", "requirements-dev.lock"
 WHISPER = "requirements-languages.lock"
-WORKSTATION, FAST = stack.STACKS
+WORKSTATION = stack.STACK
 
 
 def pins(name: str) -> dict[str, set[str]]:
@@ -27,35 +26,26 @@ def pins(name: str) -> dict[str, set[str]]:
 
 
 class TestLocks:
-    @pytest.mark.parametrize(
-        "together",
-        [
-            ("script/bootstrap.lock", BASE, TESTED, WHISPER, WORKSTATION, stack.CUDA_LOCK),
-            ("script/bootstrap.lock", BASE, TESTED, WHISPER, FAST, stack.CUDA_LOCK),
-        ],
-    )
-    def test_parts_pin_the_same_versions(self, together: Sequence[str]) -> None:
+    def test_parts_pin_the_same_versions(self) -> None:
+        together = ("script/bootstrap.lock", BASE, TESTED, WHISPER, WORKSTATION, stack.CUDA_LOCK)
         versions: dict[str, set[str]] = {}
         for name in together:
             for package, pinned in pins(name).items():
                 assert versions.setdefault(package, pinned) == pinned, f"{package} in {name}"
 
-    @pytest.mark.parametrize("name", [WORKSTATION, FAST])
-    def test_a_stack_holds_the_base(self, name: str) -> None:
-        assert set(pins(BASE)) <= set(pins(name))
+    def test_the_stack_holds_the_base(self) -> None:
+        assert set(pins(BASE)) <= set(pins(WORKSTATION))
 
     def test_only_whisper_brings_ctranslate2(self) -> None:
         assert "ctranslate2" in pins(WHISPER)
         assert set(pins(WHISPER)) <= set(pins(TESTED)), "the tests run it"
         assert not set(pins(WHISPER)) & set(pins(BASE))
 
-    def test_the_stacks_hold_what_they_are_for(self) -> None:
+    def test_the_stack_holds_what_it_is_for(self) -> None:
         assert pins(WORKSTATION)["transformers"] == {"4.57.3"}
-        assert pins(FAST)["transformers"].pop().startswith("5.15.")
         assert pins(stack.CUDA_LOCK)["cuda-toolkit"].pop().startswith(f"{doctor_stack.CUDA}.")
         assert {"nemo-toolkit", "qwen-tts"} <= set(pins(WORKSTATION))
-        assert {"nemo-toolkit", "faster-qwen3-tts"} <= set(pins(FAST))
-        assert not {"torch", "torchaudio", "triton"} & (set(pins(WORKSTATION)) | set(pins(FAST)))
+        assert not {"torch", "torchaudio", "triton"} & set(pins(WORKSTATION))
         assert {"torch", "torchaudio", "nvidia-cublas"} <= set(pins(stack.CUDA_LOCK))
 
 

@@ -21,7 +21,7 @@ from app.setup.needs import Cuda, Needs
 from app.setup.place import Place
 from tests.support.places import ROOT
 
-WORKSTATION, FAST = stack.STACKS
+WORKSTATION = stack.STACK
 FOR_CPU = f"torch=={stack.pinned(ROOT / stack.CUDA_LOCK, 'torch')}+cpu"
 HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
 TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
@@ -146,7 +146,7 @@ class TestTorch:
         for step in (
             stack.torch_for_cuda(place),
             stack.torch_for_cpu(place),
-            stack.packages_of_stack(place, FAST),
+            stack.packages_of_stack(place),
             steps.packages(place, "requirements.lock"),
         ):
             (fetch,) = step.fetches
@@ -172,46 +172,26 @@ class TestTorch:
 
 
 class TestStack:
-    def test_the_other_stacks_own_packages_go_first(self, place: Place) -> None:
-        do(place, stack.packages_of_stack(place, WORKSTATION))
-        assert stack.installed_stack(place) == WORKSTATION
-        do(place, stack.packages_of_stack(place, FAST))
-        removed, installed = (call.split() for call in called(place)[2:])
-        assert removed[:2] == ["uninstall", "-y"]
-        # Both have the modules qwen_tts: what is left of either is of no use.
-        assert {"qwen-tts", "qwen-tts-hf"} <= set(removed)
-        assert "numpy" not in removed
+    def test_what_an_earlier_release_installed_goes_first(self, place: Place) -> None:
+        do(place, stack.packages_of_stack(place))
+        removed, installed = (call.split() for call in called(place))
+        assert removed == ["uninstall", "-y", "faster-qwen3-tts", "qwen-tts-hf"]
         assert installed[0] == "install"
-        assert stack.installed_stack(place) == FAST
-
-    @pytest.mark.parametrize("fails", ["uninstall", "install"])
-    def test_an_interrupted_change_of_stack_is_mended(self, place: Place, fails: str) -> None:
-        do(place, stack.packages_of_stack(place, WORKSTATION))
-        answer_pip(place, f'case "$*" in *" {fails} "*) exit 1;; esac')
-        with pytest.raises(failures.SetupError):
-            do(place, stack.packages_of_stack(place, FAST))
-        assert stack.installed_stack(place) == "", "neither is whole"
-        answer_pip(place, "exit 0")
-        for name in (FAST, WORKSTATION):
-            (place.root / "calls").unlink()
-            do(place, stack.packages_of_stack(place, name))
-            removed = called(place)[0].split()
-            assert {"uninstall", "qwen-tts", "qwen-tts-hf"} <= set(removed)
 
     def test_torch_comes_before_what_uses_it(self, place: Place) -> None:
-        names = [step.name for step in stack.stack_steps(place, WORKSTATION, "cuda")]
+        names = [step.name for step in stack.stack_steps(place, "cuda")]
         assert names == ["torch-cuda", WORKSTATION]
 
     def test_only_what_is_missing_is_done(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        todo = [*stack.stack_steps(place, WORKSTATION, "cpu"), steps.llama(place)]
+        todo = [*stack.stack_steps(place, "cpu"), steps.llama(place)]
         place.stamps.write("llama", todo[-1].inputs())
         flow.set_up(place, todo)
         assert all(step.is_done(place) for step in todo)
         assert [call.split()[0] for call in called(place)] == [
             *("uninstall", "install", "install"),  # CUDA's libraries; torch, its torchaudio
-            *("uninstall", "install"),  # the other stack's packages; these; not llama.cpp
+            *("uninstall", "install"),  # superseded packages; these; not llama.cpp
         ]
 
     def test_what_the_settings_need_is_done_in_order(self, place: Place) -> None:
@@ -273,7 +253,6 @@ class TestOfTheTests:
             ("", ["--workstation", "--torch", "cuda"], "", "torch for CUDA"),
             ("", ["--workstation"], "torch-cuda", "torch for CUDA"),
             ("", [], WORKSTATION, FOR_CPU),
-            ("", [], FAST, ""),
         ],
     )
     def test_ci_never_does_without_the_stack(

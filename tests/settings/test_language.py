@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pipeline.engines.tts.qwen3_official import Clause
 
 from app.doctor.choices import language_warnings
 from app.models.catalogue import Catalogue
@@ -24,7 +25,6 @@ from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage
 from pipeline.engines.stt.parakeet import V3_LANGUAGES
 from pipeline.engines.tts import espeak_ng, piper
 from pipeline.engines.tts.qwen3_codes import LANGUAGES
-from pipeline.engines.tts.qwen3_official import Clause
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished

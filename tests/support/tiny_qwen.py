@@ -24,8 +24,6 @@ needs_qwen = pytest.mark.skipif(
     reason="qwen-tts is absent; run: script/test --workstation",
 )
 
-ENDING = 0, 2, 4
-"""Seeds with which the model ends ``TEXT`` by itself, before its limit."""
 TEXT = "Hello there, how are you?"
 
 

@@ -78,12 +78,6 @@ def most_frames(text: str) -> int:
     return max(_LEAST_FRAMES, math.ceil((_SLACK_S + _SLOWEST * usual_s) * FRAMES_PER_S))
 
 
-def chunk_frames(done: int, first: int, most: int) -> int:
-    """Frames of the next chunk when ``done`` were sent: half of those, within the limits, so that
-    it is made while they are heard as long as the voice is twice as fast as real time."""
-    return min(most, max(first, done // 2))
-
-
 class CodeWatch:
     """Follows the first codes of one clause, whose speech may have ``limit`` frames."""
 

@@ -2,63 +2,66 @@
 
 The layers of ``qwen_tts`` do one clause at a time and allocate their cache as it grows; this is the
 same arithmetic on the same weights, in shapes that never change, so that a CUDA graph can replay
-it. Import torch only where it runs.
+it. Imports torch: only where the engine runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+Rows: TypeAlias = slice | Tensor
+"""Which rows of a cache: a slice, or their numbers, (b,)."""
+
 
 class Stack:
     """All layers of one model, the final norm included.
 
-    Its cache has ``rows`` rows of ``length`` positions; a call reads and writes some of them.
+    Its cache has ``rows`` rows. Each remembers ``positions`` positions, or as many as the model
+    sees: in a window, the newest take the place of the oldest.
     """
 
-    def __init__(self, model: Any, rows: int, length: int, look: Callable[[], None]) -> None:
-        """``model``: a talker's or a code predictor's ``.model``. ``look``: called before each
-        layer; what it raises ends the pass."""
+    def __init__(self, model: Any, rows: int, positions: int, look: Callable[[], None]) -> None:
+        """``model``: the transformer of a talker, of a code predictor or of the codec. ``look``:
+        called before each layer; what it raises ends the pass."""
         config = model.config
         self._layers = [_Layer(layer) for layer in model.layers]
         self._norm = _norm(model.norm)
         self._look = look
-        self._window: int | None = getattr(config, "sliding_window", None)
         weight = self._layers[0].qkv
-        shape = rows, config.num_key_value_heads, length, self._layers[0].head
+        self._length = min(positions, getattr(config, "sliding_window", None) or positions)
+        shape = rows, config.num_key_value_heads, self._length, self._layers[0].head
         self._keys = [weight.new_zeros(shape) for _ in self._layers]
         self._values = [weight.new_zeros(shape) for _ in self._layers]
-        self._places = torch.arange(length, device=weight.device)
-        turns = torch.outer(self._places.float(), model.rotary_emb.inv_freq.float())
+        self._numbers = torch.arange(rows, device=weight.device)
+        self._places = torch.arange(self._length, device=weight.device)
+        steps = torch.arange(positions, device=weight.device, dtype=torch.float32)
+        turns = torch.outer(steps, model.rotary_emb.inv_freq.float().to(weight.device))
         scale = float(model.rotary_emb.attention_scaling)
         sine = turns.sin()
         self._cosine = (torch.cat((turns, turns), -1).cos() * scale).to(weight.dtype)
         self._sine = (torch.cat((-sine, sine), -1) * scale).to(weight.dtype)
         """Its first half is negative: ``roll`` then turns a vector as ``rotate_half`` does."""
 
-    def forward(self, x: Tensor, rows: slice, positions: Tensor) -> Tensor:
-        """``x``: (b, t, hidden), for b rows of the cache; ``positions``: (b, t). Returns (b, t,
-        hidden). A row sees what it wrote at positions up to its own."""
+    def forward(self, x: Tensor, rows: Rows, positions: Tensor) -> Tensor:
+        """``x``: (b, t, hidden), for b rows of the cache; ``positions``: (b, t), t > 1 only from
+        0 on. Returns (b, t, hidden). A row sees what it wrote at positions up to its own."""
         b, t, width = x.shape
         seen = self._places <= positions[..., None]
-        if self._window:
-            seen &= self._places > positions[..., None] - self._window
         mask = torch.zeros_like(seen, dtype=x.dtype).masked_fill_(~seen, float("-inf"))
         cosine, sine = self._cosine[positions, None], self._sine[positions, None]
-        lines = torch.arange(b, device=x.device)[:, None]
+        lines, places = self._numbers[rows][:, None], positions % self._length
         x = x.reshape(b * t, width)
         for layer, keys, values in zip(self._layers, self._keys, self._values, strict=True):
             self._look()
             query, key, value = layer.project(x, (b, t), cosine, sine)
-            keys, values = keys[rows], values[rows]
-            keys[lines, :, positions] = key
-            values[lines, :, positions] = value
-            x = layer.finish(x, layer.attend(query, keys, values, mask))
+            keys[lines, :, places] = key
+            values[lines, :, places] = value
+            x = layer.finish(x, layer.attend(query, keys[rows], values[rows], mask))
         return self._norm(x).view(b, t, width)
 
 
@@ -74,18 +77,15 @@ class _Layer:
         self._act = layer.mlp.act_fn
         parts = attention.q_proj, attention.k_proj, attention.v_proj
         self.qkv, self._bias = _joined(parts)
-        queries, keys = (part.out_features // self.head for part in parts[:2])
-        self._queries, self._groups = queries, keys
-        self._heads = torch.cat(
-            (
-                attention.q_norm.weight.expand(queries, -1),
-                attention.k_norm.weight.expand(keys, -1),
-            )
-        )
-        self._epsilon = float(attention.q_norm.variance_epsilon)
-        self._out = attention.o_proj
+        self._queries, self._groups = (part.out_features // self.head for part in parts[:2])
+        self._heads: Tensor | None = None
+        if hasattr(attention.q_norm, "weight"):
+            self._epsilon = float(attention.q_norm.variance_epsilon)
+            norms = (attention.q_norm, self._queries), (attention.k_norm, self._groups)
+            self._heads = torch.cat([norm.weight.expand(n, -1) for norm, n in norms])
+        self._out = _scaled(attention.o_proj, getattr(layer, "self_attn_layer_scale", None))
         self._up, _ = _joined((layer.mlp.gate_proj, layer.mlp.up_proj))
-        self._down = layer.mlp.down_proj
+        self._down = _scaled(layer.mlp.down_proj, getattr(layer, "mlp_layer_scale", None))
 
     def project(
         self, x: Tensor, shape: tuple[int, int], cosine: Tensor, sine: Tensor
@@ -94,8 +94,9 @@ class _Layer:
         turned = self._queries + self._groups
         made = functional.linear(self._before(x), self.qkv, self._bias)
         made = made.view(*shape, -1, self.head)
-        both = functional.rms_norm(made[:, :, :turned], (self.head,), None, self._epsilon)
-        both = both * self._heads
+        both = made[:, :, :turned]
+        if self._heads is not None:
+            both = functional.rms_norm(both, (self.head,), None, self._epsilon) * self._heads
         both = torch.addcmul(both * cosine, both.roll(self.head // 2, -1), sine)
         return both[:, :, : self._queries], both[:, :, self._queries :], made[:, :, turned:]
 
@@ -131,6 +132,14 @@ def _joined(parts: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
     if parts[0].bias is None:
         return weight, None
     return weight, torch.cat([part.bias.data for part in parts])
+
+
+def _scaled(linear: Any, scale: Any) -> Any:
+    """A linear layer with the factors that follow it, which become 1."""
+    if scale is not None:
+        linear.weight.data = linear.weight.data * scale.scale.data[:, None]
+        scale.scale.data.fill_(1.0)
+    return linear
 
 
 def _added(x: Tensor, y: Tensor, linear: Any) -> Tensor:

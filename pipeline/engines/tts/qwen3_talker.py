@@ -1,8 +1,9 @@
-"""The part of Qwen3-TTS that writes codes: frames of up to ``ROWS`` clauses, made together.
+"""Frames of Qwen3-TTS: the codes and the sound of 80 ms, of several clauses at once.
 
-A talker gives the first code of each frame of 80 ms, and a predictor the other 15. On an NVIDIA GPU
-a frame of all rows is one CUDA graph: what takes the time there is launching some 2,000 small
-kernels, not computing, so four clauses cost hardly more than one. Elsewhere rows take turns.
+A talker gives the first code of a frame, a predictor the other 15, a codec their sound. On an
+NVIDIA GPU a frame of all rows is one CUDA graph: what takes the time there is launching some 3,000
+small kernels, so four clauses cost hardly more than one. Elsewhere rows take turns. Imports torch:
+only where the engine runs.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipeline.engines.tts.qwen3_codes import Clause
-from pipeline.engines.tts.qwen3_network import Stack
+from pipeline.audio import Pcm, from_float
+from pipeline.engines.tts.qwen3_codec import Codec
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, Clause
+from pipeline.engines.tts.qwen3_network import Rows, Stack
 from pipeline.errors import EngineError
 
-ROWS = 4
-"""Clauses at once. A further one waits until one of them is through."""
-LENGTH = 768
-"""Positions of a row: its prompt, some 10 and a token for each 4 letters, and 61 s less that."""
+POSITIONS = 512
+"""Of a row: those of its prompt, some 10 and one for each 4 letters, and one for each frame."""
+_PROMPTS = 32, 64, 96
+"""Lengths of prompts that have a graph; others are read up to the next, or without a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,13 @@ class Sampling:
 
 @dataclass(eq=False)
 class Row:
-    """A clause that is being made. ``codes``: of frames that nobody has taken yet, (1, 16) on the
-    device, each with its first code."""
+    """A clause that is being made. ``made``: frames to be taken, each as its first code and 1,920
+    samples at 24 kHz."""
 
     number: int
     limit: int
     random: torch.Generator
-    codes: deque[tuple[int, Tensor]] = field(default_factory=deque)
+    made: deque[tuple[int, Pcm]] = field(default_factory=deque)
     frames: int = 0
     ended: bool = False
     """Whether the model itself ended it."""
@@ -75,46 +79,54 @@ class _Prompt(BaseException):
 class Talker:
     """One model. Not thread-safe; clauses may take turns.
 
-    ``look`` is called before each layer where rows take turns; what it raises ends the pass, and
-    the row goes on from where it was.
+    Rows that are made together all go on whenever one of them must: what is ahead waits in
+    ``Row.made``, which the limit of its clause bounds.
     """
 
-    def __init__(self, model: Any, together: bool) -> None:
-        """``model``: a ``qwen_tts.Qwen3TTSModel`` with voices of its own; ``together``: make a
-        frame of all rows at once, by a graph if on CUDA."""
-        self._package = model
-        talker = model.model.talker
+    def __init__(self, package: Any, rows: int, together: bool) -> None:
+        """``package``: a ``qwen_tts.Qwen3TTSModel`` with voices of its own; ``rows``: clauses at
+        once; ``together``: make a frame of all rows at once, by a graph if on CUDA."""
+        self._package = package
+        talker = package.model.talker
         talker.generate = _give_prompt
         self._config = talker.config
         self.look: Callable[[], None] = _nothing
+        """Called before each layer that no graph has; what it raises ends the pass, and the row
+        goes on from where it was."""
         self._embed = talker.get_input_embeddings()
         self._head = talker.codec_head
         self._project = talker.code_predictor.small_to_mtp_projection
         self._embeds = talker.code_predictor.get_input_embeddings()
         self._heads = talker.code_predictor.lm_head
-        self._layers = Stack(talker.model, ROWS, LENGTH, self._looked)
-        groups = int(self._config.num_code_groups)
-        self._predictor = Stack(talker.code_predictor.model, ROWS, groups, self._looked)
-        self._rows: dict[int, Row] = {}
         self._together = together
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._count = rows
+        self._rows: dict[int, Row] = {}
         with torch.inference_mode():
+            groups = int(self._config.num_code_groups)
+            self._layers = Stack(talker.model, rows, POSITIONS, self._looked)
+            predictor = talker.code_predictor.model
+            self._predictor = Stack(predictor, rows, groups, self._looked)
+            decoder = package.model.speech_tokenizer.model.decoder
+            self._codec = Codec(decoder, rows, POSITIONS, self._looked)
             self._learn()
-            self._make_buffers(groups)
+            self._make_buffers(rows, groups)
+            self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+            if together and self._pad.is_cuda:
+                self._record()
 
     # -- clauses
 
     def begin(self, clause: Clause) -> Row | None:
         """Read a clause's prompt; ``None`` if all rows are taken. Raises ``EngineError``."""
-        number = next((n for n in range(ROWS) if n not in self._rows), None)
+        number = next((n for n in range(self._count) if n not in self._rows), None)
         if number is None:
             return None
         prompt: Tensor = self._prompt(clause)["inputs_embeds"]
         length = prompt.shape[1]
-        if length >= LENGTH - 2:
+        if length > POSITIONS // 2:
             raise EngineError(
                 "Qwen3-TTS cannot say this clause",
-                why=f"its prompt has {length} tokens, {LENGTH} with its speech is the most",
+                why=f"its prompt has {length} tokens, {POSITIONS // 2} is the most",
                 fix="Shorten tts.instruct",
             )
         random = torch.Generator(prompt.device)
@@ -122,43 +134,38 @@ class Talker:
             random.seed()
         else:
             random.manual_seed(clause.seed)
-        row = Row(number, min(clause.limit, LENGTH - length - 1), random)
-        with torch.inference_mode():
-            self._read(row, prompt)
+        row = Row(number, min(clause.limit, POSITIONS - length), random)
+        self._read(row, prompt)
         self._rows[number] = row
         return row
 
     def advance(self, row: Row | None) -> None:
-        """Make the next frame of ``row``, and of all rows whose frames were taken. ``None``: of
-        all rows, so that one of them ends and makes room. Raises what ``look`` raises."""
-        active = [each for each in self._rows.values() if row in (None, each) or not each.codes]
-        if row and not self._together:
-            active = [row]
+        """Make the next frame of a row; ``None``: of each, so that one ends and makes room.
+        Raises what ``look`` raises."""
+        rows = [row] if row and not self._together else list(self._rows.values())
         with torch.inference_mode():
-            for each in active:
+            for each in rows:
                 self._noise[each.number].exponential_(generator=each.random)
-            if self._together:
-                numbers = [each.number for each in active]
-                self._active.copy_(torch.tensor([n in numbers for n in range(ROWS)]))
-                self._all_rows()
+            if 0 in self._graphs:
+                self._graphs[0].replay()
+            elif self._together:
+                self._frame(slice(0, self._count))
             else:
-                for each in active:
+                for each in rows:
                     self._frame(slice(each.number, each.number + 1))
-            frames, found = self._codes.clone(), self._found.tolist()
-        for each in active:
-            self._take(each, frames[each.number : each.number + 1], *found[each.number])
+            found, sound = self._found.tolist(), self._sound.cpu().numpy()
+        for each in rows:
+            first, following = found[each.number]
+            each.made.append((first, from_float(sound[each.number])))
+            each.frames += 1
+            each.ended = following == self._end
+            if each.ended or each.frames == each.limit:
+                self.close(each)
 
     def close(self, row: Row) -> None:
         row.closed = True
         if self._rows.get(row.number) is row:
             del self._rows[row.number]
-
-    def _take(self, row: Row, frame: Tensor, first: int, following: int) -> None:
-        row.codes.append((first, frame))
-        row.frames += 1
-        row.ended = following == self._end
-        if row.ended or row.frames == row.limit:
-            self.close(row)
 
     # -- the model
 
@@ -184,46 +191,61 @@ class Talker:
         self._pad: Tensor = found["tts_pad_embed"][:, 0]
         self._end = int(found["eos_token_id"])
         predictor = self._package.model.talker.code_predictor
-        self._sampling = _sampling(
-            found, "", self._config.vocab_size, found["repetition_penalty"]
-        )
+        self._sampling = _sampling(found, "", self._config.vocab_size, found["repetition_penalty"])
         self._others = _sampling(found, "subtalker_", predictor.vocab_size)
         never = torch.zeros(self._config.vocab_size, dtype=torch.bool, device=self._pad.device)
         never[found["suppress_tokens"]] = True
         self._never = never
 
-    def _make_buffers(self, groups: int) -> None:
+    def _make_buffers(self, rows: int, groups: int) -> None:
         """What a frame reads and writes: a graph knows only places in memory."""
-        device, width = self._pad.device, self._pad.shape[-1]
-        whole = {"dtype": torch.long, "device": device}
+        device = self._pad.device
         most = max(self._sampling.top_k, self._others.top_k)
-        self._hidden = self._pad.new_zeros(ROWS, width)
-        self._next = torch.zeros(ROWS, **whole)
-        self._starts = torch.zeros(ROWS, **whole)
-        self._positions = torch.zeros(ROWS, **whole)
-        self._said = torch.zeros(
-            ROWS, self._config.vocab_size, dtype=torch.bool, device=device
-        )
-        self._active = torch.ones(ROWS, dtype=torch.bool, device=device)
-        self._noise = torch.ones(ROWS, groups, most, device=device)
-        self._codes = torch.zeros(ROWS, groups, **whole)
-        self._found = torch.zeros(ROWS, 2, **whole)
+
+        def numbers(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.long, device=device)
+
+        self._row, self._last = numbers(1), numbers(1)
+        self._hidden = self._pad.new_zeros(rows, self._pad.shape[-1])
+        self._next, self._starts, self._positions = numbers(rows), numbers(rows), numbers(rows)
+        self._said = torch.zeros(rows, self._config.vocab_size, dtype=torch.bool, device=device)
+        self._noise = torch.ones(rows, groups, most, device=device)
+        self._found = numbers(rows, 2)
+        self._sound = torch.zeros(rows, FRAME_SAMPLES, device=device)
         self._steps = [torch.tensor([[0, 1]], device=device)]
         self._steps += [torch.tensor([[n]], device=device) for n in range(2, groups)]
+        self._prompts = {n: self._pad.new_zeros(1, n, self._pad.shape[-1]) for n in _PROMPTS}
 
     def _read(self, row: Row, prompt: Tensor) -> None:
         """Fill a row's cache with a prompt, (1, t, hidden), and draw its first code."""
-        rows, length = slice(row.number, row.number + 1), prompt.shape[1]
-        positions = torch.arange(length, device=prompt.device)[None]
-        hidden = self._layers.forward(prompt, rows, positions)[:, -1]
-        self._said[rows] = False
-        self._starts[rows] = length
-        self._positions[rows] = length
-        self._hidden[rows] = hidden
-        self._noise[row.number].exponential_(generator=row.random)
-        self._next[rows] = self._first(hidden, rows, self._starts[rows] == length)
+        length = prompt.shape[1]
+        with torch.inference_mode():
+            self._row.fill_(row.number)
+            self._last.fill_(length - 1)
+            self._noise[row.number].exponential_(generator=row.random)
+            whole = next((n for n in self._graphs if n >= length), None)
+            if whole is None:
+                self._prefill(prompt)
+            else:
+                self._prompts[whole][:, :length] = prompt
+                self._graphs[whole].replay()
 
-    def _first(self, hidden: Tensor, rows: slice, early: Tensor) -> Tensor:
+    def _prefill(self, prompt: Tensor) -> None:
+        """``prompt``: (1, t, hidden), of which ``_last`` is the last that counts. What comes after
+        is written to the cache, too, where frames take its place before it is seen."""
+        row = self._row
+        positions = torch.arange(prompt.shape[1], device=prompt.device)[None]
+        made = self._layers.forward(prompt, row, positions)[0]
+        hidden = made.index_select(0, self._last)
+        self._codec.reset(row)
+        self._said.index_fill_(0, row, value=False)
+        self._starts.index_copy_(0, row, self._last + 1)
+        self._positions.index_copy_(0, row, self._last + 1)
+        self._hidden.index_copy_(0, row, hidden)
+        early = torch.ones_like(row, dtype=torch.bool)
+        self._next.index_copy_(0, row, self._first(hidden, row, early))
+
+    def _first(self, hidden: Tensor, rows: Rows, early: Tensor) -> Tensor:
         """The first code of the next frame, (b,). ``early``: the end is not allowed yet."""
         logits = self._head(hidden).float()
         strength = self._sampling.repetition
@@ -231,23 +253,22 @@ class Talker:
         logits = torch.where(self._said[rows], repeated, logits)
         never = self._never.expand_as(logits).clone()
         never[:, self._end] = early
-        return self._sampling.choose(
-            logits.masked_fill(never, float("-inf")), self._noise[rows, 0, : self._sampling.top_k]
-        )
+        noise = self._noise[rows][:, 0, : self._sampling.top_k]
+        return self._sampling.choose(logits.masked_fill(never, float("-inf")), noise)
 
     def _frame(self, rows: slice) -> None:
-        """One frame: its codes, and from them the first code of the next one."""
-        first, hidden = self._next[rows], self._hidden[rows]
-        active, positions = self._active[rows], self._positions[rows]
+        """One frame of each row: its sound, and the first code of the next one."""
+        first, hidden, positions = self._next[rows], self._hidden[rows], self._positions[rows]
+        frames = positions - self._starts[rows]
         codes, total = self._predict(rows, hidden, first)
         made = self._layers.forward(total[:, None], rows, positions[:, None])[:, 0]
+        self._sound[rows] = self._codec.forward(codes, rows, frames)
         self._said[rows].scatter_(1, first[:, None], True)
-        following = self._first(made, rows, positions == self._starts[rows])
-        self._codes[rows] = codes
+        following = self._first(made, rows, frames == 0)
         self._found[rows] = torch.stack((first, following), 1)
-        self._hidden[rows] = torch.where(active[:, None], made, hidden)
-        self._next[rows] = torch.where(active, following, first)
-        self._positions[rows] += active
+        self._hidden[rows] = made
+        self._next[rows] = following
+        self._positions[rows] = (positions + 1).clamp(max=POSITIONS - 1)
 
     def _predict(self, rows: slice, hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """All codes of a frame, (b, 16), and the talker's next input, (b, hidden)."""
@@ -264,31 +285,21 @@ class Talker:
             x = embedded[:, None]
         return torch.stack(codes, 1), total
 
-    # -- graphs
-
-    def _all_rows(self) -> None:
-        if self._graph is None and self._pad.is_cuda:
-            self._capture()
-        if self._graph:
-            self._graph.replay()
-        else:
-            self._frame(slice(0, ROWS))
-
-    def _capture(self) -> None:
-        """Record how a frame is made. A first one, which CUDA's libraries need in order to set
-        themselves up, moves no row."""
-        wanted = self._active.clone()
-        self._active.fill_(False)
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            self._frame(slice(0, ROWS))
-        torch.cuda.current_stream().wait_stream(aside)
-        self._active.copy_(wanted)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._frame(slice(0, ROWS))
-        self._graph = graph
+    def _record(self) -> None:
+        """Make the graphs, by the length of a prompt, and 0 for a frame. No row is in use yet."""
+        calls: dict[int, Callable[[], None]] = {0: lambda: self._frame(slice(0, self._count))}
+        for length, prompt in self._prompts.items():
+            calls[length] = partial(self._prefill, prompt)
+        for number, call in calls.items():
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                call()  # CUDA's libraries set themselves up
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                call()
+            self._graphs[number] = graph
 
     def _looked(self) -> None:
         self.look()

@@ -68,10 +68,9 @@ class Qwen3TtsOptions(EngineOptions):
     """CPU threads. More only help on cores that nothing else uses."""
     seed: int | None = None
     """With a number, a clause always sounds the same; null: it varies, as people do."""
-    first_frames: int = Field(default=1, ge=1, le=50)
-    """Frames of 80 ms in the first piece of audio. Later pieces grow with what was sent."""
-    most_frames: int = Field(default=8, ge=1, le=50)
-    """Frames in the largest piece of audio."""
+    clauses: int = Field(default=4, ge=1, le=32)
+    """Clauses that are made at once, of all conversations; on a GPU each takes 60 MB. A further one
+    waits for one of them to end."""
 
 
 class Qwen3Tts:
@@ -99,8 +98,8 @@ class Qwen3Tts:
         self._warned_of_speed = False
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
-        """int16 at 24 kHz, the first chunk after ``first_frames`` of 80 ms. Raises ``Cancelled``
-        within a frame, and ``NotSpeech`` when the codes say nothing.
+        """int16 at 24 kHz, in pieces of 80 ms. Raises ``Cancelled`` within a frame, and
+        ``NotSpeech`` when the codes say nothing.
 
         An unknown voice means the default one; text without letters or digits is silent. The model
         has only one pace, so the speed changes nothing. Each take draws other random numbers.
@@ -137,7 +136,7 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     from pipeline.engines.tts.qwen3_speech import Speaker, load
 
     model = load(directory, where)
-    speaker = Speaker(model, where, options.first_frames, options.most_frames)
+    speaker = Speaker(model, where, options.clauses)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
     known = tuple(model.get_supported_languages() or ())

@@ -1,0 +1,117 @@
+"""The codec of Qwen3-TTS: codes of a frame to its 80 ms of sound, for several clauses at once.
+
+The package decodes a whole clause. Its network is causal, so here each convolution remembers the
+end of what it was given, and the transformer its keys and values: frame by frame, the sound is
+the same. Imports torch: only where the engine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pipeline.engines.tts.qwen3_network import Rows, Stack
+
+
+class Codec:
+    """The decoder of one speech tokenizer, in float32."""
+
+    def __init__(self, decoder: Any, rows: int, positions: int, look: Callable[[], None]) -> None:
+        """``decoder``: the package's; its convolutions work frame by frame from now on.
+        ``positions``: the most frames of a clause."""
+        decoder.float()
+        self._decoder = decoder
+        self._table, self._offsets = _codebooks(decoder.quantizer)
+        self._states: list[Tensor] = []
+        self._rows: Rows = slice(0, rows)
+        for module in decoder.modules():
+            if hasattr(module, "right_pad"):
+                self._make_upsampling(module, rows)
+            elif hasattr(module, "conv"):
+                self._make_causal(module, rows)
+            elif hasattr(module, "no_div_by_zero"):
+                _simplify_snake(module)
+        transformer = decoder.pre_transformer
+        self._into, self._out_of = transformer.input_proj, transformer.output_proj
+        self._layers = Stack(transformer, rows, positions, look)
+
+    def reset(self, rows: Tensor) -> None:
+        """Forget what these rows, (b,), were given."""
+        for state in self._states:
+            state.index_fill_(0, rows, 0.0)
+
+    def forward(self, codes: Tensor, rows: slice, frames: Tensor) -> Tensor:
+        """``codes``: (b, 16); ``frames``: (b,), how many came before. Returns (b, 1920), 24 kHz,
+        float32, some of them perhaps outside [-1, 1]."""
+        self._rows = rows
+        found = functional.embedding(codes.clamp(min=0) + self._offsets, self._table).sum(1)
+        made = self._decoder.pre_conv(found[..., None])
+        made = self._into(made.transpose(1, 2))
+        made = self._out_of(self._layers.forward(made, rows, frames[:, None])).transpose(1, 2)
+        for layer in (*chain.from_iterable(self._decoder.upsample), *self._decoder.decoder):
+            made = layer(made)
+        sound: Tensor = made[:, 0]
+        return sound
+
+    def _make_causal(self, module: Any, rows: int) -> None:
+        conv, left = module.conv, int(module.padding)
+        if not left:
+            module.forward = conv
+            return
+        state = self._remember(conv, rows, left)
+
+        def forward(x: Tensor) -> Tensor:
+            whole = torch.cat((state[self._rows], x), -1)
+            state[self._rows] = whole[..., -left:]
+            made: Tensor = conv(whole)
+            return made
+
+        module.forward = forward
+
+    def _make_upsampling(self, module: Any, rows: int) -> None:
+        conv = module.conv
+        stride = int(conv.stride[0])
+        left = -(-int(conv.kernel_size[0]) // stride) - 1
+        if not left:
+            module.forward = conv
+            return
+        state = self._remember(conv, rows, left)
+
+        def forward(x: Tensor) -> Tensor:
+            whole = torch.cat((state[self._rows], x), -1)
+            state[self._rows] = whole[..., -left:]
+            made: Tensor = conv(whole)[..., left * stride : whole.shape[-1] * stride]
+            return made
+
+        module.forward = forward
+
+    def _remember(self, conv: Any, rows: int, left: int) -> Tensor:
+        state: Tensor = conv.weight.new_zeros(rows, conv.in_channels, left)
+        self._states.append(state)
+        return state
+
+
+def _codebooks(quantizer: Any) -> tuple[Tensor, Tensor]:
+    """All codebooks with the projections that follow them, (16 · codes, channels), and where each
+    begins, (16,)."""
+    tables = []
+    with torch.no_grad():
+        for part in (quantizer.rvq_first, quantizer.rvq_rest):
+            for layer in part.vq.layers:
+                book = layer._codebook
+                codes = torch.arange(len(book.cluster_usage), device=book.cluster_usage.device)
+                tables.append(part.output_proj(layer.decode(codes[None]))[0].T)
+    offsets = torch.arange(len(tables), device=tables[0].device) * len(tables[0])
+    return torch.cat(tables).contiguous(), offsets
+
+
+def _simplify_snake(module: Any) -> None:
+    """x + sin²(a x) / b, with what does not change computed once."""
+    a = module.alpha.data.exp()[:, None]
+    b = 1.0 / (module.beta.data.exp()[:, None] + module.no_div_by_zero)
+    module.forward = lambda x: torch.addcmul(x, b, (x * a).sin().square())
