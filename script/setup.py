@@ -28,7 +28,7 @@ from test_steps.llama_server import llama_server
 from app.setup import flow, options
 from app.setup.needs import Needs
 from app.setup.place import Place
-from app.setup.stack import STACKS, installed_stack, installed_torch, stack_steps
+from app.setup.stack import STACK, installed_torch, stack_steps
 from app.setup.steps import base_steps, llama, weights
 
 TEST_WEIGHTS = ("smart-turn-features-reference",)
@@ -46,10 +46,10 @@ def _test(place: Place, arguments: list[str]) -> int:
         print(given.help_text)
         return 0
     base = base_steps(place, with_tests=True)
-    wanted = given.workstation or checks.in_ci() or installed_stack(place) == STACKS[0]
+    wanted = given.workstation or checks.in_ci() or place.stamps.read(STACK) is not None
     torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
     whole_llama = llama(place, pictures=True)
-    steps = stack_steps(place, STACKS[0], torch) if wanted else []
+    steps = stack_steps(place, torch) if wanted else []
     steps += [weights(place, "weights-of-tests", TEST_WEIGHTS), whole_llama]
     if given.real_servers or checks.in_ci() or place.stamps.read("llama-server"):
         steps.append(llama_server(place))
