@@ -12,7 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -83,29 +85,36 @@ class Run:
 
 
 @asynccontextmanager
-async def spawned_server(arguments: Sequence[str]) -> AsyncIterator[Spawned]:
-    """Start a server process and wait until it is ready. Raises ``ReachyVoiceError``."""
+async def spawned_server(
+    arguments: Sequence[str], log: Path | None = None
+) -> AsyncIterator[Spawned]:
+    """Start a server process and wait until it is ready. ``log``: see ``ready_process``. Raises
+    ``ReachyVoiceError``."""
     with bind("127.0.0.1", 0) as probe:
         port = probe.getsockname()[1]
     began = time.monotonic()
     command = (sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments)
-    async with ready_process(command) as process:
+    async with ready_process(command, log) as process:
         seconds = time.monotonic() - began
         yield Spawned(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
 
 
 @asynccontextmanager
-async def ready_process(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that has written ``Ready.`` to stderr; SIGTERM ends it with the context.
+async def ready_process(
+    command: Sequence[str], log: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that has written ``Ready.`` to stderr; SIGTERM ends it with the context. ``log``:
+    a file for its stderr, or else a temporary one.
 
     Raises ``ReachyVoiceError`` with its output if it ends or times out instead.
     """
-    with await asyncio.to_thread(tempfile.TemporaryFile) as log:
+    opened: Callable[[], IO[bytes]] = partial(open, log, "w+b") if log else tempfile.TemporaryFile
+    with await asyncio.to_thread(opened) as stderr:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stderr=log
+            *command, stdin=asyncio.subprocess.DEVNULL, stderr=stderr
         )
         try:
-            await _wait_until_ready(process, log.fileno())
+            await _wait_until_ready(process, stderr.fileno())
             yield process
         finally:
             await _end(process)

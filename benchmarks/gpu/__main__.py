@@ -1,0 +1,152 @@
+"""What a GPU makes of the workstation's profile: each engine alone, then the whole server.
+
+    python -m benchmarks.gpu [--only stt,voice,llm,server] [--voice 0b6|1b7] [--robots 1,4]
+                             [--speech DIR] [--models DIR] [--cache DIR] [--out FILE]
+    python -m benchmarks.gpu --small
+
+Weights that the cache has are used; the others are made from seeds in their full size
+(``benchmarks.gpu.models``): speed and memory are those of the published ones, what is heard and
+said is not. Nothing is fetched. ``--small``: tiny models on a CPU, to try this anywhere.
+
+Each stage is a process of its own, so that one that fails costs only itself. ``--speech``: a folder
+with ``speech.json`` (a list of ``file`` and ``text``) or of labelled turns
+(``benchmarks.harness.labels``). ``--words``: the server has the tests' tiny recogniser, which knows
+ten sentences, instead of a made one. ``--out``: a line of JSON for each figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.gpu import engines, models
+from benchmarks.gpu.report import Report, card, show
+from benchmarks.gpu.server import server
+from benchmarks.harness.program import arguments
+
+STAGES: dict[str, Callable[[argparse.Namespace, Report], None]] = {
+    "stt": engines.stt,
+    "voice": engines.voice,
+    "llm": engines.llm,
+    "server": server,
+}
+ROOM = 24 * 2**30
+"""Bytes for the models of full size, with a half of them written anew."""
+MEMORY = Path("/dev/shm")
+LEAST_S = 5.0
+
+
+def parsed() -> argparse.Namespace:
+    parser = arguments(__doc__, "benchmarks.gpu")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(STAGES))
+    parser.add_argument("--voice", choices=sorted(models.VOICES), default="0b6")
+    parser.add_argument("--robots", type=lambda text: [*map(int, text.split(","))], default=[1, 4])
+    parser.add_argument("--turns", type=int, help="for one robot, and for several together")
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--speech", type=Path)
+    parser.add_argument("--models", type=Path, default=_room())
+    parser.add_argument("--cache", type=Path, help="where weights are")
+    parser.add_argument("--limit-s", type=float, default=1800.0, help="for all of it")
+    parser.add_argument("--stage", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := set(given.only) - set(STAGES):
+        parser.error(f"no such stage: {', '.join(unknown)}")
+    given.turns = given.turns or (2 if given.small else 20)
+    given.repeats = given.repeats or (2 if given.small else 20)
+    given.models.mkdir(parents=True, exist_ok=True)
+    return given
+
+
+def _room() -> Path:
+    """In memory, if there is room."""
+    roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM
+    return (MEMORY if roomy else Path(tempfile.gettempdir())) / "reachy-voice-gpu"
+
+
+class Stages:
+    """Processes of this program, until the time is over."""
+
+    def __init__(self, given: argparse.Namespace, out: Path) -> None:
+        self._given, self._out = given, out
+        self._until = time.monotonic() + given.limit_s
+
+    def start(self, *names: str) -> None:
+        """Side by side; returns when all of them have ended."""
+        running = {name: self._process(name) for name in names}
+        for name, process in running.items():
+            report = Report(self._out, name)
+            try:
+                code = process.wait(max(LEAST_S, self._until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                code = process.wait()
+            if code:
+                report.note("failed", f"exit code {code}")
+
+    def _process(self, name: str) -> subprocess.Popen[bytes]:
+        own = ["--stage", name, "--out", str(self._out), "--models", str(self._given.models)]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "benchmarks.gpu",
+            *sys.argv[1:],
+            *own,
+        ]
+        # A group of its own, so that it ends together with what it starts.
+        return subprocess.Popen(command, start_new_session=True)
+
+
+def main() -> None:
+    given = parsed()
+    if given.stage:
+        _stage(given)
+        return
+    out = given.out or given.models / "figures.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("", encoding="utf-8")
+    machine = Report(out, "machine")
+    machine.note("card and driver", "none used" if given.small else card())
+    machine.note("torch", _torch())
+    stages = Stages(given, out)
+    used = {"llm", "stt", "voice"} if "server" in given.only else set(given.only)
+    missing = [kind for kind, path in models.wanted(given).items() if not path.exists()]
+    stages.start(*(f"make {kind}" for kind in missing if kind in used))
+    for name in given.only:
+        stages.start(name)
+    show([json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()])
+
+
+def _stage(given: argparse.Namespace) -> None:
+    report = Report(given.out, given.stage)
+    began = time.monotonic()
+    if given.stage in STAGES:
+        STAGES[given.stage](given, report)
+    else:
+        models.make(given.stage.removeprefix("make "), given)
+        report.figure("made", "s", time.monotonic() - began)
+
+
+def _torch() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "absent"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Figures of a run: one line of JSON each, and a table of them all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from app.cli.measuring import percentile
+from benchmarks.harness.program import load
+
+NEEDED = {"p50": 1, "p95": 20, "p99": 100}
+"""A percentile is left out with fewer values."""
+
+WIDTH = 132
+"""Characters of the table."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one stage measures. ``file``: shared with the other stages."""
+
+    file: Path
+    stage: str
+
+    def figure(self, name: str, unit: str, *values: float | None) -> None:
+        known = [value for value in values if value is not None]
+        if not known:
+            self.note(name, "no value")
+            return
+        spread = {
+            key: percentile(known, float(key[1:])) if len(known) >= least else None
+            for key, least in NEEDED.items()
+        }
+        self._write(figure=name, unit=unit, n=len(known), **spread, min=min(known), max=max(known))
+
+    def note(self, name: str, text: object) -> None:
+        self._write(figure=name, note=str(text))
+
+    def gpu_memory(self, before: int | None) -> None:
+        """Of the whole card, less what was taken before."""
+        used = gpu_mb()
+        if used is not None and before is not None:
+            self.figure("GPU memory", "MB", used - before)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A part that fails costs no other part."""
+        try:
+            yield
+        except Exception as error:
+            self.note(name, f"failed: {type(error).__name__}: {error}"[:600])
+
+    def _write(self, **fields: Any) -> None:
+        row = {"stage": self.stage, "load": load()} | {
+            key: round(value, 3) if isinstance(value, float) else value
+            for key, value in fields.items()
+        }
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and the result."""
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result
+
+
+def gpu_mb() -> int | None:
+    """Memory taken on the first card, by all programs; ``None`` without an NVIDIA driver."""
+    found = _nvidia_smi("memory.used")
+    return int(found) if found else None
+
+
+def card() -> str:
+    return _nvidia_smi("name,driver_version") or "no NVIDIA card"
+
+
+def _nvidia_smi(query: str) -> str:
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.partition("\n")[0].strip()
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    console = Console(highlight=False, emoji=False, soft_wrap=True, width=WIDTH)
+    table = Table("stage", "figure", "n", "P50", "P95", "P99", "min", "max", "load", box=None)
+    for row in rows:
+        if "note" not in row:
+            name = f"{row['figure']}, {row['unit']}" if row["unit"] else row["figure"]
+            cells = [_number(row[key]) for key in ("p50", "p95", "p99", "min", "max")]
+            table.add_row(row["stage"], name, str(row["n"]), *cells, str(row["load"]))
+    console.print(table)
+    for row in rows:
+        if "note" in row:
+            console.print(f"{row['stage']}: {row['figure']}: {row['note']}", markup=False)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,59 @@
+"""Speech for the GPU benchmark: of a folder, of people, or else of a synthesiser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from benchmarks.harness.acoustics import to_pcm, to_signal
+from benchmarks.latency.clips import Recorded, labelled_recordings, recordings_of_people
+from pipeline.audio import LISTEN_RATE, Pcm
+from tests.support.tiny_models.parakeet import PHRASES, VOICES, espeak
+
+INDEX = "speech.json"
+
+
+def recordings(folder: Path | None, *, known: bool) -> list[Recorded]:
+    """Of ``folder``: all sounds of its ``speech.json`` (a list of ``file`` and ``text``), or its
+    labelled turns. Without one: what the tiny recogniser knows, if ``known``, or people.
+
+    Raises ``FileNotFoundError``.
+    """
+    if folder:
+        listed = folder / INDEX
+        return _listed(listed) if listed.is_file() else list(labelled_recordings(folder))
+    if not (known and shutil.which("espeak-ng")) and (people := recordings_of_people()):
+        return list(people)
+    if not shutil.which("espeak-ng"):
+        raise FileNotFoundError("There is no speech: give --speech, or install espeak-ng")
+    return [
+        Recorded(f"{voice}: {text}", voice, espeak(text, voice, 160, 50), text)
+        for text in PHRASES
+        for voice in VOICES[:4]
+    ]
+
+
+def _listed(index: Path) -> list[Recorded]:
+    found = []
+    for row in json.loads(index.read_text(encoding="utf-8")):
+        pcm, rate = soundfile.read(index.parent / row["file"], dtype="float32", always_2d=True)
+        signal = soxr.resample(pcm[:, 0], rate, LISTEN_RATE)
+        found.append(Recorded(row["file"], row["file"], signal, row.get("text", "")))
+    return found
+
+
+def talk(recorded: list[Recorded], seconds: float, start: int = 0) -> Pcm:
+    """So much speech without pause, int16 at 16 kHz."""
+    whole = np.concatenate([each.signal for each in recorded])
+    samples = int(seconds * LISTEN_RATE)
+    parts = islice(cycle([whole]), samples // len(whole) + 2)
+    start %= len(whole)
+    return to_pcm(
+        to_signal(np.concatenate([to_pcm(part) for part in parts]))[start : start + samples]
+    )
