@@ -255,9 +255,8 @@ def _parts(engine: Any, report: Report, repeats: int) -> None:
     import torch
 
     from pipeline.engines.tts.qwen3_codes import Clause
-    from pipeline.engines.tts.qwen3_speech import Decoder
 
-    talker, codec = engine.speaker.talker, engine.speaker._codec
+    talker = engine.speaker.talker
     clause = Clause(MIDDLE, engine.voices[0], "english", "", 400, 1)
 
     def ms(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -273,24 +272,15 @@ def _parts(engine: Any, report: Report, repeats: int) -> None:
     prompts = [ms(lambda: talker._prompt(clause))[0] for _ in range(repeats)]
     begins: list[float] = []
     frames: list[float] = []
-    codes: list[Any] = []
     for _ in range(repeats):
         took, row = ms(lambda: talker.begin(clause))
         begins.append(took)
         while not row.closed and len(frames) < 10 * repeats:
             frames.append(ms(lambda: talker.advance(row))[0])  # noqa: B023
-        codes += [frame for _, frame in row.codes]
         talker.close(row)
     report.figure("prompt", "ms", *prompts)
     report.figure("prompt and prefill", "ms", *begins)
-    report.figure("frame without its sound", "ms", *frames)
-    for size in (1, 2, 4, 8):
-        took_ms = []
-        for _ in range(3):
-            decoder = Decoder(codec)
-            pieces = [codes[at : at + size] for at in range(0, min(48, len(codes)), size)]
-            took_ms += [ms(lambda: decoder.decode(piece))[0] for piece in pieces][1:]  # noqa: B023
-        report.figure(f"sound of {size} frames", "ms", *took_ms)
+    report.figure("frame of all rows, with its sound", "ms", *frames)
 
 
 # --- the language model ------------------------------------------------------------------------
