@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -108,8 +107,7 @@ async def ready_process(
 
     Raises ``ReachyVoiceError`` with its output if it ends or times out instead.
     """
-    opened: Callable[[], IO[bytes]] = partial(open, log, "w+b") if log else tempfile.TemporaryFile
-    with await asyncio.to_thread(opened) as stderr:
+    with await asyncio.to_thread(_log_file, log) as stderr:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stderr=stderr
         )
@@ -118,6 +116,10 @@ async def ready_process(
             yield process
         finally:
             await _end(process)
+
+
+def _log_file(path: Path | None) -> IO[bytes]:
+    return path.open("w+b") if path else tempfile.TemporaryFile()
 
 
 async def _wait_until_ready(process: asyncio.subprocess.Process, log: int) -> None:

@@ -192,6 +192,7 @@ def _alone(engine: Any, text: str, take: int = 0) -> Heard:
 def _speed(report: Report, name: str, said: Sequence[Heard]) -> None:
     rtf = [(each.ended - each.began) / each.audio_s for each in said if each.audio_s]
     report.figure(f"{name}: first sound", "ms", *(each.first_ms for each in said))
+    report.figure(f"{name}: sound", "s", *(each.audio_s for each in said))
     report.figure(f"{name}: RTF", "", *rtf)
     report.figure(f"{name}: frame", "ms", *(80 * each for each in rtf))
     report.figure(f"{name}: latest piece", "ms late", *(each.late_ms for each in said))
