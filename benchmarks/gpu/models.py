@@ -1,6 +1,7 @@
 """Models of full size, made from seeds: as fast and as large as the published ones, without sense.
 
-The language model speaks one sensible reply whatever is asked, and holds all words for complete.
+The language model speaks one sensible reply whatever is asked, and holds words for complete unless
+they end with one of its own.
 The recogniser writes as many tokens a second as there are in speech. The voice hums, as long as
 speech would be. Small ones are for a CPU, to try the benchmark.
 """
