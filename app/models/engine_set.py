@@ -226,7 +226,13 @@ class EngineSet:
 
     def _keep_sentences(self, kind: Kind) -> None:
         if kind is Kind.TTS:
-            self._tasks.create_task(self._voice.keep())
+            self._tasks.create_task(self._keep(self._voice))
+
+    async def _keep(self, voice: KeptSentences) -> None:
+        """Also measures the voice's speed, which the first answer needs to know."""
+        await voice.keep()
+        if voice is self._voice:
+            self.stages.voice_rtf = voice.rtf
 
     async def _scales(self, engine: Engine) -> Scales:
         judge = engine.judge if isinstance(engine, JudgedEngine) else engine

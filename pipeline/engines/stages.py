@@ -133,6 +133,9 @@ class Stages:
     leases: Leases = field(default_factory=Leases)
     kept: TtsStage | None = None
     """A version of ``tts`` that can speak notices even while its engine fails."""
+    voice_rtf: float = 0.0
+    """Seconds that the voice works for a second of speech, measured before anybody spoke with it;
+    0: not measured."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
 

@@ -17,7 +17,7 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S
+from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S, RAMP_SLOW
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -53,6 +53,8 @@ class KeptSentences:
         self._tts = tts
         self._sentences = sentences
         self._kept: dict[str, list[Pcm]] = {}
+        self.rtf = 0.0
+        """Seconds of work for a second of speech, at best, once sentences are kept."""
 
     @property
     def rate(self) -> int:
@@ -68,11 +70,22 @@ class KeptSentences:
             if text in self._kept:
                 continue
             asked = SpeechRequest(text, language=language)
+            began = asyncio.get_running_loop().time()
             try:
-                self._kept[text] = await self._made(asked, Work(Priority.WARM_UP))
+                made = self._kept[text] = await self._made(asked, Work(Priority.WARM_UP))
             except (ReachyVoiceError, Cancelled) as error:
                 log.warning("the apology could not be prepared in advance: %s", error)
                 return
+            audio_s = sum(map(len, made)) / self.rate
+            if audio_s:
+                rtf = (asyncio.get_running_loop().time() - began) / audio_s
+                self.rtf = min(rtf, self.rtf or rtf)
+        if self.rtf > RAMP_SLOW:
+            log.warning(
+                "the voice is slower than speech: %.1f s for each second; answers begin late. "
+                "Put it on a GPU (tts.device), or choose a faster one (tts.engine)",
+                self.rtf,
+            )
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """The sentence as requested, or the stored one if that fails."""

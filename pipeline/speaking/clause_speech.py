@@ -177,6 +177,7 @@ class ClauseSpeech:
         resampler = Resampler(rate, self._plan.config.output_format.rate)
         watch = self._watch(text, take, rate)
         stream = tts.synthesize(asked, self._work)
+        reserve = self._ramp.reserve(spoken_letters(text))
         lengths_s: list[float] = []
         first_s = work_s = 0.0
         async with aclosing(stream) as chunks:
@@ -197,9 +198,12 @@ class ClauseSpeech:
                 if len(heard := joint.feed(pcm)):
                     first_s = first_s if lengths_s else work_s
                     lengths_s.append(len(heard) / rate)
-                    await self._pass_on(resampler.feed(heard), take)
+                    for held in reserve.take(heard, rate):
+                        await self._pass_on(resampler.feed(held), take)
         if watch and (fault := watch.finish()):
             return fault
+        for held in reserve.rest():
+            await self._pass_on(resampler.feed(held), take)
         await self._pass_on(resampler.flush(), take)
         if lengths_s:
             made_s = sum(lengths_s)

@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.audio import Pcm
 from pipeline.speaking.tuning import (
     RAMP_CAUTION,
     RAMP_FORGETTING,
+    RAMP_KEEPS_UP,
     RAMP_KEPT,
     RAMP_MARGIN_S,
     RAMP_MOST_S,
@@ -46,15 +48,18 @@ class Ramp:
 
     def __init__(self) -> None:
         self._voice: object = None
+        self._rtf = 0.0
         self._seen: deque[Spoken] = deque(maxlen=RAMP_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self.s_per_letter = 0.0
         self._fit()
 
-    def of(self, voice: object) -> None:
+    def of(self, voice: object, rtf: float = 0.0) -> None:
         """Set the voice; a new one is measured from scratch, because judged by the old one's pace
-        it would seem faulty (``pipeline.speaking.clause_watch``)."""
+        it would seem faulty (``pipeline.speaking.clause_watch``). ``rtf``: its work in seconds for
+        a second of speech, as measured before it spoke here; 0: unknown."""
+        self._rtf = rtf
         if self._voice is not None and self._voice is not voice:
             self._seen.clear()
             self._fit()
@@ -70,6 +75,14 @@ class Ramp:
         """How long the first audio of a piece of this length may take, in seconds."""
         expected = self._fixed_s + self._per_second * letters * self.s_per_letter
         return RAMP_CAUTION * expected + RAMP_MARGIN_S
+
+    def reserve(self, letters: int) -> Reserve:
+        """For a piece of this length."""
+        rtf = self._rtf
+        if self._seen:
+            rtf = sum(s.work_s for s in self._seen) / sum(s.audio_s for s in self._seen)
+        held = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
+        return Reserve(held * self.speech_s(letters))
 
     @property
     def known(self) -> bool:
@@ -123,6 +136,26 @@ class Ramp:
         per_letter = sum(s.audio_s for s in seen) / sum(s.letters for s in seen)
         self.s_per_letter = min(max(per_letter, RAMP_PACES[0]), RAMP_PACES[1])
         self._fixed_s, self._per_second = _line([*points, (RAMP_TRUST_S[1], 0.0, RAMP_TRUST_S[0])])
+
+
+class Reserve:
+    """Holds back the beginning of a piece by a voice that is slower than speech, until the rest is
+    made while it is heard: one wait before it, instead of holes in it."""
+
+    def __init__(self, wanted_s: float) -> None:
+        """``wanted_s``: so much of it is held back."""
+        self._wanted_s = wanted_s
+        self._held: list[Pcm] = []
+
+    def take(self, pcm: Pcm, rate: int) -> list[Pcm]:
+        """What goes on to the listener."""
+        self._held.append(pcm)
+        self._wanted_s -= len(pcm) / rate
+        return [] if self._wanted_s > 0 else self.rest()
+
+    def rest(self) -> list[Pcm]:
+        held, self._held = self._held, []
+        return held
 
 
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

@@ -214,7 +214,7 @@ class Reply:
         """Lease the engines until the reply has ended."""
         self._lease = await self._stages.leases.take()
         self._tts = self._stages.tts
-        self._ramp.of(self._tts)
+        self._ramp.of(self._tts, self._stages.voice_rtf)
         self._equipped.set()
 
     def confirm(self) -> None:

@@ -23,6 +23,9 @@ RAMP_CAUTION = 1.3
 RAMP_MARGIN_S = 0.06
 """Added to that. A step of the event loop and of the engine's host takes a few ms on an idle
 machine; on a busy machine, the learned times include it."""
+RAMP_SLOW, RAMP_KEEPS_UP = 0.8, 0.95
+"""Seconds of work for a second of speech: above the first the owner is warned, for a busy machine
+is slower; above the second a piece is not played as it comes. Guesses."""
 RAMP_SHORTEST_WAIT_S = 0.005
 """Shorter waits are not worth a step of the event loop."""
 RAMP_PACES = 0.01, 0.5

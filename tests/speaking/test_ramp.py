@@ -157,6 +157,33 @@ def test_a_voice_that_is_too_slow_makes_short_pieces_and_short_gaps() -> None:
     assert all(len(text) >= 9 for text in result.said)
 
 
+@pytest.mark.parametrize("rtf", [1.0, 2.0, 3.0])
+def test_a_streaming_voice_that_is_too_slow_waits_before_a_piece_and_not_in_it(rtf: float) -> None:
+    """The first piece of all is made before the voice's speed is known to this session."""
+    result = told(PacedTts(rtf=rtf, chunk_s=0.08))
+    first = len(result.said[0]) * SECONDS_PER_CHAR / 0.08
+    assert len(result.gaps_s) <= first + 2 * len(result.said), "a chunk is 0.08 s"
+
+
+@pytest.mark.parametrize(
+    ("before", "learned", "held_s"),
+    [(0.0, None, 0.0), (0.9, None, 0.0), (1.9, None, 2.0), (0.2, 1.9, 2.0), (3.2, 0.2, 0.0)],
+)
+def test_how_much_of_a_piece_is_held_back(
+    before: float, learned: float | None, held_s: float
+) -> None:
+    ramp = Ramp()
+    ramp.of("a voice", before)
+    if learned:
+        ramp.learn(Spoken(60, 4.0, 4.0 * learned, 0.1, 0.1))
+    letters = round(4.0 / ramp.s_per_letter)
+    reserve, rate = ramp.reserve(letters), 1000
+    given = [len(reserve.take(np.zeros(100, np.int16), rate)) for _ in range(40)]
+    first = next(number for number, pieces in enumerate(given) if pieces)
+    assert 0.1 * first == pytest.approx(max(0.0, held_s - 0.1), abs=0.11)
+    assert sum(given) == 40
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_stalls_are_borne_by_what_is_ahead(seed: int) -> None:
     """Every third step takes 0.3 s longer. After the first pieces that is ahead anyway."""
