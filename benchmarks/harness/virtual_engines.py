@@ -87,6 +87,19 @@ BY_URL = Delays(
     tts_clause_s=0.12,
 )
 """Servers that take 80 ms for a transcript, 100 for a first token and 120 for a first sound."""
+H100 = Delays(
+    stt_pass_s=0.044,
+    stt_per_audio_s=0.0007,
+    turn_s=0.045,
+    llm_first_s=0.016,
+    llm_token_s=0.005,
+    llm_read_ahead_s=0.016,
+    tts_clause_s=0.1,
+)
+"""The profile ``reachy`` on an H100, 2026-11-26, with models of full size made from seeds. ``stt``:
+Parakeet in bf16, 34, 50, 55 and 62 ms for 1, 3, 10 and 30 s of speech. ``llm``: a model of 4B,
+medians of 8 turns. ``tts``: Qwen3-TTS with CUDA graphs. ``turn`` is that of ``EMBEDDED``: it runs
+on the CPU, where it was not measured alone."""
 
 
 # --- listening ---------------------------------------------------------------------------------

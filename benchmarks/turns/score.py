@@ -32,7 +32,7 @@ from benchmarks.harness.program import load as machine_load
 from benchmarks.harness.scene import INDEX as SCENES
 from benchmarks.harness.scene import Scene, load
 from benchmarks.harness.statistics import Bootstrap
-from benchmarks.harness.virtual_engines import BY_URL, EMBEDDED, NO_DELAYS, Delays
+from benchmarks.harness.virtual_engines import BY_URL, EMBEDDED, H100, NO_DELAYS, Delays
 from benchmarks.turns.baselines import ASKED_AT_MS, Curve, compare, curves
 from benchmarks.turns.metrics import SceneScore, score_scene
 from benchmarks.turns.report import Figures, baseline_lines, figures, parts, table
@@ -40,7 +40,7 @@ from pipeline.errors import ReachyVoiceError
 
 _GROWING_MS = tuple(range(320, 961, 128))
 """Further silences for a detector that runs repeatedly."""
-_DELAYS = {"embedded": EMBEDDED, "by-url": BY_URL, "none": NO_DELAYS}
+_DELAYS = {"embedded": EMBEDDED, "by-url": BY_URL, "h100": H100, "none": NO_DELAYS}
 
 
 @dataclass(frozen=True, slots=True)

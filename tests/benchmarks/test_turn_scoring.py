@@ -14,7 +14,7 @@ from benchmarks.harness.ears import Memo, engine_digest
 from benchmarks.harness.pauses import AFTER_S, played, sites
 from benchmarks.harness.played_scene import play
 from benchmarks.harness.scene import Pause
-from benchmarks.harness.virtual_engines import NO_DELAYS, Computer, Delays
+from benchmarks.harness.virtual_engines import H100, NO_DELAYS, Computer, Delays
 from benchmarks.turns.metrics import PauseScore, TwoSentences, score_scene
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.turn.smart_turn import SPEC as SMART_TURN
@@ -52,6 +52,21 @@ def test_engines_take_their_time() -> None:
     assert score.gate_ms == pytest.approx(noticed + 500, abs=0.01)
     voiced = scored(said, 320, Delays(tts_clause_s=0.4, llm_first_s=0.1))
     assert voiced.audio_ms == pytest.approx(noticed + 500, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("audio_s", "measured_ms"), [(1.0, 34.0), (3.0, 50.3), (10.0, 55.4), (30.0, 61.9)]
+)
+def test_a_pass_on_the_h100_takes_what_was_measured(audio_s: float, measured_ms: float) -> None:
+    assert H100.stt_s(audio_s) * 1000 == pytest.approx(measured_ms, abs=12)
+
+
+@pytest.mark.parametrize(("wait_ms", "voice_is_ready"), [(160, False), (576, True)])
+def test_a_fast_voice_is_made_before_an_unsure_end(wait_ms: int, voice_is_ready: bool) -> None:
+    score = scored(scene(1024), wait_ms, H100)
+    assert score.audio_ms is not None
+    assert score.gate_ms is not None
+    assert (score.audio_ms == pytest.approx(score.gate_ms, abs=0.01)) is voice_is_ready
 
 
 def test_an_answer_confirmed_in_a_pause_is_a_cut() -> None:
