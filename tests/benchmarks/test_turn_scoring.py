@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from app.settings.load import load_settings
 from benchmarks.harness.ears import Memo, engine_digest
 from benchmarks.harness.pauses import AFTER_S, played, sites
 from benchmarks.harness.played_scene import play
@@ -67,6 +68,15 @@ def test_a_fast_voice_is_made_before_an_unsure_end(wait_ms: int, voice_is_ready:
     assert score.audio_ms is not None
     assert score.gate_ms is not None
     assert (score.audio_ms == pytest.approx(score.gate_ms, abs=0.01)) is voice_is_ready
+
+
+@pytest.mark.parametrize("profile", ["reachy", "reachy-8gb"])
+def test_fast_engines_leave_time_for_a_short_pause(profile: str) -> None:
+    wait_ms = load_settings(profile, environ={}).settings.endpointing.clear_wait_ms
+    assert [p.cut for p in scored(scene(640, 192, 640), wait_ms, H100).pauses] == [False]
+    audio_ms = scored(scene(1024), wait_ms, H100).audio_ms
+    assert audio_ms is not None
+    assert audio_ms <= 280
 
 
 def test_an_answer_confirmed_in_a_pause_is_a_cut() -> None:
