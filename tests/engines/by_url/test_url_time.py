@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import httpx  # noqa: F401  # a real pool loads it in a thread, not on the loop
 import pytest
 
 from pipeline.engines.by_url.engine import UrlEngine
