@@ -184,10 +184,11 @@ class Recognition:
         return True
 
     def _may_refuse_language(self, lost: UtteranceStage | None, error: EngineError) -> bool:
-        """Whether the language may be why the engine refused to open an utterance, or all of it."""
+        """Whether the language may be why the engine refused to open an utterance, or all of it. An
+        engine's own errors are plain ones; other kinds have reasons of their own."""
         unlisted = bool(self._language) and self._language not in self._stages.stt.languages
         opening = lost is None and not isinstance(error, Unreachable)
-        return unlisted and (opening or isinstance(error, Refused))
+        return unlisted and (opening or isinstance(error, Refused) or type(error) is EngineError)
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
         """Feed what has been appended, then wait for more."""

@@ -11,6 +11,8 @@ import pytest
 
 from pipeline.engines.by_url.failures import Place, complaint, refused
 from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
+from pipeline.workers.host import readable
 from tests.support.protocol_client import DEFAULTS
 from tests.support.scripted import ScriptedStt
 from tests.support.virtual_time import in_virtual_time
@@ -79,14 +81,14 @@ async def test_the_session_works_in_the_language_there_is(
     assert shown == {"model": "any", **asked}
 
 
-REFUSED = refused(Place(Kind.STT, "http://far"), complaint(400, {"error": "bad language"}), ())
+def by_url(status: int) -> EngineError:
+    return refused(Place(Kind.STT, "http://far"), complaint(status, {"error": "bad"}), ())
 
 
-@pytest.mark.parametrize(
-    "stt", [ScriptedStt(refuses=("ja",)), ScriptedStt(refuses=("ja",), late_refusal=REFUSED)]
-)
+@pytest.mark.parametrize("late", [None, by_url(400), readable(KeyError("ja"), "feed failed")])
 @in_virtual_time
-async def test_a_language_that_a_recogniser_refuses_is_left_out(stt: ScriptedStt) -> None:
+async def test_a_language_that_a_recogniser_refuses_is_left_out(late: EngineError | None) -> None:
+    stt = ScriptedStt(refuses=("ja",), late_refusal=late)
     async with wired(Cast(stt=stt)) as client:
         await ask(client, language="ja")
         assert told(client) == []
@@ -96,6 +98,17 @@ async def test_a_language_that_a_recogniser_refuses_is_left_out(stt: ScriptedStt
     assert stt.opened_in == ["ja", "", "en"]
     assert statuses(client) == ["completed"] * 2
     assert not client.events("conversation.item.input_audio_transcription.failed")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@in_virtual_time
+async def test_a_language_is_not_why_a_server_is_busy(status: int) -> None:
+    stt = ScriptedStt(refuses=("ja",), late_refusal=by_url(status))
+    async with wired(Cast(stt=stt)) as client:
+        await ask(client, language="ja")
+        await speak(client)
+    assert set(stt.opened_in) == {"ja"}
+    assert told(client) == []
 
 
 @in_virtual_time

@@ -36,6 +36,10 @@ class Failed(EngineCrashed):
     """The server failed at this request; some do if their chat template refuses it."""
 
 
+class Overloaded(EngineError):
+    """The server has too many requests."""
+
+
 class TooSlow(EngineError):
     """The server sent nothing for too long."""
 
@@ -185,7 +189,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     ),
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
     429: (
-        EngineError,
+        Overloaded,
         "is overloaded",
         "Lower {kind}.max_requests, or give it more capacity",
     ),

@@ -11,6 +11,7 @@ from pipeline.engines.by_url.failures import (
     Failed,
     Loading,
     Misconfigured,
+    Overloaded,
     Place,
     complaint,
     complaint_of_bytes,
@@ -115,7 +116,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
             "llm.model",
         ),
         (307, {}, Misconfigured, "redirects to another address: HTTP 307", "llm.url"),
-        (429, {"error": "rate limit"}, EngineError, "is overloaded", "llm.max_requests"),
+        (429, {"error": "rate limit"}, Overloaded, "is overloaded", "llm.max_requests"),
         (500, {"detail": "CUDA out of memory"}, Failed, "failed: HTTP 500, CUDA out", "log"),
         (
             503,
