@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import MessageRate
+from app.access.policy import Caller
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER, SECRET
 from app.server.identity import Identity
@@ -145,7 +146,8 @@ class RealtimeSocket:
         self._user_speaks = False
         self._replies = 0
         """Those in progress."""
-        self.address: str = websocket.scope[CALLER].place
+        self.caller: Caller = websocket.scope[CALLER]
+        self.address = self.caller.place
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
         self._bus = Bus()

@@ -123,8 +123,9 @@ class OpenSockets:
         ``close_all`` reaches it; it is freed at once at the end.
         """
         limits = websocket.app.state.limits
-        address = websocket.scope[CALLER].place
-        CLIENT.set(self._number(who, address))
+        caller: Caller = websocket.scope[CALLER]
+        address = caller.place
+        CLIENT.set(self._number(caller))
         link = RealtimeSocket(
             websocket, assistant, who, self.parked, self.metrics, limits, self.turns
         )
@@ -140,9 +141,13 @@ class OpenSockets:
             link.ended.set()
             self._changed.set()
 
-    def _number(self, who: Identity | None, address: str) -> int:
+    def _number(self, caller: Caller) -> int:
         """Engines serve robots in turns, however many connections each of them has."""
-        same = (link.client for link in self.open if (link.who, link.address) == (who, address))
+        same = (
+            link.client
+            for link in self.open
+            if (link.caller.place, link.caller.keys) == (caller.place, caller.keys)
+        )
         return next(same, 0) or new_client()
 
     async def watch(self) -> NoReturn:

@@ -164,6 +164,14 @@ async def test_a_new_client_secret_of_the_same_key_and_session_goes_on(
         assert await home.remembers(again, "I am Ada.") is goes_on
 
 
+async def test_client_secrets_of_one_key_have_turns_of_their_own(home: Home) -> None:
+    one, other = [await secret_from(home, "backend") for _ in range(2)]
+    async with home.robot(one), home.robot(other), home.robot(one):
+        numbers = sorted(link.client for link in home.served.sockets.open)
+    assert len(set(numbers)) == 2
+    assert len(numbers) == 3
+
+
 async def test_a_client_that_asks_for_it_begins_anew(home: Home) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
