@@ -128,6 +128,10 @@ class Answering:
         except TimeoutError:
             await self._say_filler()
 
+    def time_passed(self) -> None:
+        """Say no filler: the user has been told to wait."""
+        self._worded.set()
+
     async def _say_filler(self) -> None:
         if self._plan.filler and not self._worded.is_set():
             self._worded.set()

@@ -153,7 +153,7 @@ class Delivery:
         self._revoked = False
         self._message: _Message | None = None
         self._calls: list[FunctionCallItem] = []
-        self._notice: _Message | None = None
+        self._notices: list[_Message] = []
         self._cut_s: float | None = None
         """How much was heard, as reported by the client while the reply still goes on."""
         self.follows: str | None = None
@@ -190,18 +190,21 @@ class Delivery:
         if self._revoked:
             return
         self._close(self._message, "incomplete")
-        self._notice = self._open(self._new_id("item"), notice=True)
-        self._say(self._notice, Clause(text))
+        for notice in self._notices:
+            self._close(notice, "incomplete")
+        self._notices.append(self._open(self._new_id("item"), notice=True))
+        self._say(self._notices[-1], Clause(text))
 
     def end_notice(self) -> None:
         """The whole notice was said."""
-        self._close(self._notice, "completed")
+        for notice in self._notices:
+            self._close(notice, "completed")
 
     def speak(self, pcm: Pcm, now: float) -> None:
         """Publish audio of the newest words, at the rate of the plan's format."""
         if self._revoked:
             return
-        message = self._notice or self._open_message()
+        message = self._notices[-1] if self._notices else self._open_message()
         seconds = len(pcm) / self._rate
         self.playback.send(seconds, now)
         message.audio.append(pcm)
@@ -247,10 +250,10 @@ class Delivery:
     def close(self, status: ItemStatus) -> tuple[OutputItem, ...]:
         """Close open items, even when revoked; return all items."""
         self._close(self._message, status)
-        self._close(self._notice, "incomplete")
+        for notice in self._notices:
+            self._close(notice, "incomplete")
         message = (self._message.item,) if self._message else ()
-        notice = (self._notice.item,) if self._notice else ()
-        return (*message, *self._calls, *notice)
+        return (*message, *self._calls, *(notice.item for notice in self._notices))
 
     def heard(self, now: float) -> MessageItem | None:
         """The message of an answer that is interrupted now, cut to what the listener has heard."""
@@ -280,7 +283,7 @@ class Delivery:
 
     @property
     def _next_index(self) -> int:
-        return len(self._calls) + (self._message is not None)
+        return len(self._calls) + (self._message is not None) + len(self._notices)
 
     def _open_message(self) -> _Message:
         if self._message is None:

@@ -42,12 +42,11 @@ MAX_OVER = 64
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
-    whether it was given once already. ``bridged``: whether the user was told to wait."""
+    whether it was given once already."""
 
     since: float
     options: ResponseOptions
     again: bool
-    bridged: bool = False
 
 
 class Replies:
@@ -160,8 +159,7 @@ class Replies:
         if pending is None or self.speaking:
             return
         instructions = self._prompts.instructions(pending.options)
-        waits = pending.bridged or awaits_an_answer(prompt(instructions, self._chat.context))
-        if not waits:
+        if not awaits_an_answer(prompt(instructions, self._chat.context)):
             self._pending = None  # its turn was deleted, or answered after all
             return
 
@@ -169,11 +167,7 @@ class Replies:
             await self._transcriber.settled()
             return prompt(instructions, self._chat.context)
 
-        plan = self._plan(pending.options)
-        if pending.bridged:
-            plan = replace(plan, filler="")
-        reply = self._start(pending.options, plan, messages, Work(), pending.since)
-        reply.mark("transcript")
+        reply = self._start_to_speech(messages, Work(), pending.since, pending.options)
         if pending.again:
             self._given_again = reply
         self._confirm(reply, pending.options)
@@ -435,6 +429,7 @@ class Replies:
             self._editor if options.in_conversation else None,
             work=work,
             make_room=lambda problem: self._make_room(reply, options, problem),
+            next_plan=lambda: self._next_plan(reply),
             began_at=began_at,
             ramp=self._ramp,
         )
@@ -449,6 +444,14 @@ class Replies:
             return self._chat.make_room(problem)
         items = self._prompts.input_items(options)
         return self._chat.shorten(self._chat.context if items is None else items, problem)
+
+    def _next_plan(self, reply: Reply) -> ReplyPlan:
+        """The same reply's next response, now that its first one is over."""
+        self._over.append(self._running.pop(reply.plan.reply_id).plan.reply_id)
+        new_id = self._context.new_id
+        plan = replace(reply.plan, reply_id=new_id("resp"), item_id=new_id("item"), filler="")
+        self._running[plan.reply_id] = reply
+        return plan
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
         return plan_reply(self._context, options, self._answers, self._arrivals.jitter_s)
@@ -473,9 +476,6 @@ class Replies:
         if self._running.pop(reply.plan.reply_id, None):
             if reply.confirmed:
                 self._over.append(reply.plan.reply_id)
-            if reply.postponed and not reply.cancelled and reply is self._latest:
-                options = self._latest_options
-                self._pending = _Pending(reply.began_at, options, again=False, bridged=True)
             if not self._running:
                 self.quiet.set()
             self._on_end(reply)

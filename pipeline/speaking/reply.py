@@ -63,10 +63,6 @@ PromptSource = Callable[[], Awaitable[Sequence[Message]]]
 """Returns the prompt, waiting for transcripts if needed. Called again after ``make_room``."""
 
 
-class _LongWait(Exception):
-    """The model's first word is long in coming."""
-
-
 class Reply:
     """One answer. ``run`` it as a task; ``confirm`` opens the gate; ``cancel`` ends it."""
 
@@ -80,22 +76,20 @@ class Reply:
         *,
         work: Work,
         make_room: Callable[[PromptTooLong], bool],
+        next_plan: Callable[[], ReplyPlan],
         began_at: float,
         ramp: Ramp | None = None,
     ) -> None:
         """``editor``: the editor of the conversation that the answer belongs to, if any.
-        ``make_room`` shortens a prompt that is too long; ``began_at``: when the user's speech
-        ended, in the loop's time; ``ramp``: what is known about the voice's speed."""
-        self.plan = plan
+        ``make_room`` shortens a prompt that is too long; ``next_plan``: called if the answer goes
+        into a second response; ``began_at``: when the user's speech ended, in the loop's time;
+        ``ramp``: what is known about the voice's speed."""
         self.work = work
         self.began_at = began_at
-        self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.broken = False
         """Whether an engine has failed; published once the gate opens."""
         self.failed = False
         """Whether it has ended with status ``failed``."""
-        self.postponed = False
-        """Whether the model is still being loaded: another reply gives the answer."""
         self.messages: list[Message] | None = None
         """The prompt that it answers, once it is known."""
         self._prompt = prompt
@@ -106,8 +100,9 @@ class Reply:
         self._equipped = asyncio.Event()
         """Set when the engines are leased."""
         self._bus = context.bus
-        self.delivery = Delivery(context, plan, editor)
+        self._editor = editor
         self._make_room = make_room
+        self._next_plan = next_plan
         self._gate = asyncio.Event()
         self._sending = asyncio.Event()
         self._sending.set()
@@ -116,13 +111,24 @@ class Reply:
         self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
         self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
+        self._voice = asyncio.Lock()
+        """Held while a piece is spoken, or a sentence that bridges a long wait."""
         self.answering = Answering(
             plan, conversation, work, self._text, self._pieces.put, self.mark
         )
-        self._speech = ClauseSpeech(plan, self._ramp, work, self._pieces.put, self.delivery.publish)
+        self._marks: dict[str, float] = {}
+        self._respond(plan)
+
+    def _respond(self, plan: ReplyPlan) -> None:
+        """From now on, be the response of ``plan``."""
+        self.plan = plan
+        self.status: Literal["waiting", "active", "finished"] = "waiting"
+        self.delivery = Delivery(self._context, plan, self._editor)
+        self._speech = ClauseSpeech(
+            plan, self._ramp, self.work, self._pieces.put, self.delivery.publish
+        )
         self._taken = ""
         """Text given to the voice."""
-        self._marks: dict[str, float] = {}
 
     # -- life
 
@@ -147,8 +153,6 @@ class Reply:
                 group.create_task(self._pass_the_time())
                 group.create_task(self._speak())
                 group.create_task(self._play())
-        except* _LongWait:
-            self.postponed = True
         except* (ReachyVoiceError, Cancelled) as problems:
             stopped = isinstance(problems.exceptions[0], Cancelled)
             error = str(problems.exceptions[0]) or "The engine was stopped"
@@ -161,9 +165,6 @@ class Reply:
             return
         answer = self.answering
         answer.prompt_read.set()
-        if self.postponed:
-            await self._bridge()
-            return
         await self._gate.wait()
         if not error and not self.delivery.playback.sent_seconds:
             answer.unheard()
@@ -177,11 +178,24 @@ class Reply:
         self._finish("failed" if error else ending, error=error)
 
     async def _bridge(self) -> None:
-        """Say that it takes a moment, unless that was said, and end: the answer comes later."""
-        if not self.delivery.playback.sent_seconds:
-            language = self.plan.settings.notices_in(self._language).language
-            await self._say_notice(self.plan.filler, language, self._tts)
-        self._finish("completed")
+        """Say that it takes a moment, unless that was said, and end the response. The model is
+        still being asked; its answer is the next response."""
+        async with self._voice:
+            await self._pieces.join()
+            if self.answering.prompt_read.is_set():
+                return
+            self.answering.time_passed()
+            if not self.delivery.playback.sent_seconds:
+                language = self.plan.settings.notices_in(self._language).language
+                await self._say_notice(self.plan.filler, language, self._tts)
+            if self.cancelled:
+                return
+            self._finish("completed")
+            follows = self.delivery.follows
+            self._respond(self._next_plan())
+            self.delivery.follows = follows
+            self._begin()
+            self._speech.confirm()
 
     async def _notify(self) -> None:
         await self._gate.wait()
@@ -341,30 +355,36 @@ class Reply:
     async def _pass_the_time(self) -> None:
         await self._gate.wait()
         after_ms = self.plan.settings.filler.after_ms
-        if after_ms is not None:
+        bridges = bool(self.plan.filler) and self._stages.llm.may_load
+        if after_ms is not None and not (bridges and after_ms >= LONG_WAIT_S * 1000):
             await self.answering.pass_the_time(self.began_at + after_ms / 1000)
-        if not (self.plan.filler and self._stages.llm.may_load):
+        if not bridges:
             return
         try:
             async with asyncio.timeout_at(self.began_at + LONG_WAIT_S):
                 await self.answering.prompt_read.wait()
-        except TimeoutError as late:
-            raise _LongWait from late
+        except TimeoutError:
+            await self._bridge()
 
     # -- speak
 
     async def _speak(self) -> None:
         await self._equipped.wait()
         while piece := await self._next_piece():
-            self._taken += piece.text
-            clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
-            self.answering.held.append(clause)
-            if piece.spoken:
-                await self._put_clauses()
-                await self._speech.say(piece, clause, self._tts)
-        await self._put_clauses()
-        self._speech.end()
-        await self._pieces.put(None)
+            async with self._voice:
+                await self._say(piece)
+        async with self._voice:
+            await self._put_clauses()
+            self._speech.end()
+            await self._pieces.put(None)
+
+    async def _say(self, piece: Piece) -> None:
+        self._taken += piece.text
+        clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
+        self.answering.held.append(clause)
+        if piece.spoken:
+            await self._put_clauses()
+            await self._speech.say(piece, clause, self._tts)
 
     async def _put_clauses(self) -> None:
         held = self.answering.held
@@ -392,6 +412,7 @@ class Reply:
                     self.delivery.say(piece)
             else:
                 await self._send_audio(piece)
+            self._pieces.task_done()
         await self._sending.wait()
         for call in self.answering.calls:
             self.delivery.call(call)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
 from pipeline.engines.contract import ToolCall
+from pipeline.errors import EngineError
 from pipeline.events import (
     ReplyAudio,
     ReplyFinished,
@@ -80,32 +82,78 @@ def test_without_a_time_there_is_none(
     assert said(played) == spoken
 
 
-@pytest.mark.parametrize("settings", [WITHOUT_TIME, FILLED])
+@pytest.mark.parametrize(
+    ("after_ms", "first_s"),
+    [
+        *((after_ms, 45.0) for after_ms in (None, 1000, 4950, 5000, 9000)),
+        *((after_ms, 5.1) for after_ms in (None, 1000, 5000, 9000)),
+    ],
+)
 def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
-    settings: SessionSettings,
+    after_ms: int | None, first_s: float
 ) -> None:
-    llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
+    settings = SessionSettings(filler=Filler(after_ms=after_ms, sentences=SENTENCES))
+    llm = ScriptedLlm(deltas=SLOW, first_s=first_s, may_load=True)
     played = play(llm, settings, seconds=80.0)
-    assert [" ".join(said(played))] == ["Hmm, let me see. It is noon."]
+    assert said(played) == ["Hmm, let me see.", "It is noon."]
     bridge, answer = played.events(ReplyFinished)
     assert (bridge.status, answer.status) == ("completed", "completed")
+    assert [len(end.items) for end in (bridge, answer)] == [1, 1]
     assert played.time_of(ReplyFinished) < 8
-    assert len(llm.prompts) == 2
-    assert len(played.events(ReplyStarted)) == 2, "the time is passed once"
+    assert [start.reply_id for start in played.events(ReplyStarted)] == [
+        bridge.reply_id,
+        answer.reply_id,
+    ]
+    assert len(llm.prompts) == 1, "the question is asked once"
 
 
-def test_a_cancel_ends_the_wait_for_a_model() -> None:
+def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response() -> None:
+    settings = SessionSettings(filler=Filler(after_ms=4950, sentences=SENTENCES))
+    played = play(ScriptedLlm(deltas=SLOW, first_s=5.1, may_load=True), settings, seconds=20.0)
+    assert said(played) == ["Hmm, let me see.", "It is noon."]
+    (end,) = played.events(ReplyFinished)
+    assert len(end.items) == 1
+
+
+@pytest.mark.parametrize("first_s", [5.1, 45.0])
+def test_a_model_that_fails_after_a_long_wait_is_apologised_for(first_s: float) -> None:
+    llm = ScriptedLlm(first_s=first_s, may_load=True, errors=[EngineError("The model is gone")])
+    played = play(llm, replace(WITHOUT_TIME, apology="Sorry."), seconds=80.0)
+    assert said(played) == ["Hmm, let me see.", "Sorry."]
+    ends = played.events(ReplyFinished)
+    assert ends[-1].status == "failed"
+    assert len([item for end in ends for item in end.items]) == 2
+    assert len(played.events(ReplyItemFinished)) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "statuses"), [(5.3, ["cancelled"]), (20.0, ["completed", "cancelled"])]
+)
+def test_a_cancel_ends_the_wait_for_a_model(seconds: float, statuses: list[str]) -> None:
     async def main() -> Scene:
         llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
         async with scene(llm=llm, settings=WITHOUT_TIME) as played:
             await played.do(CreateResponse())
-            await played.hear(20.0)
+            await played.hear(seconds)
             await played.do(CancelResponse())
+            assert not llm.running
             await played.hear(60.0)
         return played
 
     played = run_virtual(main())
-    assert [e.status for e in played.events(ReplyFinished)] == ["completed", "cancelled"]
+    assert [e.status for e in played.events(ReplyFinished)] == statuses
+
+
+@pytest.mark.parametrize("settings", [WITHOUT_TIME, FILLED])
+def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettings) -> None:
+    llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=45.0, may_load=True)
+    played = play(llm, settings, seconds=80.0)
+    assert said(played) == ["Hmm, let me see."]
+    kinds = [type(e.item).__name__ for e in played.events(ReplyItemFinished)]
+    assert kinds == ["MessageItem", "FunctionCallItem"]
+    bridge, answer = played.events(ReplyFinished)
+    assert answer.items
+    assert answer.reply_id != bridge.reply_id
 
 
 @in_virtual_time

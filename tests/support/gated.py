@@ -50,6 +50,7 @@ async def gated(
         None,
         work=Work(Priority.SPECULATIVE),
         make_room=lambda problem: False,
+        next_plan=lambda: plan,
         began_at=asyncio.get_running_loop().time(),
     )
     running = asyncio.create_task(reply.run())
