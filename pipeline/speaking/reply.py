@@ -353,6 +353,7 @@ class Reply:
         return self._chunker.language or self._context.heard_language
 
     async def _pass_the_time(self) -> None:
+        late = self._now() + LONG_WAIT_S
         await self._gate.wait()
         after_ms = self.plan.settings.filler.after_ms
         bridges = bool(self.plan.filler) and self._stages.llm.may_load
@@ -361,7 +362,7 @@ class Reply:
         if not bridges:
             return
         try:
-            async with asyncio.timeout_at(self.began_at + LONG_WAIT_S):
+            async with asyncio.timeout_at(late):
                 await self.answering.prompt_read.wait()
         except TimeoutError:
             await self._bridge()
@@ -379,8 +380,9 @@ class Reply:
             await self._pieces.put(None)
 
     async def _say(self, piece: Piece) -> None:
-        self._taken += piece.text
-        clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
+        text = piece.text if self._taken else piece.text.lstrip()  # behind a filler
+        self._taken += text
+        clause = Clause(text, self._ramp.speech_s(spoken_letters(piece.spoken)))
         self.answering.held.append(clause)
         if piece.spoken:
             await self._put_clauses()

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
+from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, TurnDetection
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import (
@@ -19,7 +19,7 @@ from pipeline.events import (
 )
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedTts, scene
+from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
 SENTENCES = ("Hmm, let me see.", "One moment.")
@@ -98,7 +98,9 @@ def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
     assert said(played) == ["Hmm, let me see.", "It is noon."]
     bridge, answer = played.events(ReplyFinished)
     assert (bridge.status, answer.status) == ("completed", "completed")
-    assert [len(end.items) for end in (bridge, answer)] == [1, 1]
+    items = [item for end in (bridge, answer) for item in end.items]
+    texts = [item.text for item in items if isinstance(item, MessageItem)]
+    assert texts == ["Hmm, let me see.", "It is noon."]
     assert played.time_of(ReplyFinished) < 8
     assert [start.reply_id for start in played.events(ReplyStarted)] == [
         bridge.reply_id,
@@ -142,6 +144,20 @@ def test_a_cancel_ends_the_wait_for_a_model(seconds: float, statuses: list[str])
 
     played = run_virtual(main())
     assert [e.status for e in played.events(ReplyFinished)] == statuses
+
+
+@in_virtual_time
+async def test_the_wait_for_a_model_begins_when_it_is_asked() -> None:
+    """The user speaks while the model is loaded for another answer."""
+    config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
+    llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
+    async with scene(config=config, llm=llm, settings=WITHOUT_TIME) as played:
+        await played.do(CreateResponse())
+        await played.hear(10.0)
+        llm.first_s = 0.5
+        await played.say(1.0)
+        await played.hear(50.0)
+    assert said(played) == ["Hmm, let me see.", "It is noon.", "It is noon."]
 
 
 @pytest.mark.parametrize("settings", [WITHOUT_TIME, FILLED])
