@@ -44,6 +44,8 @@ _SILENT_PEAK = 2
 _IDLE_BLOCKS = PARTITIONS + 3
 """The filter's length, the resampler's buffer, and one block of overlap."""
 _LEAST_POWER = 1e-8
+REREAD_SAMPLES = (PARTITIONS + 4) * BLOCK
+"""The filter's length, the resampler's lag, and one block of overlap."""
 
 
 class EchoFree(NamedTuple):
@@ -158,6 +160,17 @@ class EchoCanceller:
             self._move(played_more)
         self._slips.start_again()
         self._gate.close(_REALIGNED_BLOCKS)
+
+    def reread(self, played: Pcm) -> None:
+        """The reference is read from another place on: ``played``, its newest ``REREAD_SAMPLES``
+        there, takes the place of what was read. For 300 ms all sound counts as echo."""
+        for start in range(0, len(played), BLOCK):
+            self._played.push(to_float(played[start : start + BLOCK]))
+        if len(self._kept) == 2:
+            # What the filter has learned since the gap is wrong.
+            self._filter.replace(self._kept[0])
+        self._reread()
+        self.realign()
 
     def state(self) -> EchoState:
         """A copy of the learned state, for ``restore`` in a later session."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
-from pipeline.echo.canceller import EchoCanceller, EchoState
+from pipeline.echo.canceller import REREAD_SAMPLES, EchoCanceller, EchoState
 from pipeline.echo.delay import MOST_DELAY_SAMPLES, DelayFinder
 from pipeline.echo.kalman import BLOCK
-from pipeline.echo.likeness import LOOK_BACK_SAMPLES, compare
+from pipeline.echo.likeness import LOOK_BACK_SAMPLES, Likeness, compare
 from pipeline.echo.tuning import (
     CANCELLER_NO_DOUBT,
     PATH_LOOKS,
@@ -41,7 +41,10 @@ _FAILING_SAMPLES = LISTEN_RATE
 """A canceller that has not worked for this much echo has lost it, or a speaker is louder."""
 _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """Silence that separates two answers."""
-_MOVED_SAMPLES = 10 * LISTEN_RATE // 1000
+_MOVED_SAMPLES = 2 * LISTEN_RATE // 1000
+_FOUND_ELSEWHERE_SAMPLES = 10 * LISTEN_RATE // 1000
+"""Least step of the delay that is followed: of an echo heard just now, and of one that a search
+found, whose delay is that of the last seconds."""
 _COMPARED_SAMPLES = LISTEN_RATE
 """Microphone sound kept for ``likeness``, which needs less."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
@@ -115,6 +118,8 @@ class EchoPath:
         self._search: Generator[None, None, int | None] | None = None
         self._heard = 0
         self._microphone = AudioHistory(_COMPARED_SAMPLES)
+        self._left = AudioHistory(_COMPARED_SAMPLES)
+        """The microphone's sound without the echo removed so far."""
         self._looks = self._looked = self._sounded = self._unfound = 0
         self._known = room
         self._keep = keep
@@ -142,19 +147,28 @@ class EchoPath:
 
     def explains(self, noticed: int) -> bool | None:
         """Whether the sound that began at sample ``noticed`` is an echo; ``None``: it is too short
-        to tell. If it is, the echo is removed from then on. False while an echo is being removed:
-        the residual is judged elsewhere."""
-        if self._canceller or self._unfound >= PATH_NEVER_FOUND:
+        to tell. If it is, it is removed from then on. While an echo is being removed, what is left
+        is compared: it resembles the answer if the player has lost or gained time."""
+        if self._canceller is None and self._unfound >= PATH_NEVER_FOUND:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
             return False
-        heard = self._microphone.read(noticed - LOOK_BACK_SAMPLES, self._heard)
-        sent_from = self._heard - len(heard) - MOST_DELAY_SAMPLES
-        likeness = compare(self._reference.read(sent_from, self._heard), heard)
-        if likeness.is_echo:
-            self._found_at(likeness.delay_samples)
-            self._learn_from(heard)
-        return likeness.is_echo
+        begin = noticed - LOOK_BACK_SAMPLES
+        left = self._likeness(self._left.read(begin, self._left.end), self._left.end)
+        if left.is_echo:
+            heard = self._microphone.read(begin, self._heard)
+            if self._canceller is None:
+                self._found_at(left.delay_samples)
+                self._learn_from(heard)
+            else:
+                # A search of the last seconds would find the echo where it was.
+                self._finder, self._search = DelayFinder(), None
+                self._found_at(self._likeness(heard, self._heard).delay_samples, surely=True)
+        return left.is_echo
+
+    def _likeness(self, sound: Pcm, end: int) -> Likeness:
+        """Of ``sound``, which was heard up to sample ``end``, to the answer."""
+        return compare(self._reference.read(end - len(sound) - MOST_DELAY_SAMPLES, end), sound)
 
     def _learn_from(self, heard: Pcm) -> None:
         """Train on the newest sound, which is echo and nothing else."""
@@ -193,7 +207,9 @@ class EchoPath:
                 yield from self._cleaned(self._canceller, piece)
             else:
                 waiting, self._waiting = self._waiting, EMPTY
-                for frame in self._framer.feed(np.concatenate((waiting, piece))):
+                untouched = np.concatenate((waiting, piece))
+                self._left.append(untouched)
+                for frame in self._framer.feed(untouched):
                     yield EchoWindow(frame)
 
     def _listen(self, piece: Pcm) -> None:
@@ -219,6 +235,7 @@ class EchoPath:
                 self._worked, self._failing_samples = True, 0
             elif not clean.idle:
                 self._failing_samples += BLOCK
+            self._left.append(clean.residual)
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
             for frame in self._framer.feed(clean.residual):
                 yield self._window(frame, clean.llr)
@@ -281,10 +298,11 @@ class EchoPath:
         if self._unfound >= PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
 
-    def _found_at(self, delay: int) -> None:
+    def _found_at(self, delay: int, surely: bool = False) -> None:
+        """``surely``: what is heard now is this echo."""
         self._unfound = 0
         if self._canceller:
-            self._follow(self._canceller, delay)
+            self._follow(self._canceller, delay, surely)
         else:
             self._begin(delay)
         self._known = None
@@ -298,22 +316,24 @@ class EchoPath:
         self._delay, self._read_later, self._slipped = delay, max(0, delay - later), 0
         self._post_filtered = self._framer.held
 
-    def _follow(self, canceller: EchoCanceller, delay: int) -> None:
-        """Realign if this answer's delay differs by more than the canceller has followed by itself;
-        its filter shows where it expects the echo."""
+    def _follow(self, canceller: EchoCanceller, delay: int, surely: bool) -> None:
+        """Read the reference elsewhere if this answer's delay differs by more than the canceller
+        has followed by itself; its filter shows where it expects the echo."""
         taken = canceller.echo_at_samples
         moved = 0 if taken is None else round(delay - taken) - self._read_later
         self._delay, self._slipped = delay, canceller.slipped_samples
-        sure = self._fails or self._looks <= PATH_LOOKS
-        if abs(moved) <= _MOVED_SAMPLES or canceller.works or not sure:
+        least = _MOVED_SAMPLES if surely else _FOUND_ELSEWHERE_SAMPLES
+        surely |= not canceller.works and (self._fails or self._looks <= PATH_LOOKS)
+        if abs(moved) <= least or not surely:
             return
         self._looks = min(self._looks, PATH_LOOKS // 2)
         if self._known:
             # The network differs from last time: what was learned since is wrong.
             self._begin(delay)
-        else:
-            self._read_later = max(0, self._read_later + moved)
-            canceller.realign()
+            return
+        self._read_later = max(0, self._read_later + moved)
+        end = self._left.end - self._read_later
+        canceller.reread(self._reference.read(end - REREAD_SAMPLES, end))
 
     def _leave(self, canceller: EchoCanceller) -> None:
         self._known = self._room(canceller)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.echo.likeness import compare
 from pipeline.echo.path import EchoWindow, Room
 from pipeline.echo.sent import ClientEcho
-from tests.support.echo_sound import hum, pcm, room, speechlike, through
+from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 from tests.support.recordings import recording
 
 MOST = 24_000
@@ -116,7 +116,36 @@ def test_an_echo_is_cancelled_from_its_first_sound_on() -> None:
     assert path.explains(ms(120))
     assert path.found
     assert path.delay_ms == pytest.approx(100, abs=2)
-    assert path.explains(ms(120)) is False, "what is left of it is no echo"
+
+
+@pytest.mark.parametrize("moved_ms", [-45, -20, 20, 45, 200])
+def test_an_echo_whose_player_lost_or_gained_time_is_followed(moved_ms: int) -> None:
+    path, moved = ClientEcho(WINDOW), 4 * LISTEN_RATE
+    long = speechlike(8.0, 1)
+    before = through(long, room(100, seed=2))
+    after = through(long, room(100 + moved_ms, seed=2))
+    echo = np.concatenate((before[:moved], after[moved:])) + hum(len(long), 3)
+    hear(path, pcm(long), echo, 0.4)
+    assert path.explains(ms(120))
+    hear(path, pcm(np.zeros(0)), echo, 4.26, from_s=0.4)
+    assert path.explains(ms(4050))
+    assert path.delay_ms == pytest.approx(100 + moved_ms, abs=2)
+    windows = hear(path, pcm(np.zeros(0)), echo, 6.0, from_s=4.26)
+    left = np.concatenate([each.frame.pcm for each in windows])
+    assert power_db(to_float(left)) < power_db(echo[round(4.26 * LISTEN_RATE) :][: len(left)]) - 10
+
+
+def test_a_voice_over_an_echo_that_is_removed_is_none() -> None:
+    path = ClientEcho(WINDOW)
+    long = speechlike(8.0, 1)
+    echo = through(long, room(100, seed=2)) + hum(len(long), 3)
+    said = to_float(recording("beckett").pcm[LISTEN_RATE:][: LISTEN_RATE // 2])
+    begin, loud = 5 * LISTEN_RATE, np.square(echo).mean()
+    echo[begin : begin + len(said)] += said * np.sqrt(loud / np.square(said).mean())
+    hear(path, pcm(long), echo, 0.4)
+    assert path.explains(ms(120))
+    hear(path, pcm(np.zeros(0)), echo, 5.3, from_s=0.4)
+    assert path.explains(ms(5050)) is False
 
 
 def test_a_late_echo_of_a_short_answer_is_found() -> None:
