@@ -47,7 +47,7 @@ class Assistant:
     def __init__(self, settings: Settings, cache: WeightsCache) -> None:
         """Reads files only. Raises ``ConfigError``, ``MissingExtra`` or ``WeightsError``."""
         self.settings = settings
-        cache.check(settings.weights())
+        cache.check(settings.needed_weights())
         languages = config_dir() / "languages"
         self._lexicons = read_lexicons(languages)
         self._notices = read_notices(languages)

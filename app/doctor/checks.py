@@ -196,7 +196,7 @@ def check_stack_and_room(
     yield check_needs(settings.needs, this_machine(gpus, environ), needs)
     yield from check_machine(needs, gpus, setup)
     yield from check_installed(needs, setup)
-    yield check_weights(cache, settings.weights())
+    yield check_weights(cache, settings.weights(), settings.needed_weights())
     if needs.llama:
         yield from check_compiled_for(setup)
     yield from check_trials(settings, cache)
@@ -233,12 +233,16 @@ def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
             yield Check("disk", "fail", f"{detail}, {needs}", fix)
 
 
-def check_weights(cache: WeightsCache, names: Sequence[str]) -> Check:
-    """Sizes only; ``models verify`` reads every byte."""
+def check_weights(cache: WeightsCache, names: Sequence[str], needed: Sequence[str]) -> Check:
+    """Sizes only; ``models verify`` reads every byte. ``needed``: those of ``names`` without which
+    the server does not start."""
     if not (missing := cache.missing(names)):
         return Check("weights", "ok", f"{len(names)} of {len(names)} in {cache.directory}")
     detail = ", ".join(f"{name} ({cache.state(name)})" for name in missing)
-    return Check("weights", "fail", detail, f"Run: reachy-voice models pull {' '.join(missing)}")
+    fix = f"Run: reachy-voice models pull {' '.join(missing)}"
+    if not cache.missing(needed):
+        return Check("weights", "warn", f"{detail}; turns end without judging the words", fix)
+    return Check("weights", "fail", detail, fix)
 
 
 # --- processor and port ------------------------------------------------------------------------

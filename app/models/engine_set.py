@@ -28,7 +28,7 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import Stages
-from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError
+from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.workers.placements import worker_for
 from pipeline.workers.worker import Worker
@@ -149,8 +149,8 @@ class EngineSet:
             return engine
         try:
             built = build_engine(judge, kind, self.cache, self._pool)
-        except MissingExtra as error:
-            log.warning("turns end without judging the words (llm.word_judge): %s", error.why)
+        except (MissingExtra, WeightsError) as error:
+            log.warning("turns end without judging the words (llm.word_judge): %s", error)
             return engine
         assert isinstance(built, Worker)
         return JudgedEngine(engine, built, self._instructions)

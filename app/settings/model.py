@@ -6,7 +6,7 @@ here. ``app.settings.load`` reads them from YAML, the environment and ``--set``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -332,9 +332,17 @@ class Settings(Section):
             yield Kind.LLM, judge
 
     def weights(self) -> list[str]:
-        """Catalogue names of the weights that the engines need, without duplicates."""
-        names = (getattr(options, "weights", None) for _, options in self.engines())
-        return list(dict.fromkeys(name for name in names if name))
+        """Catalogue names of the weights that the engines use, without duplicates."""
+        return _weights(options for _, options in self.engines())
+
+    def needed_weights(self) -> list[str]:
+        """Those without which the server does not start: all but the word judge's."""
+        return _weights(map(self.engine, Kind))
+
+
+def _weights(engines: Iterable[EngineOptions]) -> list[str]:
+    names = (getattr(options, "weights", None) for options in engines)
+    return list(dict.fromkeys(name for name in names if name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from app.doctor import checks as doctor
 from app.doctor.checks import examine
 from app.doctor.finding import Check
 from app.doctor.memory import check_memory
+from app.models.catalogue import Catalogue
+from app.models.weights import WeightsCache
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from tests.support.file_server import FileServer, file_server
 
@@ -103,6 +105,16 @@ def test_the_word_judge_is_one_engine_that_a_server_can_do_without(
     assert [check.detail for check in checks if check.name == "llm engine"] == ["openai-chat"]
     judge = by_name(checks)["word judge"]
     assert (judge.state, judge.fix) == ("warn", "Run: reachy-voice setup --config remote")
+
+
+@pytest.mark.parametrize(("needed", "state"), [((), "warn"), (("smollm2-135m-instruct",), "fail")])
+def test_weights_that_are_not_here(tmp_path: Path, needed: tuple[str, ...], state: str) -> None:
+    cache = WeightsCache(tmp_path, Catalogue.load())
+    found = doctor.check_weights(cache, ["smollm2-135m-instruct"], needed)
+    assert (found.state, found.fix) == (
+        state,
+        "Run: reachy-voice models pull smollm2-135m-instruct",
+    )
 
 
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

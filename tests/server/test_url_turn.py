@@ -136,6 +136,23 @@ async def test_a_model_here_judges_the_words_for_one_by_url(
     assert cut < 0 < whole
 
 
+async def test_a_server_starts_without_the_word_judges_weights(
+    cache: WeightsCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = "smollm2-135m-instruct"
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "silero-vad").symlink_to(cache.home("silero-vad"))
+    far, without = FarServer(), WeightsCache(tmp_path, cache.catalogue)
+    async with serving(far):
+        overrides = settings_for(far, far, far, more=(f"llm.word_judge={judge}",))
+        async with served(overrides, without) as url, talking(url) as socket:
+            await send(socket, "conversation.item.create", item=text("Hello!"))
+            await send(socket, "response.create")
+            await until(socket, "response.done")
+    (told,) = [each for each in caplog.messages if "llm.word_judge" in each]
+    assert f"Run: reachy-voice models pull {judge}" in told
+
+
 async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache) -> None:
     far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
     async with (
