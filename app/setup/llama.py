@@ -40,7 +40,7 @@ CMAKE_FLAGS = (
 BLIND_FLAGS = CMAKE_FLAGS.replace("-DLLAVA_BUILD=ON", "-DLLAVA_BUILD=OFF")
 BLIND_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 # Added for a GPU. "native" is the GPU in this machine; ggml turns it into Blackwell's own variant.
-# NCCL is for several GPUs. The package itself adds the path of CUDA's libraries to its own.
+# NCCL is for several GPUs.
 CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=native"
 COMPILER_S, BLIND_COMPILER_S = 580, 170
 """Processor seconds of the build with pictures and without, 2025 server core, with other work
@@ -179,8 +179,19 @@ def _sha256(file: Path) -> str:
 def cmake_flags(cuda: Cuda | None, *, pictures: bool = True) -> str:
     flags = CMAKE_FLAGS if pictures else BLIND_FLAGS
     if cuda is not None:
-        return f"{flags} {CUDA_FLAGS}"
+        return f"{flags} {CUDA_FLAGS}{_runtime_path(cuda)}"
     return flags.replace(NATIVE_FLAG, PORTABLE_FLAGS) if portable() else flags
+
+
+def _runtime_path(cuda: Cuda) -> str:
+    """Have the library find CUDA's own where the loader does not look for them. CMake leaves out
+    this folder, because the compiler searches it without being told."""
+    compiler = Path(cuda.nvcc)
+    roots = (compiler.parent.parent, compiler.resolve().parent.parent)
+    folders = [root / name for root in roots for name in ("lib64", "lib")]
+    found = next((each for each in folders if any(each.glob("libcudart.so*"))), None)
+    flag = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT=-Wl,-rpath,{found}"
+    return f" {shlex.quote(flag)}" if found else ""
 
 
 def portable(environ: Mapping[str, str] = os.environ) -> bool:

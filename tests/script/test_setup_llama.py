@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ class TestLlamaForCuda:
         assert llama.CMAKE_FLAGS in added["CMAKE_ARGS"]
         assert added["CUDACXX"] == CUDA.nvcc
         assert "CUDA" not in str(llama.build_environment(Path("/tools"), {}))
+
+    @pytest.mark.parametrize("folder", ["lib64", "lib"])
+    def test_the_library_finds_the_toolkit_that_it_was_built_with(
+        self, tmp_path: Path, folder: str
+    ) -> None:
+        toolkit = tmp_path / "the toolkit"
+        library = toolkit / folder / "libcudart.so.13"
+        for file in (toolkit / "bin" / "nvcc", library):
+            file.parent.mkdir(parents=True)
+            file.touch()
+        (tmp_path / "nvcc").symlink_to(toolkit / "bin" / "nvcc")
+        for nvcc in (toolkit / "bin" / "nvcc", tmp_path / "nvcc"):
+            flags = shlex.split(llama.cmake_flags(Cuda(str(nvcc), "13.0.88", "8.9")))
+            wanted = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT=-Wl,-rpath,{library.parent}"
+            assert wanted in flags
+        assert "rpath" not in llama.cmake_flags(Cuda("/nvcc", "13.0.88", "8.9"))
 
     def test_its_compilers_take_more_memory(self) -> None:
         meminfo = "MemAvailable:   8000000 kB\n"
