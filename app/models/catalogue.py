@@ -78,9 +78,9 @@ class Entry(_Model):
     """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set, or none
     if ``deltas``, one after the other, make it of the entry ``base``.
 
-    ``memory_mb``: what its engine takes; ``context_values``: numbers that a language model keeps in
-    addition for each token of context. ``languages``: those it hears or speaks, ISO 639-1; empty:
-    unknown or irrelevant.
+    ``memory_mb``: what its engine takes, on a GPU ``gpu_memory_mb`` unless that is 0;
+    ``context_values``: numbers that a language model keeps in addition for each token of context.
+    ``languages``: those it hears or speaks, ISO 639-1; empty: unknown or irrelevant.
     """
 
     kind: WeightsKind
@@ -89,6 +89,7 @@ class Entry(_Model):
     url: str = ""
     notice: str = ""
     memory_mb: int = Field(default=0, ge=0)
+    gpu_memory_mb: int = Field(default=0, ge=0)
     context_values: int = Field(default=0, ge=0)
     languages: tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...] = ()
     wheel: WheelSource | None = None

@@ -22,10 +22,13 @@ STACK_EXTRAS = frozenset({"nemo", "qwen"})
 """Extras of engines that come with torch."""
 SERVER_MB = 200
 """The server without its models: interpreter, numpy and onnxruntime."""
-TORCH_WORKER_MB = 800
-"""Main memory of a process that imports NeMo or qwen-tts (735, 590 MB measured)."""
+TORCH_WORKER_MB, CUDA_WORKER_MB = 800, 2400
+"""Main memory of a process that imports NeMo or qwen-tts, without CUDA (735, 590 MB measured) and
+with it (2,190, 2,440 MB beside an H100, the libraries of CUDA included)."""
 CONTEXT_MB = 400
-"""GPU memory for each process that uses CUDA. An estimate, not measured here."""
+"""GPU memory for each process that uses CUDA. An estimate for cards of 8 to 24 GB: it grows with
+the GPU's multiprocessors. On an H100 llama.cpp took 700 beside weights and context, and torch with
+NeMo and a tiny model 990."""
 MOST_VALUES, BYTES_FOR_VALUE = 100_000, 20_000
 """Values that a user's own model keeps per token of context, estimated from its file size. In the
 catalogue: 57,000 (1.1 GB) and 74,000 (2.5 GB and more)."""
@@ -216,9 +219,11 @@ class EngineMemory:
             tokens = self.options.context_tokens
             megabytes = context_mb(self.options, values, self.on_gpu)
             yield self._part(f"context, {tokens:,} tokens", megabytes)
+        cuda = self.on_gpu and self.gpu == "nvidia"
         if self.in_torch:
-            yield Part(f"the process of {self.spec.name}", False, TORCH_WORKER_MB)
-        if self.on_gpu and self.gpu == "nvidia":
+            megabytes = CUDA_WORKER_MB if cuda else TORCH_WORKER_MB
+            yield Part(f"the process of {self.spec.name}", False, megabytes)
+        if cuda:
             yield self._part(f"CUDA for {self.spec.name}", CONTEXT_MB)
 
     def _part(self, name: str, megabytes: int, licence: str = "") -> Part:
@@ -229,7 +234,7 @@ class EngineMemory:
         """From the catalogue; for files that it does not know, their size."""
         if self._own is not None or self.entry is None:
             return self.weights_mb
-        return self.entry.memory_mb
+        return (self.on_gpu and self.entry.gpu_memory_mb) or self.entry.memory_mb
 
     @property
     def _projector_bytes(self) -> int:

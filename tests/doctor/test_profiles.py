@@ -194,7 +194,7 @@ def test_each_machine_gets_the_best_that_it_can_run(name: str | None, machine: M
     [
         (
             Machine(16_000, 8, Gpus((RTX_4060,))),
-            "profile reachy-8gb. reachy: GPU memory: 8,585 MB, about 15,396 MB needed",
+            "profile reachy-8gb. reachy: GPU memory: 8,585 MB, about 13,696 MB needed",
         ),
         (Machine(16_000, 8), "reachy-8gb: GPU: no NVIDIA driver"),
         (Machine(16_000, 8, Gpus((OLD_DRIVER,))), "CUDA 13.0 needs driver 580 or newer"),
