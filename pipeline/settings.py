@@ -66,7 +66,7 @@ class BargeIn(BaseModel):
     policy: PolicyName = "words"
     first_look_ms: int = Field(192, ge=0, le=2000)
     look_every_ms: int = Field(64, ge=32, le=2000)
-    surely_meant_ms: int = Field(544, ge=100, le=5000)
+    surely_meant_ms: int = Field(704, ge=100, le=5000)
     wordless_ms: int = Field(640, ge=100, le=5000)
 
 

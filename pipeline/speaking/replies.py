@@ -261,6 +261,11 @@ class Replies:
         """Whether the answer being heard was cut off before, just after it had begun."""
         return self._given_again is not None and self._heard_now is self._given_again
 
+    @property
+    def holding(self) -> bool:
+        """Whether an answer is held back."""
+        return self._held is not None
+
     def hold(self) -> bool:
         """Send no more of the answer that is being heard. False if there is none."""
         heard = self._heard_now

@@ -11,10 +11,12 @@ never notices.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import fmean
 from typing import Literal, TypeGuard, get_args
 from unicodedata import combining, normalize
 
@@ -44,10 +46,10 @@ class Overlap:
     """The evidence about speech over an answer.
 
     ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
-    ``text``: its words so far; ``None``: unknown. ``spoken``: the words of the answer that the
-    listener heard last. ``asks``: whether these are a question but for its last words.
-    ``hears_itself``: whether an echo of the answer is being removed. ``certainty``: mean score of
-    the VAD since the speech began, 0 to 1.
+    ``text``: its words so far; ``None``: unknown. ``earlier``: what earlier looks read. ``spoken``:
+    the words of the answer that the listener heard last. ``asks``: whether these are a question but
+    for its last words. ``hears_itself``: whether an echo of the answer is being removed.
+    ``certainty``: mean score of the VAD since the speech began, 0 to 1.
     """
 
     speech_ms: int
@@ -57,6 +59,7 @@ class Overlap:
     asks: bool = False
     hears_itself: bool = False
     certainty: float = 0.0
+    earlier: tuple[str, ...] = ()
 
 
 def judge(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
@@ -70,9 +73,9 @@ def any_speech(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict
 
 
 def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
-    """Words interrupt, unless they only agree with the answer or ask for more of it. A short
-    command does so at once; other words at their end, from ``surely_meant_ms`` on, or as soon as
-    they are likely meant, because a recogniser that has heard half a word makes up a whole one."""
+    """Words interrupt, unless they only agree with the answer or ask for more of it: at their end,
+    from ``surely_meant_ms`` on, or as soon as two looks or more make it likely that they are meant.
+    A recogniser that has heard half a word makes up a whole one ("Why" for "Wow")."""
     if overlap.text is None:
         return _unread(overlap, settings)
     said = _words(overlap.text)
@@ -81,41 +84,61 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
-    agrees = _agrees(said, lexicon)
-    if not agrees and _is_command(said[0], lexicon):
-        return "command"
-    if overlap.asks and ((agrees and len(said) > 1) or _is_in(said[0], lexicon.answers)):
+    agrees, rest = _agrees(said, lexicon), _after_agreement(said, lexicon)
+    command = not agrees and _is_command(rest[0], lexicon)
+    answers = (agrees and len(said) > 1) or _is_in(said[0], lexicon.answers)
+    if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
     own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
-    opens = said[0] in lexicon.openers and not own
+    opens = not own and rest[0] in lexicon.openers
+    why: Interruption = "command" if command else "question" if opens else "words"
     if overlap.ended:
-        short = overlap.speech_ms < tuning.SHORT_MS and len(said) <= tuning.SHORT_WORDS
-        return "question" if opens else "too short" if short else "words"
-    if _agrees(said, lexicon, so_far=True):
-        return "unsure"
-    if overlap.speech_ms >= settings.surely_meant_ms:
-        return "long"
-    meant = not own and _meant(overlap, said[0], lexicon, opens) > 0
-    return "unsure" if not meant else "question" if opens else "words"
+        return "too short" if why == "words" and _is_short(overlap, said, rest, lexicon) else why
+    if overlap.earlier and (command or not own) and _meant(overlap, lexicon) > 0:
+        return why
+    long = overlap.speech_ms >= settings.surely_meant_ms
+    return "long" if long and not _agrees(said, lexicon, so_far=True) else "unsure"
 
 
-def _meant(overlap: Overlap, first: str, lexicon: Lexicon, opens: bool) -> float:
-    """Log odds that words in the middle of speech, other than an agreement's, are meant for the
-    robot: the VAD is surer of them, and they are less like a misread backchannel."""
+def _is_short(overlap: Overlap, said: Sequence[str], rest: Sequence[str], lexicon: Lexicon) -> bool:
+    """Whether so few words were misheard, or only follow an agreement ("Very well, you heard")."""
+    if len(said) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
+        return True
+    if len(rest) == len(said) or len(rest) > tuning.SHORT_WORDS:
+        return False
+    asks = any(_is_in(word, (*lexicon.commands, *lexicon.openers)) for word in rest)
+    return not asks and _meant(overlap, lexicon) <= 0
+
+
+def _meant(overlap: Overlap, lexicon: Lexicon) -> float:
+    """Log odds that speech is meant for the robot: the VAD is sure of it, and its words, now and at
+    the earlier looks, do not agree with the answer."""
+    *earlier, now = (
+        _evidence(_words(text), lexicon) for text in (*overlap.earlier, overlap.text or "")
+    )
+    early = not overlap.ended and overlap.speech_ms < tuning.EARLY_MS
     return (
         tuning.MEANT.bias
         + tuning.MEANT.certainty * overlap.certainty
-        + tuning.MEANT.opener * opens
-        + tuning.MEANT.like_agreement * _likeness(first, lexicon.backchannels)
+        + tuning.MEANT.early * early
+        + now
+        + (fmean(earlier) if earlier else 0.0)
     )
 
 
-@lru_cache(256)
-def _likeness(word: str, words: tuple[str, ...]) -> float:
-    """Of ``word`` to the one of ``words`` that is most like it: 0 to 1, by ``difflib``."""
-    return max((difflib.SequenceMatcher(None, word, other).ratio() for other in words), default=0)
+def _evidence(said: Sequence[str], lexicon: Lexicon) -> float:
+    """What the words of one look add to the log odds. "What" may yet become "What a story"."""
+    if _agrees(said, lexicon):
+        return tuning.MEANT.agrees if said else 0.0
+    rest = _after_agreement(said, lexicon)
+    opens = rest[0] in lexicon.openers and not _agrees(said, lexicon, so_far=True)
+    return (
+        tuning.MEANT.command * _is_command(rest[0], lexicon)
+        + tuning.MEANT.opener * opens
+        + tuning.MEANT.several * (len(set(said)) >= tuning.SEVERAL_WORDS)
+    )
 
 
 def _agrees(said: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
@@ -125,13 +148,22 @@ def _agrees(said: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> b
     return few and _covered(tuple(map(_bare, said)), lexicon, so_far)
 
 
+def _after_agreement(said: Sequence[str], lexicon: Lexicon) -> list[str]:
+    """The words behind the backchannels with which speech begins."""
+    return list(itertools.dropwhile(lambda word: _is_backchannel(word, lexicon), said))
+
+
+def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
+    known = _is_in(word, (*lexicon.commands, *lexicon.openers))
+    agrees = _is_in if known else _is_one_of  # English "what" is like "whoa"
+    return agrees(word, lexicon.backchannels)
+
+
 @lru_cache(256)
 def _covered(said: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
     if not said:
         return True
-    known = _is_in(said[0], (*lexicon.commands, *lexicon.openers))
-    agrees = _is_in if known else _is_one_of  # English "what" is like "whoa"
-    lengths = {1} if agrees(said[0], lexicon.backchannels) else set()
+    lengths = {1} if _is_backchannel(said[0], lexicon) else set()
     lengths |= {_matching(phrase, said, so_far) for phrase in _phrases(lexicon.encouragements)}
     return any(_covered(said[length:], lexicon, so_far) for length in lengths - {0})
 
@@ -227,8 +259,7 @@ class Weighing:
     in each pause.
 
     ``look_at``: sample index of the next look at the words; ``looked_at``: of the last look.
-    ``looking``: whether the words are being transcribed now. ``found``: the verdict of the newest
-    look, if it interrupts."""
+    ``looking``: whether the words are being transcribed now."""
 
     settings: BargeIn
     onset: int
@@ -237,7 +268,6 @@ class Weighing:
     looks: int = 0
     looked_at: int = 0
     looking: bool = False
-    found: Interruption | None = None
 
     def __post_init__(self) -> None:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
@@ -256,16 +286,8 @@ class Weighing:
         overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)
         return "judge by length" if overdue else "wait"
 
-    def agreed(self, verdict: Verdict, ended: bool) -> Verdict:
-        """The verdict that counts. In the middle of speech, an interruption counts when two looks
-        in a row find one: the first words are often misread ("Why" for "Wow"). In a pause, a
-        command too short to be read again counts if the look before found it."""
-        before, self.found = self.found, verdict if interrupts(verdict) else None
-        if ended:
-            misread = before == "command" and verdict in ("too short", "no words")
-            return "command" if misread else verdict
-        return verdict if before or not interrupts(verdict) else "unsure"
-
-    def resumed(self, end: int) -> None:
-        """Look soon: speech goes on after a pause."""
+    def resumed(self, end: int, anew: bool) -> None:
+        """Look soon: speech goes on after a pause; ``anew``: over an answer that had gone on."""
+        if anew:
+            self.onset = end
         self.look_at = min(self.look_at, end + samples_of(self.settings.look_every_ms))

@@ -105,6 +105,8 @@ class UserTurn:
     weighing: Weighing | None = None
     """Set until it is known whether the speech interrupts the answer; meanwhile none of it is
     published. See ``pipeline.turn_taking.barge_in``."""
+    readings: list[str] = field(default_factory=list)
+    """What each look at it read while it was weighed."""
     unpublished_words: str = ""
     """Words recognised meanwhile."""
     ignored: bool = False

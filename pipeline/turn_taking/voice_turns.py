@@ -193,10 +193,10 @@ class VoiceTurns:
         if turn.weighing is None:
             return
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
-        speech_ms = ms_of(spoken_to - turn.onset)
-        verdict = self._judge(speech_ms, ended, text, self._replies.spoken, self._replies.asks)
-        if text is not None:
-            verdict = turn.weighing.agreed(verdict, ended)
+        speech_ms = ms_of(spoken_to - turn.weighing.onset)
+        spoken, asks = self._replies.spoken, self._replies.asks
+        verdict = self._judge(turn, speech_ms, ended, text, spoken, asks)
+        turn.readings += [text] if text else []
         if interrupts(verdict):
             self._interrupt(turn, verdict)
         elif ignored(verdict):
@@ -241,16 +241,29 @@ class VoiceTurns:
             return False
         speech_ms = ms_of(attempt.speech_end - turn.onset)
         spoken, asks = turn.cut.delivery.spoken_lately, turn.cut.asks
-        return ignored(self._judge(speech_ms, True, attempt.said, spoken, asks))
+        return ignored(self._judge(turn, speech_ms, True, attempt.said, spoken, asks))
 
     def _judge(
-        self, speech_ms: int, ended: bool, text: str | None, spoken: str, asks: bool
+        self,
+        turn: UserTurn,
+        speech_ms: int,
+        ended: bool,
+        text: str | None,
+        spoken: str,
+        asks: bool,
     ) -> Verdict:
         listener = self._listener
         # A recogniser may write "six" for the answer's 6.
         spoken = f"{spoken} {speakable(spoken, self._context.language or 'en')}"
         overlap = Overlap(
-            speech_ms, ended, text, spoken, asks, listener.hears_itself, listener.certainty
+            speech_ms,
+            ended,
+            text,
+            spoken,
+            asks,
+            listener.hears_itself,
+            listener.certainty,
+            tuple(turn.readings),
         )
         return judge(overlap, self._barge_in, self._context.lexicon)
 
@@ -315,8 +328,9 @@ class VoiceTurns:
             self._bus.publish(SpeechResumed(turn.item_id, ms_of(signal.start)))
         self._attempts.resumed(turn, signal)
         if turn.weighing:
-            self._hold()  # the answer may have resumed in the pause
-            turn.weighing.resumed(self._listener.heard_end)
+            went_on = not self._replies.holding
+            self._hold()
+            turn.weighing.resumed(self._listener.heard_end, went_on)
 
     # -- the turn is over
 

@@ -55,7 +55,8 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
 def test_words_tell_what_speech_over_an_answer_means(
     text: str, ended: bool, verdict: Verdict
 ) -> None:
-    assert judge(Overlap(300, ended, text, ANSWER), WORDS, ENGLISH) == verdict
+    clear = Overlap(300, ended, text, ANSWER, certainty=0.9, earlier=(text,))
+    assert judge(clear, WORDS, ENGLISH) == verdict
 
 
 def test_an_early_answer_to_a_question_is_meant() -> None:
@@ -67,22 +68,61 @@ def test_an_early_answer_to_a_question_is_meant() -> None:
 
 
 def test_words_that_last_are_meant() -> None:
-    assert judge(Overlap(543, False, "My name is"), WORDS, ENGLISH) == "unsure"
-    assert judge(Overlap(544, False, "My name is"), WORDS, ENGLISH) == "long"
-    assert judge(Overlap(544, False, "Oh yeah right"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(703, False, "My name is"), WORDS, ENGLISH) == "unsure"
+    assert judge(Overlap(704, False, "My name is"), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(704, False, "Oh yeah right"), WORDS, ENGLISH) == "unsure"
     assert judge(Overlap(900, False, "Yeah yeah"), WORDS, ENGLISH) == "unsure"
     assert judge(Overlap(900, True, "The word."), WORDS, ENGLISH) == "words"
     assert judge(Overlap(899, True, "The word."), WORDS, ENGLISH) == "too short"
 
 
-def test_words_of_which_the_vad_is_sure_are_meant_early() -> None:
-    soft = Overlap(200, False, "Louder", certainty=0.6)
-    loud = replace(soft, certainty=0.95)
-    assert judge(soft, WORDS, ENGLISH) == "unsure"
-    assert judge(loud, WORDS, ENGLISH) == "words"
-    # A question's first word says more, a word that is like a backchannel's less.
-    assert judge(replace(soft, text="Where", certainty=0.7), WORDS, ENGLISH) == "question"
-    assert judge(replace(loud, text="Yeast", certainty=0.9), WORDS, ENGLISH) == "unsure"
+LOUDER = Overlap(384, False, "Louder", certainty=0.9, earlier=("Loud.",))
+
+
+@pytest.mark.parametrize(
+    ("overlap", "verdict"),
+    [
+        (LOUDER, "words"),
+        (replace(LOUDER, certainty=0.7), "unsure"),
+        # One look alone misreads too often.
+        (replace(LOUDER, earlier=(), certainty=1.0), "unsure"),
+        # So do early ones; a command or a question is known sooner.
+        (replace(LOUDER, speech_ms=383), "unsure"),
+        (replace(LOUDER, speech_ms=256, text="Where is", earlier=("Where",)), "question"),
+        (replace(LOUDER, speech_ms=256, text="Stop", earlier=("Stop",)), "command"),
+        # So is one behind an agreement.
+        (replace(LOUDER, text="Okay stop"), "command"),
+        (replace(LOUDER, text="Well, where"), "question"),
+        # What agreed at the earlier looks is hardly another word now; what did not agree may be.
+        (replace(LOUDER, earlier=("Yeah,", "Yeah, yeah,")), "unsure"),
+        (replace(LOUDER, text="You have to", earlier=("Yeah,", "You,", "You have")), "words"),
+        (replace(LOUDER, text="You have to", earlier=("Yeah,", "Yeah.")), "unsure"),
+        (replace(LOUDER, text="Stop", earlier=("Yeah,", "Stop")), "command"),
+    ],
+)
+def test_words_count_as_soon_as_all_looks_together_make_them_likely(
+    overlap: Overlap, verdict: Verdict
+) -> None:
+    assert judge(overlap, WORDS, ENGLISH) == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "certainty", "verdict"),
+    [
+        ("Very well, you heard.", ("Very, very.", "Very well.", "Very well."), 0.86, "too short"),
+        ("Okay, fair point.", ("Okay,", "Okay."), 0.9, "too short"),
+        # One who is plainly heard to say something else means it, and so does one who asks.
+        ("Okay, a bit louder.", ("Okay,", "Okay."), 0.9, "words"),
+        ("Okay, louder.", ("Okay,", "Okay, loud"), 0.99, "words"),
+        ("Okay, but who?", ("Okay,", "Okay."), 0.86, "words"),
+        ("Okay, stop.", ("Okay,", "Okay."), 0.86, "command"),
+    ],
+)
+def test_a_word_or_two_after_an_agreement_belong_to_it(
+    text: str, earlier: tuple[str, ...], certainty: float, verdict: Verdict
+) -> None:
+    overlap = Overlap(1150, True, text, certainty=certainty, earlier=earlier)
+    assert judge(overlap, WORDS, ENGLISH) == verdict
 
 
 ENCOURAGEMENTS = {
@@ -121,11 +161,10 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
     assert stopped(MEANT[language]) == MEANT[language].split("|")
 
 
-def test_an_encouragement_that_has_only_begun_stops_nothing() -> None:
+def test_an_encouragement_that_has_only_begun_is_not_long_speech() -> None:
     for text in ("Go", "Tell me", "I don't", "What a", "Yeah, and"):
-        sure = Overlap(600, False, text, certainty=1.0)
-        assert judge(sure, WORDS, ENGLISH) == "unsure", text
-    assert judge(Overlap(600, False, "Tell me the", certainty=1.0), WORDS, ENGLISH) == "long"
+        assert judge(Overlap(800, False, text), WORDS, ENGLISH) == "unsure", text
+    assert judge(Overlap(800, False, "Tell me the"), WORDS, ENGLISH) == "long"
 
 
 def test_long_sound_without_words_lets_the_answer_go_on() -> None:
@@ -135,32 +174,26 @@ def test_long_sound_without_words_lets_the_answer_go_on() -> None:
 
 def test_the_answers_own_words_are_its_echo() -> None:
     assert judge(Overlap(600, False, "a small robots who", ANSWER), WORDS, ENGLISH) == "echo"
-    assert judge(Overlap(640, False, "a small cat please", ANSWER), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(704, False, "a small cat please", ANSWER), WORDS, ENGLISH) == "long"
     # "Can you stop the water leak?", read over an echo that is as loud.
     assert (
-        judge(Overlap(640, False, "in the stock", "there in the house"), WORDS, ENGLISH) == "long"
+        judge(Overlap(704, False, "in the stock", "there in the house"), WORDS, ENGLISH) == "long"
     )
     # How the answer's own sentence begins, of which more is heard in a moment.
-    assert (
-        judge(
-            Overlap(300, False, "which", "which one", hears_itself=True, certainty=0.9),
-            WORDS,
-            ENGLISH,
-        )
-        == "unsure"
+    which = Overlap(
+        400, False, "which", "which one", hears_itself=True, certainty=0.9, earlier=("which",)
     )
-    assert (
-        judge(Overlap(300, False, "which", "please come", certainty=0.9), WORDS, ENGLISH)
-        == "question"
-    )
-    assert judge(Overlap(300, False, "stop", "stop it", True), WORDS, ENGLISH) == "command"
+    assert judge(which, WORDS, ENGLISH) == "unsure"
+    assert judge(replace(which, spoken="please come"), WORDS, ENGLISH) == "question"
+    stop = replace(which, text="stop", spoken="stop it", earlier=("stop",))
+    assert judge(stop, WORDS, ENGLISH) == "command"
     # One word alone may be anybody's.
-    assert judge(Overlap(640, False, "Robot", ANSWER), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(704, False, "Robot", ANSWER), WORDS, ENGLISH) == "long"
 
 
 @pytest.mark.parametrize(
     ("speech_ms", "ended", "verdict"),
-    [(200, False, "unsure"), (200, True, "no words"), (640, False, "long")],
+    [(200, False, "unsure"), (200, True, "no words"), (704, False, "long")],
 )
 def test_speech_that_cannot_be_read_counts_by_its_length(
     speech_ms: int, ended: bool, verdict: Verdict
@@ -170,7 +203,8 @@ def test_speech_that_cannot_be_read_counts_by_its_length(
 
 def test_a_robot_that_is_to_be_heard_out_stops_for_commands_alone() -> None:
     settings = BargeIn(policy="commands")
-    assert judge(Overlap(300, False, "Stop"), settings, ENGLISH) == "command"
+    stop = Overlap(300, False, "Stop", certainty=0.9, earlier=("Stop",))
+    assert judge(stop, settings, ENGLISH) == "command"
     assert judge(Overlap(900, False, "Please stop it"), settings, ENGLISH) == "command"
     assert judge(Overlap(900, False, "What is the"), settings, ENGLISH) == "unsure"
     assert judge(Overlap(900, True, "What is the time?"), settings, ENGLISH) == "no command"
@@ -233,36 +267,23 @@ def test_each_language_has_its_own_words(
     language: str, command: str, agreement: str, question: str
 ) -> None:
     for lexicon in (lexicon_of(LEXICONS, language), lexicon_of(LEXICONS, "")):
-        assert judge(Overlap(300, False, command, ""), WORDS, lexicon) == "command"
+        clear = Overlap(300, False, command, certainty=0.9, earlier=(command,))
+        assert judge(clear, WORDS, lexicon) == "command"
         assert judge(Overlap(300, True, agreement, ""), WORDS, lexicon) == "backchannel"
-        assert interrupts(judge(Overlap(300, False, question, certainty=0.9), WORDS, lexicon))
+        asked = replace(clear, text=question, earlier=(question,))
+        assert interrupts(judge(asked, WORDS, lexicon))
 
 
 def test_a_language_without_words_is_neutral() -> None:
     neutral = lexicon_of(LEXICONS, "fi")
-    assert judge(Overlap(300, False, "Stop.", ""), WORDS, neutral) == "unsure"
-    assert judge(Overlap(700, False, "Stop.", ""), WORDS, neutral) == "long"
+    stop = Overlap(300, False, "Stop.", certainty=0.9, earlier=("Stop.",))
+    assert judge(stop, WORDS, neutral) == "unsure"
+    assert judge(Overlap(704, False, "Stop."), WORDS, neutral) == "long"
 
 
-def test_in_the_middle_of_speech_two_looks_must_find_an_interruption() -> None:
-    weighing = Weighing(BargeIn(), 0)
-    assert weighing.agreed("question", ended=False) == "unsure"
-    assert weighing.agreed("unsure", ended=False) == "unsure"
-    assert weighing.agreed("command", ended=False) == "unsure"
-    assert weighing.agreed("long", ended=False) == "long"
-
-
-def test_a_command_misread_in_the_pause_after_it_counts() -> None:
-    weighing = Weighing(BargeIn(), 0)
-    weighing.agreed("command", ended=False)
-    assert weighing.agreed("too short", ended=True) == "command"
-
-
-def test_a_backchannel_in_the_pause_after_it_takes_the_first_look_back() -> None:
-    weighing = Weighing(BargeIn(), 0)
-    weighing.agreed("question", ended=False)
-    assert weighing.agreed("backchannel", ended=True) == "backchannel"
-
-
-def test_words_in_a_pause_interrupt_at_the_first_look() -> None:
-    assert Weighing(BargeIn(), 0).agreed("words", ended=True) == "words"
+def test_speech_over_an_answer_that_had_gone_on_is_early_again() -> None:
+    weighing = Weighing(WORDS, 0)
+    weighing.resumed(8000, anew=False)
+    assert weighing.onset == 0
+    weighing.resumed(16_000, anew=True)
+    assert weighing.onset == 16_000
