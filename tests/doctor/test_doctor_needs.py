@@ -19,9 +19,9 @@ from app.models.catalogue import Catalogue
 from app.models.engine_memory import (
     BYTES_FOR_VALUE,
     CONTEXT_MB,
+    CUDA_WORKER_MB,
     MOST_VALUES,
     SERVER_MB,
-    TORCH_WORKER_MB,
     demand,
 )
 from app.models.gpu import Gpu, Gpus
@@ -79,12 +79,13 @@ def test_everything_on_a_gpu(environ: dict[str, str]) -> None:
     found = needs(environ, *ALL)
     assert (found.stack, found.torch, found.llama) == ("workstation", "cuda", "cuda")
     assert found.gpu_engines == ("parakeet", "llama-cpp", "qwen3-tts")
-    engines = memory_mb("parakeet-tdt-0.6b-v3", "smollm2-135m-instruct", QWEN)
+    engines = memory_mb("smollm2-135m-instruct", QWEN)
+    engines += Catalogue.load()["parakeet-tdt-0.6b-v3"].gpu_memory_mb
     assert gpu_mb(found) == engines + 3 * CONTEXT_MB
     assert found.temporary_mb == size_mb("parakeet-tdt-0.6b-v3")
     assert found.missing_bytes > 7e9
     # Two workers, and the largest of torch's weights on their way to the GPU.
-    workers = 2 * TORCH_WORKER_MB + size_mb(QWEN)
+    workers = 2 * CUDA_WORKER_MB + size_mb(QWEN)
     assert found.memory_mb == SERVER_MB + memory_mb(*SMALL) + workers
 
 
@@ -162,19 +163,19 @@ def test_each_gpu_holds_what_goes_there(environ: dict[str, str]) -> None:
     split = ["stt.device=cuda:1", "tts.device=cuda:1"]
     settings = load_settings("reachy", split, environ=environ).settings
     found = needs_of(settings, Gpus((card, card)), "auto", environ, "linux")
-    assert [load.needed_mb for load in found.gpu_loads] == [8_096, 7_300]
+    assert [load.needed_mb for load in found.gpu_loads] == [8_096, 5_600]
     alone = [*split, "llm.split_mode=none", "llm.main_gpu=1"]
     settings = load_settings("reachy", alone, environ=environ).settings
     (load,) = needs_of(settings, Gpus((card, card)), "auto", environ, "linux").gpu_loads
-    assert (load.number, load.needed_mb, load.spread) == (1, 15_396, False)
+    assert (load.number, load.needed_mb, load.spread) == (1, 13_696, False)
 
 
 def test_a_model_too_large_for_one_gpu_is_spread_by_llama_cpp(environ: dict[str, str]) -> None:
     card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
     settings = load_settings("reachy", environ=environ).settings
     both, first = needs_of(settings, Gpus((card, card)), "auto", environ, "linux").gpu_loads
-    assert (both.needed_mb, both.memory_mb, both.spread) == (15_396, 2 * 12_884, True)
-    assert (first.number, first.needed_mb) == (0, 7_300)
+    assert (both.needed_mb, both.memory_mb, both.spread) == (13_696, 2 * 12_884, True)
+    assert (first.number, first.needed_mb) == (0, 5_600)
 
 
 def test_an_engine_that_needs_a_gpu_is_reported(environ: dict[str, str]) -> None:
@@ -221,7 +222,6 @@ def test_setup_reads_the_answer() -> None:
     found = answer(["--set", ALL[0], "--set", ALL[1], "--torch", "auto"], Gpus(problem="broken"))
     read = Read.read(json.loads(json.dumps(found)))
     assert Read.read(answer(["--config", "languages"], HERE)).extras == ("languages",)
-    assert read.lock == "requirements-workstation.lock"
     assert read.torch == "cuda"
     assert any(weights["name"] == "parakeet-tdt-0.6b-v3" for weights in read.missing)
     error = unfit(read)

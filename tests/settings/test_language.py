@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline.engines.tts.qwen3_official import Clause
 
 from app.doctor.choices import language_warnings
 from app.models.catalogue import Catalogue
@@ -24,7 +23,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage
 from pipeline.engines.stt.parakeet import V3_LANGUAGES
 from pipeline.engines.tts import espeak_ng, piper
-from pipeline.engines.tts.qwen3_codes import LANGUAGES
+from pipeline.engines.tts.qwen3_codes import LANGUAGES, Clause
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished
@@ -325,7 +324,7 @@ def test_the_language_of_a_voice_without_a_description(tmp_path: Path) -> None:
 
 
 class Clauses:
-    """A ``Backend`` that writes down what it is to say."""
+    """A ``Speaker`` that writes down what it is to say."""
 
     def __init__(self) -> None:
         self.said: list[Clause] = []
@@ -336,12 +335,12 @@ class Clauses:
 
 
 def test_qwen_is_told_the_name_of_the_language() -> None:
-    backend = Clauses()
-    tts = Qwen3Tts(backend, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
+    speaker: Any = Clauses()
+    tts = Qwen3Tts(speaker, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
     for language in ("de", "en", "", "pl"):
         list(tts.synthesize(SpeechRequest("Ja.", "ryan", language=language), Uncancelled()))
     synthesize(tts, "Ja.")
-    names = [clause.language for clause in backend.said]
+    names = [clause.language for clause in speaker.said]
     assert names == ["german", "english", "english", "english", "english"]
 
 
