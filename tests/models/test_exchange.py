@@ -385,16 +385,17 @@ def test_room_is_judged_where_the_engine_goes(
     own = f"engine: parakeet, weights: null, model_file: {tmp_path / 'big.nemo'}"
     on_gpu = options(f"stt={{{own}}}").stt
     on_cpu = options(f"stt={{{own}, device: cpu}}").stt
-    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 2400 + 500)
     assert has_room(cache, Kind.STT, on_gpu, lambda: [5 + 400 + 500])
     assert not has_room(cache, Kind.STT, on_gpu, lambda: [5 + 400 + 499])
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 500)
     assert has_room(cache, Kind.STT, on_cpu, lambda: [0])
     assert has_room(cache, Kind.STT, on_gpu, list)
     monkeypatch.setattr(memory_room, "_free_mb", lambda: 5 + 800 + 499)
     assert not has_room(cache, Kind.STT, on_cpu, lambda: [10_000])
     assert not has_room(cache, Kind.STT, on_gpu, list)
     second = options(f"stt={{{own}, device: 'cuda:1'}}").stt
-    monkeypatch.setattr(memory_room, "_free_mb", lambda: 800 + 5 + 500)
+    monkeypatch.setattr(memory_room, "_free_mb", lambda: 2400 + 5 + 500)
     assert has_room(cache, Kind.STT, second, lambda: [0, 5 + 400 + 500])
     assert not has_room(cache, Kind.STT, second, lambda: [10_000, 0])
     assert not has_room(cache, Kind.STT, second, lambda: [10_000]), "there is no second one"
