@@ -120,7 +120,8 @@ async def test_a_body_has_a_most(serving: Serve, file: AccessFile) -> None:
 
 async def test_unsupported_functions_are_absent(serving: Serve) -> None:
     served = await serving(console=Running())
-    assert (await get(served, "state")).json()["can"] == []
+    state = (await get(served, "state")).json()
+    assert (state["can"], state["notes"]) == ([], {})
     for path in ("access", "doctor", "models"):
         assert (await get(served, path)).status_code == 404
     body = {"assignments": ["tts=espeak-ng"]}

@@ -46,7 +46,7 @@ from tests.support.scripted import (
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time
+from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, wired
 
 SORRY = "Sorry, please say that again."
@@ -232,6 +232,21 @@ async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
     silent = ScriptedTts()
     await KeptSentences(silent, {}).keep()
     assert silent.said == []
+
+
+@pytest.mark.parametrize(("rtf", "warns"), [(0.5, False), (2.5, True)])
+def test_the_voices_speed_is_measured_before_anybody_speaks(
+    rtf: float, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Slow(ScriptedTts):
+        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
+            await asyncio.sleep(rtf * len(request.text))
+            yield np.zeros(len(request.text) * self.rate, np.int16)
+
+    voice = KeptSentences(Slow(), {"One moment.": "", SORRY: "en"})
+    run_virtual(voice.keep())
+    assert voice.rtf == pytest.approx(rtf)
+    assert ("slower than speech" in caplog.text) == warns
 
 
 @pytest.mark.parametrize(
