@@ -24,6 +24,7 @@ from pipeline.echo.tuning import (
     LIKENESS_ENOUGH_MS,
     LIKENESS_FEWEST_MS,
     LIKENESS_HIGH_HZ,
+    LIKENESS_LATER_LESS_PER_MS,
     LIKENESS_LESS_PER_MS,
     LIKENESS_LOW_HZ,
     LIKENESS_MOST_PEAK,
@@ -54,9 +55,10 @@ class Likeness:
         if self.value >= LIKENESS_SURELY_ECHO:
             return True
         heard_ms = self.heard_samples * 1000 // LISTEN_RATE
-        if heard_ms >= LIKENESS_ENOUGH_MS:
-            return self.value >= LIKENESS_ECHO
-        unlike = self.value < LIKENESS_ECHO - LIKENESS_LESS_PER_MS * (LIKENESS_ENOUGH_MS - heard_ms)
+        more_ms = heard_ms - LIKENESS_ENOUGH_MS
+        if more_ms >= 0:
+            return self.value >= LIKENESS_ECHO - LIKENESS_LATER_LESS_PER_MS * more_ms
+        unlike = self.value < LIKENESS_ECHO + LIKENESS_LESS_PER_MS * more_ms
         return False if unlike and heard_ms >= LIKENESS_FEWEST_MS else None
 
 

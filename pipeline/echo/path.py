@@ -27,6 +27,7 @@ from pipeline.echo.tuning import (
     PATH_LOOKS,
     PATH_LOOKS_IN_VAIN,
     PATH_NEVER_FOUND,
+    PATH_NOT_REMOVED,
     PATH_UNFOUND,
 )
 
@@ -154,16 +155,21 @@ class EchoPath:
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
             return False
         begin = noticed - LOOK_BACK_SAMPLES
-        left = self._likeness(self._left.read(begin, self._left.end), self._left.end)
-        if left.is_echo:
-            heard = self._microphone.read(begin, self._heard)
-            if self._canceller is None:
-                self._found_at(left.delay_samples)
+        heard = self._microphone.read(begin, self._heard)
+        likeness = self._likeness(heard, self._heard)
+        if self._canceller is None:
+            if likeness.is_echo:
+                self._found_at(likeness.delay_samples)
                 self._learn_from(heard)
-            else:
-                # A search of the last seconds would find the echo where it was.
-                self._finder, self._search = DelayFinder(), None
-                self._found_at(self._likeness(heard, self._heard).delay_samples, surely=True)
+            return likeness.is_echo
+        left = self._likeness(self._left.read(begin, self._left.end), self._left.end)
+        moved = abs(self._moved(self._canceller, likeness.delay_samples)) > _MOVED_SAMPLES
+        if not moved and left.value < PATH_NOT_REMOVED * likeness.value:
+            return False
+        if moved and left.is_echo:
+            # A search of the last seconds would find the echo where it was.
+            self._finder, self._search = DelayFinder(), None
+            self._found_at(likeness.delay_samples, surely=True)
         return left.is_echo
 
     def _likeness(self, sound: Pcm, end: int) -> Likeness:
@@ -316,16 +322,20 @@ class EchoPath:
         self._delay, self._read_later, self._slipped = delay, max(0, delay - later), 0
         self._post_filtered = self._framer.held
 
+    def _moved(self, canceller: EchoCanceller, delay: int) -> int:
+        """How much later an echo with this delay comes than the canceller expects."""
+        taken = canceller.echo_at_samples
+        return 0 if taken is None else round(delay - taken) - self._read_later
+
     def _follow(self, canceller: EchoCanceller, delay: int, surely: bool) -> None:
         """Read the reference elsewhere if this answer's delay differs by more than the canceller
         has followed by itself; its filter shows where it expects the echo."""
-        taken = canceller.echo_at_samples
-        moved = 0 if taken is None else round(delay - taken) - self._read_later
+        moved = self._moved(canceller, delay)
         self._delay, self._slipped = delay, canceller.slipped_samples
-        least = _MOVED_SAMPLES if surely else _FOUND_ELSEWHERE_SAMPLES
-        surely |= not canceller.works and (self._fails or self._looks <= PATH_LOOKS)
-        if abs(moved) <= least or not surely:
-            return
+        if not surely:
+            sure = not canceller.works and (self._fails or self._looks <= PATH_LOOKS)
+            if abs(moved) <= _FOUND_ELSEWHERE_SAMPLES or not sure:
+                return
         self._looks = min(self._looks, PATH_LOOKS // 2)
         if self._known:
             # The network differs from last time: what was learned since is wrong.

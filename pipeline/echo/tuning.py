@@ -98,6 +98,10 @@ LIKENESS_FEWEST_MS, LIKENESS_ENOUGH_MS = 128, 224
 from which every sound is judged."""
 LIKENESS_LESS_PER_MS = 0.0008
 """Between the two, the limit falls by this much for each millisecond missing."""
+LIKENESS_LATER_LESS_PER_MS = 0.00035
+"""Beyond the second length, the limit falls by this for each millisecond more: to 0.13 at 400 ms,
+where the highest of 150 people reached 0.11, and one echo in twenty 0.14 in a room whose
+reverberation is 9 dB stronger than the direct sound."""
 LIKENESS_ECHO = 0.19
 LIKENESS_SURELY_ECHO = 0.3
 """Least correlation of an echo: of a long enough sound, and of any (people reached 0.17 in 96 ms).
@@ -163,5 +167,9 @@ the answer lasts, because the echo may have moved out of the filter's reach."""
 PATH_NEVER_FOUND = 4
 """Failed searches, each after 1 s or more of an answer's sound, after which the microphone is taken
 not to hear answers. In a long answer that is after 4.3 s, of which 2.8 s could have come back."""
+PATH_NOT_REMOVED = 0.6
+"""Where the echo is expected, what is left of a sound is the echo if it resembles the answer at
+least this much of how the whole sound does: a person over an echo of which 10 dB are removed makes
+it 0.4."""
 PATH_UNFOUND = 12
 """Failed searches in a row after which a known echo counts as gone."""

@@ -266,6 +266,10 @@ class Listener:
         """Whether an echo of answers is being removed."""
         return self._hearing.itself
 
+    def hears_the_answer(self) -> bool:
+        """Whether the newest turn is found to be an echo after all, now that more was heard."""
+        return self.hears_itself and bool(self._hearing.explains(self._taker.noticed))
+
     @property
     def certainty(self) -> float:
         """Mean of the VAD's scores since the newest turn began, 0 to 1."""
@@ -300,17 +304,17 @@ class Listener:
 
     def _explained(self, signals: list[Signal]) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its
-        first pause; forget the turn if it is."""
+        first pause; forget the turn if it is. While echoes are heard, a sound that ends undecided
+        counts as one."""
         if not self._unexplained and not any(isinstance(each, Started) for each in signals):
             return signals
         self._unexplained += signals
         explained = self._hearing.explains(self._taker.noticed)
+        if explained is None and any(isinstance(each, Paused) for each in signals):
+            explained = self.hears_itself
         if explained:
             self.forget_turn()
-            return []
-        if explained is None and not any(isinstance(each, Paused) for each in signals):
-            return []
-        return self.admit()
+        return [] if explained or explained is None else self.admit()
 
     def admit(self) -> list[Signal]:
         """Release the signals held back: a possible echo counts as a turn."""

@@ -171,6 +171,8 @@ class VoiceTurns:
         if turn.weighing is None:
             return
         match turn.weighing.heard(self._listener.heard_end):
+            case "read the words" if self._listener.hears_the_answer():
+                self.drop()
             case "read the words":
                 self._tasks.create_task(self._read_and_weigh(turn, turn.weighing))
             case "judge by length":

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.echo.likeness import compare
+from pipeline.echo.likeness import Likeness, compare
 from pipeline.echo.path import EchoWindow, Room
 from pipeline.echo.sent import ClientEcho
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
@@ -73,6 +73,16 @@ def test_a_knock_is_no_echo(length_ms: int) -> None:
 def test_a_short_unlike_sound_is_undecided() -> None:
     other = recording("beckett").pcm[LISTEN_RATE:]
     assert compare(pcm(answer()[: MOST + ms(96)]), other[: ms(96)]).is_echo is None
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "value", "is_echo"),
+    [(96, 0.25, None), (96, 0.35, True), (224, 0.2, True), (224, 0.15, False), (400, 0.15, True)],
+)
+def test_a_longer_echo_needs_less_likeness(
+    length_ms: int, value: float, is_echo: bool | None
+) -> None:
+    assert Likeness(0, value, ms(length_ms)).is_echo is is_echo
 
 
 @pytest.mark.parametrize("value", [0, 1000])

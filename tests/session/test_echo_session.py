@@ -15,6 +15,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
+from pipeline.echo.sent import ClientEcho
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.messages import SpeechRequest
@@ -165,6 +166,31 @@ async def test_the_first_answer_of_a_session_can_be_interrupted(
     stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished))
     assert begin < stopped_at < begin + within_s
     assert (played.session.echo_delay_ms is not None) == echo
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        pytest.param([False], True, id="no echo at first"),
+        pytest.param([], None, id="over before it is decided"),
+    ],
+)
+@in_virtual_time
+async def test_a_turn_that_is_found_to_be_an_echo_is_dropped(
+    vad: InlineVad, monkeypatch: pytest.MonkeyPatch, first: list[bool], later: bool | None
+) -> None:
+    verdicts = iter(first)
+    monkeypatch.setattr(ClientEcho, "found", True)
+    monkeypatch.setattr(ClientEcho, "explains", lambda path, noticed: next(verdicts, later))
+    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
+        room_client = client()
+        room_client.gain = 0.0
+        said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
+        room_client.say(to_float(said), round(2.4 * LISTEN_RATE))
+        await talk(played, room_client, 16.0, {1})
+    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert not played.events(SpeechStarted)
 
 
 @in_virtual_time
