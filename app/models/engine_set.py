@@ -204,6 +204,7 @@ class EngineSet:
         stage = started.engine.stage
         if kind is Kind.TTS:
             self._voice = self.stages.kept = KeptSentences(stage, self._kept_sentences)
+            self.stages.voice_rtf = 0.0
         setattr(self.stages, kind, stage)
         if kind is Kind.LLM:
             scales.clear()

@@ -134,8 +134,8 @@ class Stages:
     kept: TtsStage | None = None
     """A version of ``tts`` that can speak notices even while its engine fails."""
     voice_rtf: float = 0.0
-    """Seconds that the voice works for a second of speech, measured before anybody spoke with it;
-    0: not measured."""
+    """Seconds that the voice takes for a second of speech, measured on the sentences kept; 0: not
+    measured."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
 

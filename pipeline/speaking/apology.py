@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 import numpy as np
@@ -42,6 +42,10 @@ async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -
     return np.concatenate((*made, resampler.flush()))
 
 
+def _ignore(now: float) -> None:
+    pass
+
+
 class KeptSentences:
     """A ``TtsStage`` for notices: it can say some sentences even while its engine fails.
 
@@ -54,7 +58,7 @@ class KeptSentences:
         self._sentences = sentences
         self._kept: dict[str, list[Pcm]] = {}
         self.rtf = 0.0
-        """Seconds of work for a second of speech, at best, once sentences are kept."""
+        """Seconds that a second of speech takes, at best, of a voice that gives it in pieces."""
 
     @property
     def rate(self) -> int:
@@ -70,15 +74,17 @@ class KeptSentences:
             if text in self._kept:
                 continue
             asked = SpeechRequest(text, language=language)
-            began = asyncio.get_running_loop().time()
+            times: list[float] = []
             try:
-                made = self._kept[text] = await self._made(asked, Work(Priority.WARM_UP))
+                made = await self._made(asked, Work(Priority.WARM_UP), times.append)
             except (ReachyVoiceError, Cancelled) as error:
                 log.warning("the apology could not be prepared in advance: %s", error)
                 return
-            audio_s = sum(map(len, made)) / self.rate
+            self._kept[text] = made
+            # Between the pieces: the first waits for its turn, too.
+            audio_s = sum(map(len, made[1:])) / self.rate
             if audio_s:
-                rtf = (asyncio.get_running_loop().time() - began) / audio_s
+                rtf = (times[-1] - times[0]) / audio_s
                 self.rtf = min(rtf, self.rtf or rtf)
         if self.rtf > RAMP_SLOW:
             log.warning(
@@ -100,6 +106,13 @@ class KeptSentences:
         for pcm in made or kept or ():
             yield pcm
 
-    async def _made(self, request: SpeechRequest, work: Work) -> list[Pcm]:
+    async def _made(
+        self, request: SpeechRequest, work: Work, came: Callable[[float], None] = _ignore
+    ) -> list[Pcm]:
+        """``came``: called with the time of each piece."""
+        made: list[Pcm] = []
         async with aclosing(self._tts.synthesize(request, work)) as chunks:
-            return [pcm async for pcm in chunks]
+            async for pcm in chunks:
+                made.append(pcm)
+                came(asyncio.get_running_loop().time())
+        return made

@@ -21,7 +21,7 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.engines.contract import NotSpeech
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import EngineCrashed, EngineError
-from pipeline.events import ClauseFault
+from pipeline.events import ClauseFault, FaultKind
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import Piece
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
@@ -180,30 +180,37 @@ class ClauseSpeech:
         reserve = self._ramp.reserve(spoken_letters(text))
         lengths_s: list[float] = []
         first_s = work_s = 0.0
+        fault: Fault | None = None
+        kind: FaultKind = "late"
+        wrong_from_s: float | None = None
         async with aclosing(stream) as chunks:
             while True:
                 asked_at = _now()
                 try:
                     pcm = await self._next(anext(chunks, None), text, work_s, not lengths_s)
                 except TimeoutError:
-                    return Fault("late", take.made_s, take.made_s)
+                    wrong_from_s = math.inf
+                    break
                 except NotSpeech as wrong:
-                    return Fault(wrong.fault, min(wrong.since_s, take.made_s), take.made_s)
+                    wrong_from_s, kind = wrong.since_s, wrong.fault
+                    break
                 # Waiting for the listener does not count.
                 work_s += _now() - asked_at
                 if pcm is None:
                     break
                 if watch and (fault := watch.feed(pcm)):
-                    return fault
+                    break
                 if len(heard := joint.feed(pcm)):
                     first_s = first_s if lengths_s else work_s
                     lengths_s.append(len(heard) / rate)
                     for held in reserve.take(heard, rate):
                         await self._pass_on(resampler.feed(held), take)
-        if watch and (fault := watch.finish()):
-            return fault
         for held in reserve.rest():
             await self._pass_on(resampler.feed(held), take)
+        if wrong_from_s is not None:
+            return Fault(kind, min(wrong_from_s, take.made_s), take.made_s)
+        if fault or (watch and (fault := watch.finish())):
+            return fault
         await self._pass_on(resampler.flush(), take)
         if lengths_s:
             made_s = sum(lengths_s)

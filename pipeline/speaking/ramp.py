@@ -80,7 +80,8 @@ class Ramp:
         """For a piece of this length."""
         rtf = self._rtf
         if self._seen:
-            rtf = sum(s.work_s for s in self._seen) / sum(s.audio_s for s in self._seen)
+            weighted = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._seen))]
+            rtf = sum(w * s.work_s for w, s in weighted) / sum(w * s.audio_s for w, s in weighted)
         held = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
         return Reserve(held * self.speech_s(letters))
 

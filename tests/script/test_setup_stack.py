@@ -351,7 +351,6 @@ class TestAsking:
         answer_pip(place, f"echo '{self.ANSWER}'")
         found = needs.ask(place, ["--config", "reachy", "--torch", "auto"])
         assert called(place) == ["-I -m app.doctor.for_setup --config reachy --torch auto"]
-        assert found.lock == WORKSTATION
         assert found.cuda == Cuda("/nvcc", "13.0", "8.9")
         assert needs.unfit(found) is None
 

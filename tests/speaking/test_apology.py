@@ -240,8 +240,10 @@ def test_the_voices_speed_is_measured_before_anybody_speaks(
 ) -> None:
     class Slow(ScriptedTts):
         async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-            await asyncio.sleep(rtf * len(request.text))
-            yield np.zeros(len(request.text) * self.rate, np.int16)
+            await asyncio.sleep(60.0)  # its turn comes late
+            for _ in request.text:
+                await asyncio.sleep(rtf)
+                yield np.zeros(self.rate, np.int16)
 
     voice = KeptSentences(Slow(), {"One moment.": "", SORRY: "en"})
     run_virtual(voice.keep())

@@ -52,11 +52,14 @@ class Speaker:
             yield np.concatenate(held)
 
     def _begin(self, clause: Clause, cancel: CancelToken) -> Row | None:
-        """A row for a clause; if none is free, all go on, so that one ends."""
-        with looking(self.talker, _look(cancel)):
+        """A row for a clause; if none is free, one that is made goes on, so that it ends."""
+        look = _look(cancel)
+        look()
+        with looking(self.talker, look):
             row = self.talker.begin(clause)
-            if row is None:
-                self.talker.advance(None)
+        if row is None:
+            # Not for this clause, whose end must not end the frame of another.
+            self.talker.advance(None)
         return row
 
     def _next(self, row: Row, cancel: CancelToken) -> tuple[int, Pcm] | None:

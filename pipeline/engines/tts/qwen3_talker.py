@@ -27,7 +27,7 @@ from pipeline.errors import EngineError
 POSITIONS = 512
 """Of a row: those of its prompt, some 10 and one for each 4 letters, and one for each frame."""
 _PROMPTS = 32, 64, 96
-"""Lengths of prompts that have a graph; others are read up to the next, or without a graph."""
+"""Lengths of prompts that have a graph; shorter ones are padded, longer ones read without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,7 @@ class Talker:
         talker.generate = _give_prompt
         self._config = talker.config
         self.look: Callable[[], None] = _nothing
-        """Called before each layer that no graph has; what it raises ends the pass, and the row
-        goes on from where it was."""
+        """Called before each layer that no graph has; what it raises ends the pass."""
         self._embed = talker.get_input_embeddings()
         self._head = talker.codec_head
         self._project = talker.code_predictor.small_to_mtp_projection
@@ -127,7 +126,7 @@ class Talker:
             raise EngineError(
                 "Qwen3-TTS cannot say this clause",
                 why=f"its prompt has {length} tokens, {POSITIONS // 2} is the most",
-                fix="Shorten tts.instruct",
+                fix="Shorten tts.instruct" if clause.instruct else "Speak it in shorter clauses",
             )
         random = torch.Generator(prompt.device)
         if clause.seed is None:
@@ -140,20 +139,34 @@ class Talker:
         return row
 
     def advance(self, row: Row | None) -> None:
-        """Make the next frame of a row; ``None``: of each, so that one ends and makes room.
-        Raises what ``look`` raises."""
-        rows = [row] if row and not self._together else list(self._rows.values())
+        """Make the next frame of a row, or ``None``: of the one nearest to its limit, so that it
+        ends and makes room; rows that are made together all go on. Raises what ``look`` raises; the
+        row whose frame that was is closed."""
         with torch.inference_mode():
-            for each in rows:
-                self._noise[each.number].exponential_(generator=each.random)
-            if 0 in self._graphs:
-                self._graphs[0].replay()
-            elif self._together:
-                self._frame(slice(0, self._count))
+            if self._together:
+                rows = list(self._rows.values())
+                self._draw(*rows)
+                if 0 in self._graphs:
+                    self._graphs[0].replay()
+                else:
+                    self._frame(slice(0, self._count))
             else:
-                for each in rows:
-                    self._frame(slice(each.number, each.number + 1))
-            found, sound = self._found.tolist(), self._sound.cpu().numpy()
+                rows = [row or min(self._rows.values(), key=lambda each: each.limit - each.frames)]
+                self._draw(*rows)
+                number = rows[0].number
+                try:
+                    self._frame(slice(number, number + 1))
+                except BaseException:
+                    self.close(rows[0])
+                    raise
+            self._collect(rows)
+
+    def _draw(self, *rows: Row) -> None:
+        for row in rows:
+            self._noise[row.number].exponential_(generator=row.random)
+
+    def _collect(self, rows: list[Row]) -> None:
+        found, sound = self._found.tolist(), self._sound.cpu().numpy()
         for each in rows:
             first, following = found[each.number]
             each.made.append((first, from_float(sound[each.number])))
@@ -222,7 +235,7 @@ class Talker:
         with torch.inference_mode():
             self._row.fill_(row.number)
             self._last.fill_(length - 1)
-            self._noise[row.number].exponential_(generator=row.random)
+            self._draw(row)
             whole = next((n for n in self._graphs if n >= length), None)
             if whole is None:
                 self._prefill(prompt)

@@ -164,6 +164,26 @@ def test_clauses_that_are_made_at_once_are_what_they_are_alone(together: bool) -
         assert np.abs(joined(pieces).astype(int) - whole).max() <= 1
 
 
+@pytest.mark.parametrize("looks", [0, 1, 9, 18, 30, 38])
+def test_a_clause_that_is_cancelled_while_it_waits_changes_no_other(looks: int) -> None:
+    tts = engine(clauses=2)
+
+    def speech(seed: int) -> Iterator[Pcm | None]:
+        with suppress(NotSpeech):
+            yield from tts.speaker.say(Clause(TEXT, "ryan", "english", "", 30, seed), Uncancelled())
+
+    alone = [joined(speech(seed)) for seed in (4, 5)]
+    streams = [speech(seed) for seed in (4, 5)]
+    made = [[next(stream) for _ in range(2)] for stream in streams]
+    waiting = tts.speaker.say(Clause(TEXT, "ryan", "english", "", 30, 6), StopsAfter(looks))
+    with suppress(Cancelled):
+        for _ in range(4):
+            next(waiting)
+    waiting.close()
+    for pieces, stream, whole in zip(made, streams, alone, strict=True):
+        assert np.array_equal(joined([*pieces, *stream]), whole)
+
+
 def test_a_prompt_that_leaves_no_room_for_speech_is_refused() -> None:
     with pytest.raises(EngineError, match="tokens") as caught:
         engine(instruct="Speak as on a stage, and slowly. " * 20)
