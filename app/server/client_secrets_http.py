@@ -1,7 +1,6 @@
-"""``POST /v1/realtime/client_secrets``, and its two predecessors in the beta dialect.
+"""``POST /v1/realtime/client_secrets``.
 
-Shapes: ``ClientSecretCreateParams`` and ``...Response`` of ``openai.types.realtime``, and
-``Session...`` and ``TranscriptionSessionCreateParams`` of ``openai.types.beta.realtime``.
+Shapes: ``ClientSecretCreateParams`` and ``...Response`` of ``openai.types.realtime``.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -25,19 +24,12 @@ from app.server.gate import CALLER
 from app.server.identity import maker_of
 from app.server.realtime_socket import Assistant
 from pipeline.realtime import schema, shapes, wire
-from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import Shape
 from pipeline.realtime.wire import WireError
 
 SHORTEST_S, LONGEST_S, USUAL_S = 10, 7200, 600
 """Bounds and default of ``expires_after.seconds`` in the API reference."""
-
-BETA_PATHS = {
-    "/v1/realtime/sessions": "session.update",
-    "/v1/realtime/transcription_sessions": "transcription_session.update",
-}
-"""Beta paths, and the client event whose session their bodies hold."""
 
 
 class ExpiresAfter(Shape):
@@ -52,28 +44,6 @@ class SecretRequest(Shape):
     session: dict[str, Any] = Field(default_factory=dict)
 
 
-class BetaSecret(Shape):
-    """The two beta requests use different names for the same field."""
-
-    expires_after: ExpiresAfter | None = None
-    expires_at: ExpiresAfter | None = None
-
-    @property
-    def seconds(self) -> int:
-        return (self.expires_after or self.expires_at or ExpiresAfter()).seconds
-
-
-class BetaRequest(BaseModel):
-    """The session's fields are beside ``client_secret``."""
-
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
-
-    client_secret: BetaSecret | None = None
-
-
-_Request = TypeVar("_Request", bound=BaseModel)
-
-
 def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
     """``max_body_bytes`` bounds a request."""
 
@@ -82,10 +52,9 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
         assistant: Assistant = request.app.state.assistant
         if reasons := health.nameless(assistant):
             return health.not_ready_response(reasons)
-        answer = _for_beta if request.url.path in BETA_PATHS else _for_ga
         try:
             body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
-            answered = answer(issued, body, request, assistant.defaults())
+            answered = _answer(issued, body, request, assistant.defaults())
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
@@ -94,45 +63,22 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
             return Response()  # the client has gone
         return JSONResponse(answered, headers={"Cache-Control": "no-store"})
 
-    paths = ["/v1/realtime/client_secrets", *BETA_PATHS]
-    return [Route(path, create, methods=["POST"]) for path in paths]
+    return [Route("/v1/realtime/client_secrets", create, methods=["POST"])]
 
 
-def _for_ga(
+def _answer(
     issued: ClientSecrets, body: bytes, request: Request, defaults: SessionDefaults
 ) -> dict[str, Any]:
-    given = _read(SecretRequest, body)
+    given = _read(body)
     session = effective_session(defaults, given.session)
     seconds, maker = given.expires_after.seconds, maker_of(request.scope[CALLER])
     value, secret = issued.issue(seconds, given.session, maker)
     return {"value": value, "expires_at": secret.expires_at, "session": session}
 
 
-def _for_beta(
-    issued: ClientSecrets, body: bytes, request: Request, defaults: SessionDefaults
-) -> dict[str, Any]:
-    given = _read(BetaRequest, body)
-    fields: dict[str, Any] = dict(given.model_extra or {})
-    dialect = BetaDialect(_new_id("conv"))
-    session = dict(
-        dialect.to_ga({"type": BETA_PATHS[request.url.path], "session": fields})["session"]
-    )
-    if isinstance(fields.get("model"), str):
-        session["model"] = fields["model"]
+def _read(body: bytes) -> SecretRequest:
     try:
-        updated = effective_session(defaults, session)
-    except WireError as error:
-        raise dialect.renamed(error) from None
-    ((_, shown),) = dialect.from_ga("session.updated", {"session": updated})
-    seconds = (given.client_secret or BetaSecret()).seconds
-    value, secret = issued.issue(seconds, session, maker_of(request.scope[CALLER]))
-    client_secret = {"value": value, "expires_at": secret.expires_at}
-    return {**shown["session"], "client_secret": client_secret}
-
-
-def _read(shape: type[_Request], body: bytes) -> _Request:
-    try:
-        return shape.model_validate_json(body or b"{}")
+        return SecretRequest.model_validate_json(body or b"{}")
     except ValidationError as errors:
         first = errors.errors(include_url=False, include_input=False)[0]
         param = ".".join(map(str, first["loc"])) or None

@@ -42,7 +42,6 @@ from pipeline.events import (
     SpeechStarted,
 )
 from pipeline.realtime import wire
-from pipeline.realtime.beta import wants_beta
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import WireError
@@ -115,6 +114,14 @@ class Assistant(Protocol):
         ...
 
 
+_BETA_PROTOCOL = "openai-beta.realtime-v1"
+_NO_BETA = (
+    "The beta of the Realtime API is not supported: its events and fields have other names. Use a "
+    "client of the GA API, without the header 'OpenAI-Beta' and the subprotocol "
+    f"'{_BETA_PROTOCOL}'."
+)
+
+
 class _Closed(Exception):
     """The server ends this connection."""
 
@@ -159,9 +166,10 @@ class RealtimeSocket:
             assistant.defaults(),
             websocket.query_params,
             self._given,
-            beta=wants_beta(websocket.headers, websocket.scope.get("subprotocols", ())),
             on_error=metrics.client_error,
         )
+        if _asks_for_beta(websocket):
+            self._protocol.refuse(WireError("beta_api_shape_disabled", _NO_BETA))
         self._assistant = assistant
         self._parked = parked
         self._metrics = metrics
@@ -338,6 +346,11 @@ def given_by(websocket: WebSocket) -> Mapping[str, Any]:
     return secret.session if (secret := websocket.scope[SECRET]) else {}
 
 
+def _asks_for_beta(websocket: WebSocket) -> bool:
+    offered = websocket.scope.get("subprotocols", ())
+    return "realtime=v1" in websocket.headers.get("openai-beta", "") or _BETA_PROTOCOL in offered
+
+
 def transcribes(query: Mapping[str, str], given: Mapping[str, Any]) -> bool:
     """Whether a session only transcribes; arguments as for ``protocol_for``."""
     return (given.get("type") or query.get("intent")) == "transcription"
@@ -348,13 +361,12 @@ def protocol_for(
     query: Mapping[str, str],
     given: Mapping[str, Any],
     *,
-    beta: bool = False,
     on_error: Callable[[str], None] = lambda code: None,
 ) -> RealtimeConnection:
     """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
     and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
 
-    ``given``: the session fields of a client secret, in the GA dialect. They decide the kind of
+    ``given``: the session fields of a client secret. They decide the kind of
     session, and the model unless the address names one.
     """
     model = query.get("model") or given.get("model")
@@ -369,7 +381,6 @@ def protocol_for(
         timings=query.get("timings") == "true",
         turn_records=query.get("turn_records") == "true",
         holds=query.get("holds") == "true",
-        beta=beta,
         on_error=on_error,
     )
 

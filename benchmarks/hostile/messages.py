@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from benchmarks.hostile.shapes import BETA, REQUIRED, VALID
+from benchmarks.hostile.shapes import REQUIRED, VALID
 
 Verdict = Literal["bad", "bad_pcm", "either"]
 """``bad``: exactly one error. ``bad_pcm``: the same while the input is 16-bit PCM. ``either``: one
@@ -81,10 +81,9 @@ NOT_JSON = (
 class Hostile:
     """Endless attacks, the same for the same seed."""
 
-    def __init__(self, seed: int, *, beta: bool = False) -> None:
-        """``beta``: some of them corrupt messages of the beta dialect."""
+    def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._messages = VALID + BETA * 3 if beta else VALID
+        self._messages = VALID
         self._number = 0
         self._makers: tuple[tuple[int, Callable[[], Attack]], ...] = (
             (3, self._cut_short),

@@ -141,53 +141,6 @@ VALID: tuple[dict[str, Json], ...] = (
     },
 )
 
-BETA: tuple[dict[str, Json], ...] = (
-    {
-        "type": "session.update",
-        "session": {
-            "modalities": ["text", "audio"],
-            "instructions": "Be kind.",
-            "voice": "ash",
-            "speed": 1.0,
-            "input_audio_format": "pcm16",
-            "output_audio_format": "g711_ulaw",
-            "input_audio_transcription": {"model": "whisper-1", "language": "en"},
-            "turn_detection": {
-                "type": "server_vad",
-                "threshold": 0.5,
-                "prefix_padding_ms": 300,
-                "silence_duration_ms": 500,
-            },
-            "tools": [_TOOL],
-            "tool_choice": "wave",
-            "temperature": 0.8,
-            "max_response_output_tokens": "inf",
-        },
-    },
-    {
-        "type": "transcription_session.update",
-        "session": {"input_audio_format": "pcm16", "turn_detection": {"type": "server_vad"}},
-    },
-    {
-        "type": "response.create",
-        "response": {
-            "modalities": ["text"],
-            "output_audio_format": "pcm16",
-            "temperature": 1,
-            "max_output_tokens": 4,
-        },
-    },
-    {
-        "type": "conversation.item.create",
-        "item": {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "text", "text": "Hi."}],
-        },
-    },
-)
-"""Messages that differ in the beta dialect."""
-
 REQUIRED = tuple(
     (message, path)
     for message in VALID

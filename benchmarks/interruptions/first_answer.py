@@ -6,7 +6,7 @@
 Two servers run side by side, one as shipped and one with ``echo.cancel: never``, and take turns.
 Each session asks for one answer and speaks over it, 1.1 to 2 s after its first sample, with a
 question or a command of ``benchmarks.interruptions.scenes``. Clients take turns, too: 24 and 16 kHz
-PCM, G.711, the beta dialect, and the openai package. Everything runs as shipped except the language
+PCM, G.711, and the openai package. Everything runs as shipped except the language
 model, which is scripted (``benchmarks.harness.scripted_engines``) so that each answer is long
 enough.
 
@@ -63,7 +63,6 @@ class Dialect:
     session: Json
     encode: Callable[[Pcm], bytes] = pcm_to_bytes
     bytes_per_sample: int = 2
-    beta: bool = False
     package: bool = False
 
     @property
@@ -80,7 +79,6 @@ DIALECTS = (
     Dialect("pcm 24k", 24_000, _ga(type="audio/pcm", rate=24_000)),
     Dialect("pcm 16k", 16_000, _ga(type="audio/pcm", rate=16_000)),
     Dialect("g711", 8_000, _ga(type="audio/pcmu"), lambda pcm: encode(pcm, "pcmu"), 1),
-    Dialect("beta", 24_000, {"modalities": ["audio", "text"]}, beta=True),
     Dialect("openai package", 24_000, _ga(type="audio/pcm", rate=24_000), package=True),
 )
 
@@ -121,10 +119,7 @@ async def connected(dialect: Dialect, url: str) -> AsyncIterator[tuple[Send, Rec
 
             yield send_event, receive_event
         return
-    headers = {"OpenAI-Beta": "realtime=v1"} if dialect.beta else {}
-    async with websockets.asyncio.client.connect(
-        url, additional_headers=headers, max_size=None, proxy=None
-    ) as socket:
+    async with websockets.asyncio.client.connect(url, max_size=None, proxy=None) as socket:
 
         async def receive() -> Json:
             message: Json = json.loads(await socket.recv())

@@ -60,10 +60,9 @@ class Link:
     """One connection. ``last_item`` is the latest message, with ``audio_ms`` of audio; ``calls``
     are function calls waiting for their output."""
 
-    def __init__(self, report: Report, *, beta: bool = False, fresh: bool = True) -> None:
+    def __init__(self, report: Report, *, fresh: bool = True) -> None:
         """``fresh`` False: it may resume an earlier conversation."""
-        self.beta = beta
-        self.recorder = conformance.Recorder("beta" if beta else "ga", whole=fresh)
+        self.recorder = conformance.Recorder(whole=fresh)
         self.report = report
         self.gone = False
         self.responses: set[str] = set()
@@ -207,15 +206,13 @@ class AsgiLink(Link):
     """``serve`` it in a task. The server reads one message at a time, and the client waits
     meanwhile, as with a full TCP window."""
 
-    def __init__(self, report: Report, key: str, query: str, *, beta: bool, fresh: bool) -> None:
-        super().__init__(report, beta=beta, fresh=fresh)
+    def __init__(self, report: Report, key: str, query: str, *, fresh: bool) -> None:
+        super().__init__(report, fresh=fresh)
         self._wire = _Wire()
         self._unread: asyncio.Queue[dict[str, Any]] = asyncio.Queue(4)
         self._unread.put_nowait({"type": "websocket.connect"})
         self._ended = asyncio.Event()
         headers = [(b"host", b"127.0.0.1:8765"), (b"authorization", f"Bearer {key}".encode())]
-        if beta:
-            headers.append((b"openai-beta", b"realtime=v1"))
         self._scope = {
             "type": "websocket",
             "asgi": {"version": "3.0", "spec_version": "2.4"},

@@ -135,8 +135,8 @@ async def virtual_soak(clients: int, seed: int, report: Report) -> AsyncIterator
     sockets: OpenSockets = app.state.sockets
 
     @asynccontextmanager
-    async def connected(key: str, query: str, beta: bool, fresh: bool) -> AsyncIterator[Link]:
-        link = AsgiLink(report, key, query, beta=beta, fresh=fresh)
+    async def connected(key: str, query: str, fresh: bool) -> AsyncIterator[Link]:
+        link = AsgiLink(report, key, query, fresh=fresh)
         serving = asyncio.create_task(link.serve(app))
         try:
             yield link
@@ -189,7 +189,7 @@ async def real_soak(clients: int, seed: int, report: Report) -> AsyncIterator[So
     async with local_server(assistant) as url:
 
         @asynccontextmanager
-        async def connected(key: str, query: str, beta: bool, fresh: bool) -> AsyncIterator[Link]:
+        async def connected(key: str, query: str, fresh: bool) -> AsyncIterator[Link]:
             headers = {"Authorization": f"Bearer {key}"}
             address = f"{url}?{query}" if query else url
             connecting = websockets.connect(address, additional_headers=headers, max_size=None)

@@ -64,8 +64,8 @@ class Voice:
     sounds: Mapping[Sound, Sequence[Sequence[str]]]
 
 
-Connect = Callable[[str, str, bool, bool], AbstractAsyncContextManager[Link]]
-"""``connect(key, query, beta, fresh)``: a link for as long as the context lasts."""
+Connect = Callable[[str, str, bool], AbstractAsyncContextManager[Link]]
+"""``connect(key, query, fresh)``: a link for as long as the context lasts."""
 
 
 class Microphone:
@@ -122,16 +122,14 @@ class Client:
                     await self.stopping.wait()
 
     async def _visit(self) -> None:
-        beta = self.manner == "guest" and self.rng.random() < 0.2
-        query = "timings=true" if self.rng.random() < 0.3 and not beta else ""
+        query = "timings=true" if self.rng.random() < 0.3 else ""
         self.report.counts["connections"] += 1
         now = asyncio.get_running_loop().time
         ends_at = now() + 60 * self.rng.uniform(*MINUTES[self.manner])
-        async with self.connect(self.name, query, beta, not self.vanished) as link:
+        async with self.connect(self.name, query, not self.vanished) as link:
             self.link, self.vanished = link, True
             with contextlib.suppress(Gone):
-                if not beta:
-                    await link.send("session.update", session=self._session())
+                await link.send("session.update", session=self._session())
                 async with _streaming(link, self.voice, self.rng) as microphone:
                     microphone.muted = self.manner == "writer"
                     while not self.stopping.is_set() and now() < ends_at:
@@ -227,7 +225,7 @@ class Client:
                 await link.send(f"conversation.item.{kind}", may_fail=True, item_id=item_id)
             case 2:
                 await link.send("input_audio_buffer.commit", may_fail=True)
-            case _ if not link.beta:
+            case _:
                 await self._ask_aside(link)
                 update = {"type": "realtime", "instructions": f"Be kind. {self.rng.randrange(3)}"}
                 await link.send("session.update", session=update)

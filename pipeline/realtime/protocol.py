@@ -32,7 +32,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from pipeline.commands import (
@@ -77,7 +77,6 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.realtime import schema, wire
-from pipeline.realtime.beta import BetaDialect
 from pipeline.realtime.items import item_from_wire, item_to_wire
 from pipeline.realtime.response_options import response_options
 from pipeline.realtime.responses import Response
@@ -125,8 +124,8 @@ class RealtimeConnection:
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
     would refuse, ``holds`` those sent when an answer is held back because the user may be speaking
-    over it. ``turn_records`` adds the figures of its record to every ``response.done``. ``beta``:
-    the client speaks the beta dialect. ``on_error`` gets each ``error`` event's code.
+    over it. ``turn_records`` adds the figures of its record to every ``response.done``.
+    ``on_error`` gets each ``error`` event's code.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class RealtimeConnection:
         timings: bool = False,
         turn_records: bool = False,
         holds: bool = False,
-        beta: bool = False,
         on_error: Callable[[str], None] = lambda code: None,
     ) -> None:
         self._new_id = new_id
@@ -147,7 +145,6 @@ class RealtimeConnection:
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
-        self._beta = BetaDialect(self._conversation_id) if beta else None
         self._on_error = on_error
         self._responses: dict[str, Response] = {}
         self._transcripts = Transcripts(self._send)
@@ -182,19 +179,17 @@ class RealtimeConnection:
 
     def receive_parsed(self, message: ClientMessage) -> list[Command]:
         """``receive`` for a frame already read by ``wire.parse``."""
-        return self._carry_out(message, self._handle_beta if self._beta else self._handle)
+        return self._carry_out(message)
 
     def configure(self, session: Mapping[str, Any]) -> list[Command]:
-        """Apply these fields like a ``session.update`` in the GA dialect."""
+        """Apply these fields like a ``session.update``."""
         update = wire.encode({"type": "session.update", "session": session})
-        return self._carry_out(wire.parse(update), self._handle)
+        return self._carry_out(wire.parse(update))
 
-    def _carry_out(
-        self, message: ClientMessage, handle: Callable[[ClientMessage], list[Command]]
-    ) -> list[Command]:
+    def _carry_out(self, message: ClientMessage) -> list[Command]:
         queued = len(self._outbox)
         try:
-            return handle(message)
+            return self._handle(message)
         except WireError as error:
             problem = error
         except Exception as error:
@@ -203,14 +198,6 @@ class RealtimeConnection:
         problem.event_id = message.event_id
         self.refuse(problem)
         return []
-
-    def _handle_beta(self, message: ClientMessage) -> list[Command]:
-        assert self._beta is not None
-        body = self._beta.to_ga(message.body)
-        try:
-            return self._handle(replace(message, type=body["type"], body=body))
-        except WireError as error:
-            raise self._beta.renamed(error) from None
 
     def _handle(self, message: ClientMessage) -> list[Command]:
         if handle := self._handlers.get(message.type):
@@ -342,10 +329,8 @@ class RealtimeConnection:
     # --- outbox ------------------------------------------------------------------------------
 
     def _send(self, kind: str, /, **fields: Any) -> None:
-        events = [(kind, fields)] if self._beta is None else self._beta.from_ga(kind, fields)
-        for type_, shown in events:
-            message = {"type": type_, "event_id": self._new_id("event"), **shown}
-            self._outbox.append(wire.encode(message))
+        message = {"type": kind, "event_id": self._new_id("event"), **fields}
+        self._outbox.append(wire.encode(message))
 
     def _send_timeline(self, event: Timeline) -> None:
         moments: Mapping[str, Any] = asdict(event)

@@ -18,7 +18,7 @@ from openai.types.realtime import ClientSecretCreateResponse
 from app.access.client_secrets import MAX_CHARS, ClientSecrets
 from app.access.policy import Rules, digest
 from app.access.seal import Seal
-from app.server.client_secrets_http import BETA_PATHS, LONGEST_S
+from app.server.client_secrets_http import LONGEST_S
 from app.server.gate import Access
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import (
@@ -222,39 +222,6 @@ async def test_the_official_client_makes_one(serving: Serve, access: Access) -> 
     ):
         assert (await connection.recv()).type == "session.created"
         assert (await connection.recv()).type == "session.updated"
-
-
-async def test_the_beta_clients_make_some_too(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=KEY) as client:
-        session = await client.beta.realtime.sessions.create(
-            model="gpt-4o-realtime-preview",
-            instructions="Hush.",
-            modalities=["text"],
-            client_secret={"expires_after": {"anchor": "created_at", "seconds": 10}},
-        )
-        listener = await client.beta.realtime.transcription_sessions.create(
-            input_audio_format="g711_ulaw",
-            client_secret={"expires_at": {"anchor": "created_at", "seconds": 20}},
-        )
-    assert session.client_secret.expires_at == NOW + 10
-    assert (session.instructions, session.modalities) == ("Hush.", ["text"])
-    assert listener.client_secret.expires_at == NOW + 20
-    assert listener.input_audio_format == "g711_ulaw"
-    async with served.connect(**bearer(session.client_secret.value)) as socket:
-        created, updated = json.loads(await socket.recv()), json.loads(await socket.recv())
-    assert created["session"]["model"] == "gpt-4o-realtime-preview"
-    assert updated["session"]["instructions"] == "Hush."
-
-
-async def test_a_beta_session_that_makes_no_sense_is_a_400(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
-    bad: list[Any] = [{"input_audio_format": "mp3"}, {"nonsense": 1}, {"client_secret": 5}, []]
-    for body in bad:
-        for path in BETA_PATHS:
-            answer = await post(served, body, path=path)
-            assert answer.status_code == 400, (path, body, answer.text)
-            assert answer.json()["error"]["message"]
 
 
 # --- spending it -------------------------------------------------------------------------------

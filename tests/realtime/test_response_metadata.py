@@ -158,10 +158,9 @@ def test_what_was_said_is_not_in_it() -> None:
     assert not any("secret" in value for value in told.values())
 
 
-@pytest.mark.parametrize("beta", [False, True])
 @in_virtual_time
-async def test_a_whole_turn_tells_its_record(beta: bool) -> None:
-    async with wired(beta=beta) as client:
+async def test_a_whole_turn_tells_its_record() -> None:
+    async with wired() as client:
         metadata = {WANTED: "true"}
         await client.send("response.create", response={"metadata": metadata})
         await client.hear(4000)

@@ -1,7 +1,6 @@
 """Whole connections against golden transcripts (``transcripts/*.jsonl``), one for each turn type.
 
-Files that begin with ``beta`` speak the beta dialect, with ``transcription`` they are sessions
-that only transcribe.
+Files that begin with ``transcription`` are sessions that only transcribe.
 
 To re-record them after a change that is meant (and to make a new one: write its client lines, give
 it a scene below if it needs one, then do this):
@@ -33,7 +32,6 @@ WEATHER = ToolCall("get_weather", '{"city": "Paris"}')
 
 CASTS: dict[str, Callable[[], Cast]] = {
     "function": lambda: Cast(llm=ScriptedLlm(answers=[(WEATHER,), ("It ", "is ", "sunny.")])),
-    "beta_function": lambda: Cast(llm=ScriptedLlm(answers=[(WEATHER,), ("It ", "is ", "sunny.")])),
     "speech_and_call": lambda: Cast(llm=ScriptedLlm(answers=[("One ", "moment. ", WEATHER)])),
     "two_calls": lambda: Cast(llm=ScriptedLlm(answers=[(WEATHER, WEATHER)])),
     "noise": lambda: Cast(stt=ScriptedStt(texts=("",))),
@@ -46,8 +44,7 @@ PATHS = sorted(DIRECTORY.glob("*.jsonl"))
 def played(path: Path, script: list[Line]) -> list[Line]:
     cast = CASTS.get(path.stem, Cast)()
     defaults = replace(DEFAULTS, transcription=path.stem.startswith("transcription"))
-    beta = path.stem.startswith("beta")
-    lines: list[Line] = run_virtual(play(script, cast, defaults, beta=beta))
+    lines: list[Line] = run_virtual(play(script, cast, defaults))
     return lines
 
 

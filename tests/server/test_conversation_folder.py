@@ -273,7 +273,7 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def robot(self, server: int, key: str = "mine", **more: Any) -> AsyncIterator[AsgiLink]:
-        link = AsgiLink(Report(), key, "", beta=False, fresh=False)
+        link = AsgiLink(Report(), key, "", fresh=False)
         async with asyncio.TaskGroup() as group:
             group.create_task(link.serve(self.apps[server]))
             tools = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]

@@ -37,9 +37,9 @@ async def test_a_large_frame_is_read_like_a_small_one() -> None:
     assert json.loads(error)["error"]["code"] == "invalid_json"
 
 
-def test_a_client_secret_configures_the_session_in_ga_fields() -> None:
+def test_a_client_secret_configures_the_session() -> None:
     given = {"type": "realtime", "model": "mine", "output_modalities": ["text"]}
-    (command,) = protocol_for(DEFAULTS, {}, given, beta=True).configure(given)
+    (command,) = protocol_for(DEFAULTS, {}, given).configure(given)
     assert isinstance(command, Configure)
     assert command.config.modality == "text"
 

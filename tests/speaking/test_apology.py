@@ -339,12 +339,11 @@ async def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-@pytest.mark.parametrize("beta", [False, True])
 @in_virtual_time
-async def test_it_is_whole_on_the_wire(beta: bool, interrupted: bool) -> None:
+async def test_it_is_whole_on_the_wire(interrupted: bool) -> None:
     """The conformance recorder checks order, ids and closing events."""
     cast = Cast(llm=ScriptedLlm(errors=[BROKEN] * 20))
-    async with wired(cast, settings=APOLOGISING, beta=beta) as client:
+    async with wired(cast, settings=APOLOGISING) as client:
         await client.say(1000)
         await client.hear(1000 if interrupted else 6000)
         if interrupted:

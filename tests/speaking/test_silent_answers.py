@@ -147,7 +147,7 @@ def test_both_attempts_are_paid_for(cause: str) -> None:
 @in_virtual_time
 async def test_the_sound_of_the_second_attempt_reaches_the_client() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
-    async with wired(Cast(llm=llm), settings=SETTINGS, beta=False) as client:
+    async with wired(Cast(llm=llm), settings=SETTINGS) as client:
         await client.say(1000)
         await client.hear(4000)
         client.recorder.finish()
@@ -275,12 +275,11 @@ def test_after_a_voice_without_sound_the_apology_is_said() -> None:
     assert len(prompts(it)) == 1, "its words could be heard"
 
 
-@pytest.mark.parametrize("beta", [False, True])
 @in_virtual_time
-async def test_it_is_whole_on_the_wire(beta: bool) -> None:
+async def test_it_is_whole_on_the_wire() -> None:
     """The conformance recorder checks order, ids and closing events."""
     cast = Cast(llm=ScriptedLlm(("😀",)))
-    async with wired(cast, settings=SETTINGS, beta=beta) as client:
+    async with wired(cast, settings=SETTINGS) as client:
         await client.say(1000)
         await client.hear(6000)
         client.recorder.finish()

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
-from openai.types.beta.realtime import realtime_server_event as beta_server_event
 from openai.types.realtime import realtime_server_event
 from openai.types.realtime.realtime_session_create_response import RealtimeSessionCreateResponse
 from openai.types.realtime.realtime_transcription_session_create_response import (
@@ -20,8 +19,6 @@ from openai.types.realtime.realtime_transcription_session_create_response import
 from pydantic import BaseModel
 
 from tests.support.invariants import Conversation
-
-Dialect = Literal["ga", "beta"]
 
 ANSWER_ONLY = {"id", "object", "expires_at"}
 """The SDK types a session in ``session.updated`` as a request; upstream sends these too."""
@@ -47,7 +44,6 @@ def _event_types(union: Any) -> dict[str, type[BaseModel]]:
 
 
 EVENT_TYPES = _event_types(realtime_server_event.RealtimeServerEvent)
-BETA_EVENT_TYPES = _event_types(beta_server_event.RealtimeServerEvent)
 
 
 class Recorder:
@@ -55,17 +51,14 @@ class Recorder:
 
     ``ordered`` False is for tests that make up events which no pipeline would send: each is
     checked for itself only. ``whole`` True: everything comes from a real session, so every id must
-    have been told of. Beta's order is GA's, which is checked where the GA events are, and so is
-    not checked again; nor is that of a recorder that comes in later than ``session.created``.
+    have been told of. The order is not checked by a recorder that comes in later than
+    ``session.created``.
     """
 
-    def __init__(
-        self, dialect: Dialect = "ga", *, ordered: bool = True, whole: bool = False
-    ) -> None:
+    def __init__(self, *, ordered: bool = True, whole: bool = False) -> None:
         self.events: list[dict[str, Any]] = []
         self._ids: set[str] = set()
-        self._dialect = dialect
-        self._conversation = Conversation(whole=whole) if ordered and dialect == "ga" else None
+        self._conversation = Conversation(whole=whole) if ordered else None
         self._whole = whole
         self._told: Counter[str] | None = None
 
@@ -92,7 +85,7 @@ class Recorder:
         self.events.append(event)
         if event["type"] in OURS:
             return event
-        check(event, self._dialect)
+        check(event)
         if event["type"] == "error":
             self._check_error(event["error"])
         if len(self.events) == 1 and event["type"] != "session.created" and not self._whole:
@@ -113,12 +106,8 @@ class Recorder:
             assert self._told[event_id] >= 0, f"one error for each bad event: {event_id}"
 
 
-def check(event: dict[str, Any], dialect: Dialect = "ga") -> None:
-    """One event by itself, against the types of its dialect."""
-    if dialect == "beta":
-        shape = BETA_EVENT_TYPES[event["type"]]
-        _no_extras(shape.model_validate_json(json.dumps(event), strict=True), event["type"], set())
-        return
+def check(event: dict[str, Any]) -> None:
+    """One event by itself, against the types."""
     shape = EVENT_TYPES[event["type"]]
     plain = _with_standard_rates(event)
     model = shape.model_validate_json(json.dumps(plain), strict=True)

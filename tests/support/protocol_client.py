@@ -41,7 +41,6 @@ class Client:
         timings: bool = False,
         holds: bool = False,
         turn_records: bool = False,
-        beta: bool = False,
     ) -> None:
         numbers = itertools.count()
         self.protocol = RealtimeConnection(
@@ -51,9 +50,8 @@ class Client:
             timings,
             holds=holds,
             turn_records=turn_records,
-            beta=beta,
         )
-        self.recorder = Recorder("beta" if beta else "ga")
+        self.recorder = Recorder()
         self.created = self.sent()
 
     def sent(self) -> list[dict[str, Any]]:
@@ -63,7 +61,7 @@ class Client:
         return self.protocol.receive(json.dumps({"type": type, **fields}))
 
     def update(self, **session: Any) -> list[Command]:
-        kind = self.created[0]["session"].get("type")  # beta has none
+        kind = self.created[0]["session"]["type"]
         return self.send("session.update", session={"type": kind, **session})
 
     def updated(self, **session: Any) -> tuple[dict[str, Any], SessionConfig]:

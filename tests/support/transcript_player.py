@@ -31,7 +31,7 @@ DIRECTORY = ROOT / "tests" / "transcripts"
 _SHORT_AUDIO = re.compile(r"<(speech|silence) (\d+) ms>")
 _ID = re.compile(r"\b(item|resp|conv|call|sess)_\d+\b")
 _NAME = re.compile(r"\b(item|resp|conv|call|sess)#\d+\b")
-_DELTAS = ("response.output_audio.delta", "response.audio.delta")
+_DELTA = "response.output_audio.delta"
 _LISTEN_ON_S = 60.0
 """After the client's last message, for everything to end."""
 
@@ -45,12 +45,10 @@ def write(path: Path, lines: list[Line]) -> None:
     path.write_text("".join(texts), encoding="utf-8")
 
 
-async def play(
-    script: list[Line], cast: Cast, defaults: SessionDefaults, *, beta: bool = False
-) -> list[Line]:
+async def play(script: list[Line], cast: Cast, defaults: SessionDefaults) -> list[Line]:
     """The transcript of a connection whose client does what ``script``'s client lines say."""
     names = _Names()
-    async with wired(cast, defaults=defaults, beta=beta) as client:
+    async with wired(cast, defaults=defaults) as client:
         for line in script:
             if line["from"] == "client":
                 await _wait_until(client, line["at_ms"])
@@ -123,14 +121,14 @@ def _shortened(lines: list[Line]) -> Iterator[Line]:
 def _audio_item(line: Line) -> str | None:
     """The item whose audio a line brings."""
     message = line["message"]
-    return str(message["item_id"]) if message.get("type") in _DELTAS else None
+    return str(message["item_id"]) if message.get("type") == _DELTA else None
 
 
 def _shorten(line: Line) -> None:
     message = line["message"]
     if line["from"] == "server":
         del message["event_id"]
-    if message.get("type") in _DELTAS:
+    if message.get("type") == _DELTA:
         message["delta"] = len(base64.b64decode(message["delta"]))
     if message.get("type") == "conversation.item.retrieved":
         for part in message["item"].get("content", ()):

@@ -31,11 +31,6 @@ from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedT
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
-BETA_FORMATS = {
-    "pcm16": AudioFormat(),
-    "g711_ulaw": AudioFormat("pcmu", g711.RATE),
-    "g711_alaw": AudioFormat("pcma", g711.RATE),
-}
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
 
@@ -70,19 +65,19 @@ class Wired:
     """``send`` messages; read ``log`` and ``recorder``."""
 
     def __init__(
-        self, cast: HasStages, defaults: SessionDefaults, settings: SessionSettings, beta: bool
+        self, cast: HasStages, defaults: SessionDefaults, settings: SessionSettings
     ) -> None:
         numbers = itertools.count(1)
 
         def new_id(prefix: str) -> str:
             return f"{prefix}_{next(numbers)}"
 
-        self.recorder = Recorder("beta" if beta else "ga", whole=True)
+        self.recorder = Recorder(whole=True)
         self.log: list[Said] = []
         self._began = asyncio.get_running_loop().time()
         self.bus = Bus()
         self._events = self.bus.subscribe(lossless=True)
-        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5, beta=beta)
+        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
         self._session = Session(cast.stages(), self._protocol.config, settings, self.bus, new_id)
 
     @property
@@ -170,10 +165,9 @@ async def wired(
     *,
     defaults: SessionDefaults = DEFAULTS,
     settings: SessionSettings | None = None,
-    beta: bool = False,
 ) -> AsyncIterator[Wired]:
     """A connection, with its ``session.created`` already there."""
-    client = Wired(cast or Cast(), defaults, with_words(settings), beta)
+    client = Wired(cast or Cast(), defaults, with_words(settings))
     running = asyncio.create_task(client.run())
     try:
         await client.settle()
@@ -186,7 +180,5 @@ async def wired(
 
 
 def _input_format(session: dict[str, Any]) -> AudioFormat:
-    if "audio" not in session:
-        return BETA_FORMATS[session["input_audio_format"]]
     shown = session["audio"]["input"]["format"]
     return AudioFormat(shown["type"].removeprefix("audio/"), shown.get("rate", g711.RATE))
