@@ -80,7 +80,7 @@ async def run_server(
             callers=callers.shown,
             access_file=access.file,
             use=live.use if live else None,
-            notes=assistant.engines.notes,
+            notes=lambda: assistant.engines.notes(),
             secure=secure,
             array=lambda: asdict(array) if array else None,
         )
