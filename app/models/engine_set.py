@@ -204,7 +204,6 @@ class EngineSet:
         stage = started.engine.stage
         if kind is Kind.TTS:
             self._voice = self.stages.kept = KeptSentences(stage, self._kept_sentences)
-            self.stages.voice_rtf = 0.0
         setattr(self.stages, kind, stage)
         if kind is Kind.LLM:
             scales.clear()
@@ -235,13 +234,7 @@ class EngineSet:
 
     def _keep_sentences(self, kind: Kind) -> None:
         if kind is Kind.TTS:
-            self._tasks.create_task(self._keep(self._voice))
-
-    async def _keep(self, voice: KeptSentences) -> None:
-        """Also measures the voice's speed, which the first answer needs to know."""
-        await voice.keep()
-        if voice is self._voice:
-            self.stages.voice_rtf = voice.rtf
+            self._tasks.create_task(self._voice.keep())
 
     async def _scales(self, engine: Engine) -> Scales:
         judge = engine.judge if isinstance(engine, JudgedEngine) else engine

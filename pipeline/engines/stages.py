@@ -99,6 +99,12 @@ class TtsStage(Protocol):
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]: ...
 
 
+class KeptVoice(TtsStage, Protocol):
+    """A voice that keeps some sentences. ``rtf``: see ``Stages.voice_rtf``."""
+
+    rtf: float
+
+
 class Spoken:
     """Chooses a language that a voice speaks, and warns once per language that it does not."""
 
@@ -131,11 +137,8 @@ class Stages:
     llm: LlmStage
     tts: TtsStage
     leases: Leases = field(default_factory=Leases)
-    kept: TtsStage | None = None
+    kept: KeptVoice | None = None
     """A version of ``tts`` that can speak notices even while its engine fails."""
-    voice_rtf: float = 0.0
-    """Seconds that the voice takes for a second of speech, measured on the sentences kept; 0: not
-    measured."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
 
@@ -148,6 +151,11 @@ class Stages:
         return (not known or language in known) and (
             self.refused_languages.get(language) is not self.stt
         )
+
+    @property
+    def voice_rtf(self) -> float:
+        """Seconds that the voice takes for a second of speech; 0: not measured."""
+        return self.kept.rtf if self.kept else 0.0
 
     @property
     def notices(self) -> TtsStage:

@@ -96,7 +96,7 @@ def follow(log: Sequence[Published], seen: int, room_client: RoomClient) -> int:
 
 @in_virtual_time
 async def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
-    stt = ScriptedStt(texts=("something else that nobody has said here",))
+    stt = ScriptedStt(texts=("a sentence that is not in the answer",))
     async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
         await talk(played, client(), 32.0, {1, 16})
         assert played.session.echo_delay_ms == pytest.approx(LATE_S * 1000, abs=20)

@@ -11,7 +11,7 @@ from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.context import SessionContext
-from pipeline.engines.stages import Stages, TtsStage
+from pipeline.engines.stages import KeptVoice, Stages, TtsStage
 from pipeline.events import Event
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
@@ -24,7 +24,7 @@ from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedT
 
 @asynccontextmanager
 async def gated(
-    tts: TtsStage, answer: Sequence[str], *, apology: str = "", kept: TtsStage | None = None
+    tts: TtsStage, answer: Sequence[str], *, apology: str = "", kept: KeptVoice | None = None
 ) -> AsyncIterator[tuple[Reply, list[Event]]]:
     """A speculative reply that runs, and all that it publishes."""
     config = SessionConfig("", output_format=AudioFormat(rate=16_000))

@@ -26,7 +26,7 @@ from pipeline.engines.contract import (
     Transcript,
     Warmed,
 )
-from pipeline.engines.stages import LlmStage, Stages, TtsStage, VadStage
+from pipeline.engines.stages import KeptVoice, LlmStage, Stages, TtsStage, VadStage
 from pipeline.errors import EngineError
 from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
@@ -309,7 +309,7 @@ async def scene(
     stt: ScriptedStt | None = None,
     llm: LlmStage | None = None,
     tts: TtsStage | None = None,
-    kept: TtsStage | None = None,
+    kept: KeptVoice | None = None,
     memory: Memory | None = None,
     vad: VadStage | None = None,
     hearing: Hearing | None = None,

@@ -7,6 +7,7 @@ the same. Imports torch: only where the engine runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -31,9 +32,11 @@ class Codec:
         self._rows: Rows = slice(0, rows)
         for module in decoder.modules():
             if hasattr(module, "right_pad"):
-                self._make_upsampling(module, rows)
+                up = int(module.conv.stride[0])
+                left = math.ceil(int(module.conv.kernel_size[0]) / up) - 1
+                self._make_streaming(module, rows, left, up)
             elif hasattr(module, "conv"):
-                self._make_causal(module, rows)
+                self._make_streaming(module, rows, int(module.padding))
             elif hasattr(module, "no_div_by_zero"):
                 _simplify_snake(module)
         transformer = decoder.pre_transformer
@@ -58,42 +61,23 @@ class Codec:
         sound: Tensor = made[:, 0]
         return sound
 
-    def _make_causal(self, module: Any, rows: int) -> None:
-        conv, left = module.conv, int(module.padding)
+    def _make_streaming(self, module: Any, rows: int, left: int, up: int = 1) -> None:
+        """``left``: how many inputs before the newest the convolution reaches back to; ``up``:
+        outputs for each input."""
+        conv = module.conv
         if not left:
             module.forward = conv
             return
-        state = self._remember(conv, rows, left)
+        state: Tensor = conv.weight.new_zeros(rows, conv.in_channels, left)
+        self._states.append(state)
 
         def forward(x: Tensor) -> Tensor:
             whole = torch.cat((state[self._rows], x), -1)
             state[self._rows] = whole[..., -left:]
             made: Tensor = conv(whole)
-            return made
+            return made if up == 1 else made[..., left * up : whole.shape[-1] * up]
 
         module.forward = forward
-
-    def _make_upsampling(self, module: Any, rows: int) -> None:
-        conv = module.conv
-        stride = int(conv.stride[0])
-        left = -(-int(conv.kernel_size[0]) // stride) - 1
-        if not left:
-            module.forward = conv
-            return
-        state = self._remember(conv, rows, left)
-
-        def forward(x: Tensor) -> Tensor:
-            whole = torch.cat((state[self._rows], x), -1)
-            state[self._rows] = whole[..., -left:]
-            made: Tensor = conv(whole)[..., left * stride : whole.shape[-1] * stride]
-            return made
-
-        module.forward = forward
-
-    def _remember(self, conv: Any, rows: int, left: int) -> Tensor:
-        state: Tensor = conv.weight.new_zeros(rows, conv.in_channels, left)
-        self._states.append(state)
-        return state
 
 
 def _codebooks(quantizer: Any) -> tuple[Tensor, Tensor]:
