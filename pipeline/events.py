@@ -318,7 +318,7 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
-    """The model's answer was inaudible (``pipeline.speaking.answering``). The model was asked
+    """The model's answer was inaudible (``pipeline.speaking.words``). The model was asked
     again; or the answer was given up, and the apology said. Internal; not sent over the wire."""
 
     reply_id: str

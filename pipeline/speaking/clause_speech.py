@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,14 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.engines.contract import NotSpeech
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import EngineCrashed, EngineError
-from pipeline.events import ClauseFault, FaultKind
+from pipeline.events import FaultKind
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import Piece
+from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import (
     CLAUSE_LEAST_PATIENCE_S,
     CLAUSE_MOST_LEFT_OUT,
@@ -45,71 +46,35 @@ from pipeline.spoken.length import spoken_letters, word_ends
 from pipeline.work import Work
 
 
-@dataclass(slots=True)
-class Take:
-    """One try at a clause, in seconds of speech. ``cut_s``: sound that begins there or later is no
-    longer sent."""
-
-    expected_s: float
-    made_s: float = 0.0
-    sent_s: float = 0.0
-    cut_s: float = math.inf
-
-    def cut(self, at_s: float) -> float:
-        """Keep what begins before ``at_s`` or was sent already. Returns the seconds kept."""
-        self.cut_s = at_s
-        return max(self.sent_s, min(self.made_s, at_s))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sound:
-    """A piece of speech on its way to the listener, int16 mono at ``rate`` Hz, from ``at_s`` of its
-    take on."""
-
-    pcm: Pcm
-    rate: int
-    take: Take
-    at_s: float
-    gone: Callable[[], None]
-
-    def leave(self) -> bool:
-        """Take it from the queue. False if it was dropped meanwhile and must not be sent."""
-        self.gone()
-        if self.at_s >= self.take.cut_s:
-            return False
-        self.take.sent_s += len(self.pcm) / self.rate
-        return True
-
-
 class ClauseSpeech:
-    """The speech of one reply. ``put`` takes its sounds in order, and waits while many wait."""
+    """The voice's part of a reply: makes clauses of its text, and their sounds."""
 
     def __init__(
         self,
         plan: ReplyPlan,
+        text: TextAhead,
+        queue: ClauseQueue,
         ramp: Ramp,
         work: Work,
-        put: Callable[[Sound], Awaitable[None]],
-        publish: Callable[[ClauseFault], None],
+        publish: Callable[[FaultKind, int, bool], None],
     ) -> None:
-        """``publish``: called with each fault, once the reply is confirmed."""
-        self.made_s = 0.0
-        """Seconds of speech made and not dropped."""
+        """``publish``: called with the kind of each fault, the number of the take, and whether the
+        clause was left out, once the reply is confirmed."""
         self._plan = plan
+        self._text = text
+        self._queue = queue
         self._ramp = ramp
         self._work = work
-        self._put = put
         self._publish = publish
-        self._unpublished: list[ClauseFault] | None = []
+        self._unpublished: list[tuple[FaultKind, int, bool]] | None = []
         self._patience: asyncio.Timeout | None = None
         """The time limit of the chunk that is awaited now."""
         self._patience_s = 0.0
-        self._ahead = 0
-        """Sounds waiting to be sent."""
-        self._moved = asyncio.Event()
         self._said = 0
         self._left_out = 0
         """Number of clauses left out in a row."""
+        self.pause = asyncio.Lock()
+        """Held while a clause is made; take it to say something else in between."""
 
     def confirm(self) -> None:
         """The user waits for this reply now: time limits apply, and faults are published."""
@@ -117,82 +82,95 @@ class ClauseSpeech:
             return
         unpublished, self._unpublished = self._unpublished, None
         for fault in unpublished:
-            self._publish(fault)
+            self._publish(*fault)
         if self._patience and self._patience.when() is None:
             self._patience.reschedule(_now() + self._patience_s)
 
-    async def room(self) -> None:
-        """Wait until another clause may be begun."""
-        while self._ahead > CLAUSE_SOUNDS_AHEAD:
-            self._moved.clear()
-            await self._moved.wait()
-
-    async def say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
-        """Speak ``piece``; its sounds are put after ``clause``.
+    async def run(
+        self, tts: TtsStage, buffered_s: Callable[[], float], playing: Callable[[], bool]
+    ) -> None:
+        """Speak all of the text; see ``TextAhead.take`` for the last two.
 
         Raises what the engine raises, and ``EngineError`` if the voice does not answer or makes
         nothing usable.
         """
+        while True:
+            await self._queue.until(CLAUSE_SOUNDS_AHEAD)
+            pieces = await self._text.take(buffered_s, playing)
+            async with self.pause:
+                for piece in pieces:
+                    clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
+                    await self._queue.put(clause)
+                    if piece.spoken:
+                        await self._say(piece, clause, tts)
+            if not pieces:
+                break
+        if self._left_out and not self._said:
+            raise EngineError("The voice made nothing that could be understood")
+        self._queue.end()
+
+    async def _say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
         text, kept_s = piece.spoken, 0.0
+        config = self._plan.config
         for number in range(CLAUSE_TAKES):
-            take = Take(self._ramp.speech_s(spoken_letters(text)))
+            began_s = self._queue.made_s
             last = number == CLAUSE_TAKES - 1
-            config = self._plan.config
             asked = SpeechRequest(text, config.voice, config.speed, piece.language, number)
+            watch = self._watch(text, tts.rate)
             try:
-                fault = await self._say_once(asked, piece.border, take, tts)
+                fault = await self._say_once(asked, piece.border, watch, tts)
             except EngineCrashed:
                 if last:
                     raise
-                fault = Fault("late", take.made_s, take.made_s)  # the next engine says the rest
+                fault = Fault("late", math.inf, math.inf)  # the next engine says the rest
+            made_s = self._queue.made_s - began_s
             if fault is None:
-                clause.expected_s = kept_s + take.made_s
+                clause.expected_s = kept_s + made_s
                 self._said += 1
                 self._left_out = 0
                 return
-            text, more_s = self._cut(text, take, fault)
-            kept_s += more_s
+            since_s = min(fault.since_s, made_s)
+            expected_s = watch.expected_s if watch else self._ramp.speech_s(spoken_letters(text))
+            keep_s = since_s if _keeps(fault.kind, text, since_s, expected_s) else 0.0
+            take_s = made_s - self._queue.drop(began_s + keep_s)
+            text = _left(text, min(take_s, since_s), expected_s)
+            kept_s += take_s
             clause.expected_s = kept_s
-            self._note(ClauseFault(self._plan.reply_id, fault.kind, number, last and bool(text)))
+            self._note(fault.kind, number, last and bool(text))
             if not text:
                 self._said += 1
                 return
             if last and fault.kind == "late":
                 raise EngineError("The voice does not answer in time")
-        self._leave_out(clause, kept_s)
-
-    def end(self) -> None:
-        """After the last clause. Raises ``EngineError`` if no clause could be said."""
-        if self._left_out and not self._said:
-            raise EngineError("The voice made nothing that could be understood")
+        clause.left_out = not kept_s
+        self._left_out += 1
+        if self._left_out >= CLAUSE_MOST_LEFT_OUT:
+            raise EngineError("The voice makes nothing that can be understood")
 
     # -- one take
 
     async def _say_once(
-        self, asked: SpeechRequest, border: Border, take: Take, tts: TtsStage
+        self, asked: SpeechRequest, border: Border, watch: ClauseWatch | None, tts: TtsStage
     ) -> Fault | None:
         text, rate = asked.text, tts.rate
         # Each take has its own resampler, so that its last samples do not wait for the next take.
         joint = Joint(rate, border)
         resampler = Resampler(rate, self._plan.config.output_format.rate)
-        watch = self._watch(text, take, rate)
         stream = tts.synthesize(asked, self._work)
         reserve = self._ramp.reserve(spoken_letters(text))
         lengths_s: list[float] = []
         first_s = work_s = 0.0
         fault: Fault | None = None
-        kind: FaultKind = "late"
-        wrong_from_s: float | None = None
         async with aclosing(stream) as chunks:
-            while True:
+            while fault is None:
                 asked_at = _now()
                 try:
                     pcm = await self._next(anext(chunks, None), text, work_s, not lengths_s)
                 except TimeoutError:
-                    wrong_from_s = math.inf
+                    fault = Fault("late", math.inf, math.inf)
                     break
                 except NotSpeech as wrong:
-                    wrong_from_s, kind = wrong.since_s, wrong.fault
+                    fault = Fault(wrong.fault, wrong.since_s, math.inf)
                     break
                 # Waiting for the listener does not count.
                 work_s += _now() - asked_at
@@ -204,27 +182,23 @@ class ClauseSpeech:
                     first_s = first_s if lengths_s else work_s
                     lengths_s.append(len(heard) / rate)
                     for held in reserve.take(heard, rate):
-                        await self._pass_on(resampler.feed(held), take)
+                        await self._pass_on(resampler.feed(held))
         for held in reserve.rest():
-            await self._pass_on(resampler.feed(held), take)
-        if wrong_from_s is not None:
-            return Fault(kind, min(wrong_from_s, take.made_s), take.made_s)
+            await self._pass_on(resampler.feed(held))
         if fault or (watch and (fault := watch.finish())):
             return fault
-        await self._pass_on(resampler.flush(), take)
+        await self._pass_on(resampler.flush())
         if lengths_s:
             made_s = sum(lengths_s)
             self._ramp.learn(Spoken(spoken_letters(text), made_s, work_s, lengths_s[0], first_s))
         return None
 
-    def _watch(self, text: str, take: Take, rate: int) -> ClauseWatch | None:
+    def _watch(self, text: str, rate: int) -> ClauseWatch | None:
         if not self._plan.settings.watched:
             return None
         known = self._ramp.known
         pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.config.speed)
-        watch = ClauseWatch(text, rate, pace_s, known=known)
-        take.expected_s = watch.expected_s
-        return watch
+        return ClauseWatch(text, rate, pace_s, known=known)
 
     async def _next(
         self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
@@ -242,49 +216,16 @@ class ClauseSpeech:
         finally:
             self._patience = None
 
-    async def _pass_on(self, pcm: Pcm, take: Take) -> None:
-        rate = self._plan.config.output_format.rate
-        size = rate * self._plan.settings.chunk_ms // 1000
-        began_s = take.made_s
-        take.made_s += len(pcm) / rate
-        self.made_s += len(pcm) / rate
+    async def _pass_on(self, pcm: Pcm) -> None:
+        size = self._plan.config.output_format.rate * self._plan.settings.chunk_ms // 1000
         for start in range(0, len(pcm), size):
-            self._ahead += 1
-            sound = Sound(pcm[start : start + size], rate, take, began_s + start / rate, self._gone)
-            await self._put(sound)
+            await self._queue.put(pcm[start : start + size])
 
-    def _gone(self) -> None:
-        self._ahead -= 1
-        self._moved.set()
-
-    # -- faults
-
-    def _cut(self, text: str, take: Take, fault: Fault) -> tuple[str, float]:
-        """The text still to be said, and the seconds of speech to keep.
-
-        Speech before a silence may be fine: if it ends a sentence or the text, it is kept.
-        Otherwise only what was sent is kept, and the rest is said in one piece.
-        """
-        keep_s = 0.0
-        if fault.kind in ("silence", "late"):
-            rest = _left(text, fault.since_s, take.expected_s)
-            if rest != text and (not rest or _SENTENCE_ENDS.search(text[: -len(rest)])):
-                keep_s = fault.since_s
-        kept_s = take.cut(keep_s)
-        self.made_s -= take.made_s - kept_s
-        return _left(text, min(kept_s, fault.since_s), take.expected_s), kept_s
-
-    def _leave_out(self, clause: Clause, kept_s: float) -> None:
-        clause.left_out = not kept_s
-        self._left_out += 1
-        if self._left_out >= CLAUSE_MOST_LEFT_OUT:
-            raise EngineError("The voice makes nothing that can be understood")
-
-    def _note(self, fault: ClauseFault) -> None:
+    def _note(self, kind: FaultKind, take: int, left_out: bool) -> None:
         if self._unpublished is None:
-            self._publish(fault)
+            self._publish(kind, take, left_out)
         else:
-            self._unpublished.append(fault)
+            self._unpublished.append((kind, take, left_out))
 
 
 def _now() -> float:
@@ -292,6 +233,15 @@ def _now() -> float:
 
 
 _SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
+
+
+def _keeps(kind: FaultKind, text: str, since_s: float, expected_s: float) -> bool:
+    """Whether the speech before the fault is kept although it was not sent: before a silence, if it
+    ends a sentence or the text. Otherwise the rest is said in one piece."""
+    if kind not in ("silence", "late"):
+        return False
+    rest = _left(text, since_s, expected_s)
+    return rest != text and (not rest or bool(_SENTENCE_ENDS.search(text[: -len(rest)])))
 
 
 def _left(text: str, heard_s: float, expected_s: float) -> str:

@@ -1,11 +1,11 @@
 """A reply: one object, one TaskGroup of think, speak and play, and one way to end it early.
 
-    prompt -> think (LLM deltas) -> speak (clauses -> TTS) -> play (gate, pace, outlet)
+    prompt -> words (LLM) -> TextAhead -> clauses (TTS) -> ClauseQueue -> pacing (gate) -> delivery
 
-Each reply has its own bounded queues, so a shut gate or a slow listener holds back everything
-behind it. A reply reaches the bus only through its delivery; ``cancel`` revokes that first, so
-nothing stale can be heard. A speculative reply is the same object with its gate shut. Calls go out
-last, after all words, so that the end of the reply follows them at once.
+Both queues are bounded, so a shut gate or a slow listener holds back everything behind it. A reply
+reaches the bus only through its delivery; ``cancel`` revokes that first, so nothing stale can be
+heard. A speculative reply is the same object with its gate shut. Calls go out last, after all
+words, so that the end of the reply follows them at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
-from pipeline.audio import Pcm
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.conversation.item_editor import ItemEditor
@@ -25,6 +24,8 @@ from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
     CancelReason,
+    ClauseFault,
+    FaultKind,
     ReplyFinished,
     ReplyStarted,
     SilentAnswer,
@@ -32,28 +33,19 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem
 from pipeline.messages import Message, SpeechRequest
-from pipeline.speaking.answering import NOTHING_HEARD, Answering
 from pipeline.speaking.apology import notice
-from pipeline.speaking.chunker import Piece, SpeechChunker
-from pipeline.speaking.clause_speech import ClauseSpeech, Sound
-from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
+from pipeline.speaking.chunker import SpeechChunker
+from pipeline.speaking.clause_queue import ClauseQueue
+from pipeline.speaking.clause_speech import ClauseSpeech
+from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import (
-    ANTICIPATED_LETTERS,
-    FIRST_CHUNK_MS,
-    FIRST_S,
-    LONG_WAIT_S,
-    NEARLY_HEARD_S,
-)
+from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HEARD_S
+from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, RestOfAnswer, Words
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
-
-PIECES_AHEAD = 500
-"""Output pieces that may wait for the gate or the listener: one clause, and the rest of the one
-before it (``tuning.CLAUSE_SOUNDS_AHEAD``)."""
-
 
 _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 
@@ -104,31 +96,33 @@ class Reply:
         self._make_room = make_room
         self._next_plan = next_plan
         self._gate = asyncio.Event()
-        self._sending = asyncio.Event()
-        self._sending.set()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
+        self._marks: dict[str, float] = {}
         self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
-        self._pieces: asyncio.Queue[Clause | Sound | None] = asyncio.Queue(PIECES_AHEAD)
-        self._voice = asyncio.Lock()
-        """Held while a piece is spoken, or a sentence that bridges a long wait."""
-        self.answering = Answering(
-            plan, conversation, work, self._text, self._pieces.put, self.mark
+        rate = plan.config.output_format.rate
+        self._clauses = ClauseQueue(rate, lambda: self.mark("first_clause"))
+        self._speech = ClauseSpeech(
+            plan, self._text, self._clauses, self._ramp, work, self._publish_fault
         )
-        self._marks: dict[str, float] = {}
+        self.words = self._words(plan, conversation)
+        self._pacer = Pacer(plan, lambda: self.delivery, lambda: self.mark("first_audio"))
         self._respond(plan)
+
+    def _words(self, plan: ReplyPlan, conversation: ConversationStage) -> Words:
+        if plan.notice:
+            return Words(self._text, self.mark)
+        if plan.continues:
+            return RestOfAnswer(plan.continues.text, self._text, self.mark)
+        return ModelAnswer(plan, conversation, self.work, self._text, self._clauses, self.mark)
 
     def _respond(self, plan: ReplyPlan) -> None:
         """From now on, be the response of ``plan``."""
         self.plan = plan
         self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.delivery = Delivery(self._context, plan, self._editor)
-        self._speech = ClauseSpeech(
-            plan, self._ramp, self.work, self._pieces.put, self.delivery.publish
-        )
-        self._taken = ""
-        """Text given to the voice."""
+        self._text.taken = ""
 
     # -- life
 
@@ -152,7 +146,7 @@ class Reply:
                 group.create_task(self._think())
                 group.create_task(self._pass_the_time())
                 group.create_task(self._speak())
-                group.create_task(self._play())
+                group.create_task(self._send())
         except* (ReachyVoiceError, Cancelled) as problems:
             stopped = isinstance(problems.exceptions[0], Cancelled)
             error = str(problems.exceptions[0]) or "The engine was stopped"
@@ -163,28 +157,28 @@ class Reply:
         if self.cancelled:
             # A TaskGroup that fails at the same moment swallows the cancellation.
             return
-        answer = self.answering
-        answer.prompt_read.set()
+        words = self.words
+        words.prompt_read.set()
         await self._gate.wait()
         if not error and not self.delivery.playback.sent_seconds:
-            answer.unheard()
-        if answer.silent and not answer.cut_short:  # otherwise the status says that it was cut
+            words.unheard()
+        if words.silent and not words.cut_short:  # otherwise the status says that it was cut
             error = error or NOTHING_HEARD
-        if answer.silent or (error and not stopped):
+        if words.silent or (error and not stopped):
             notices = self.plan.settings.notices_in(self._language)
             await self._say_notice(notices.apology, notices.language, self._stages.notices)
         ending: Literal["incomplete", "completed"]
-        ending = "incomplete" if answer.cut_short else "completed"
+        ending = "incomplete" if words.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
 
     async def _bridge(self) -> None:
         """Say that it takes a moment, unless that was said, and end the response. The model is
         still being asked; its answer is the next response."""
-        async with self._voice:
-            await self._pieces.join()
-            if self.answering.prompt_read.is_set():
+        async with self._speech.pause:
+            await self._clauses.until(0)
+            if self.words.prompt_read.is_set():
                 return
-            self.answering.time_passed()
+            self.words.time_passed()
             if not self.delivery.playback.sent_seconds:
                 language = self.plan.settings.notices_in(self._language).language
                 await self._say_notice(self.plan.filler, language, self._tts)
@@ -195,7 +189,6 @@ class Reply:
             self._respond(self._next_plan())
             self.delivery.follows = follows
             self._begin()
-            self._speech.confirm()
 
     async def _notify(self) -> None:
         await self._gate.wait()
@@ -214,9 +207,7 @@ class Reply:
         if not len(pcm):
             return
         self.delivery.notify(sentence)
-        for message in self._messages(pcm):
-            await self._may_leave(message)
-            self.delivery.speak(message, self._now())
+        await self._pacer.speak(pcm)
         self.delivery.end_notice()
 
     def _release(self) -> None:
@@ -243,11 +234,11 @@ class Reply:
 
     def hold(self) -> None:
         """Send nothing more for now; the listener's buffer drains."""
-        self._sending.clear()
+        self._pacer.hold()
 
     def go_on(self) -> None:
         """Send the rest."""
-        self._sending.set()
+        self._pacer.go_on()
 
     @property
     def confirmed(self) -> bool:
@@ -303,17 +294,17 @@ class Reply:
     def asks(self) -> bool:
         """Whether it ends with a question that the listener has heard but for its last words."""
         heard = self.heard
-        rest = self.unsaid(heard.text).strip() if heard and self.answering.complete else ""
+        rest = self.unsaid(heard.text).strip() if heard and self.words.complete else ""
         return rest.endswith("?") and spoken_letters(rest) <= ANTICIPATED_LETTERS
 
     def unsaid(self, heard: str) -> str:
         """The rest of its text after ``heard``; if the model had not finished, up to the last whole
         sentence. Empty if nothing is left, or if it calls a function."""
-        text = self._taken + self._chunker.held
-        if not text.startswith(heard) or self.answering.calls or self.plan.notice:
+        text = self._text.all
+        if not text.startswith(heard) or self.words.calls or self.plan.notice:
             return ""
         rest = text[len(heard) :]
-        return rest if self.answering.complete else rest[: _last_sentence_end(rest)]
+        return rest if self.words.complete else rest[: _last_sentence_end(rest)]
 
     # -- think
 
@@ -325,7 +316,7 @@ class Reply:
                 await self._equip()
             self._find_language(messages)
             try:
-                await self.answering.answer(messages, self._chunker.language)
+                await self.words.write(messages, self._chunker.language)
                 break
             except PromptTooLong as problem:
                 if not self._make_room(problem):
@@ -334,10 +325,10 @@ class Reply:
                 self._release()
             except EngineCrashed:
                 # Ask the next engine once, if nothing was answered yet.
-                if crashed or self.answering.begun:
+                if crashed or self.words.begun:
                     raise
                 crashed = True
-        await self.answering.end()
+        await self.words.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
         """If no language is set, answer in the user's."""
@@ -358,94 +349,29 @@ class Reply:
         after_ms = self.plan.settings.filler.after_ms
         bridges = bool(self.plan.filler) and self._stages.llm.may_load
         if after_ms is not None and not (bridges and after_ms >= LONG_WAIT_S * 1000):
-            await self.answering.pass_the_time(self.began_at + after_ms / 1000)
+            await self.words.pass_the_time(self.began_at + after_ms / 1000)
         if not bridges:
             return
         try:
             async with asyncio.timeout_at(late):
-                await self.answering.prompt_read.wait()
+                await self.words.prompt_read.wait()
         except TimeoutError:
             await self._bridge()
 
-    # -- speak
-
     async def _speak(self) -> None:
         await self._equipped.wait()
-        while piece := await self._next_piece():
-            async with self._voice:
-                await self._say(piece)
-        async with self._voice:
-            await self._put_clauses()
-            self._speech.end()
-            await self._pieces.put(None)
-
-    async def _say(self, piece: Piece) -> None:
-        text = piece.text if self._taken else piece.text.lstrip()  # behind a filler
-        self._taken += text
-        clause = Clause(text, self._ramp.speech_s(spoken_letters(piece.spoken)))
-        self.answering.held.append(clause)
-        if piece.spoken:
-            await self._put_clauses()
-            await self._speech.say(piece, clause, self._tts)
-
-    async def _put_clauses(self) -> None:
-        held = self.answering.held
-        while held:
-            self.mark("first_clause")
-            await self._pieces.put(held.pop(0))
-
-    async def _next_piece(self) -> Piece | None:
-        await self._speech.room()
-        return await self._text.take(self._buffered_s, self._gate.is_set)
+        await self._speech.run(self._tts, self._buffered_s, self._gate.is_set)
 
     def _buffered_s(self) -> float:
         """Seconds of speech made that the listener has not heard yet."""
-        return self._speech.made_s - self.delivery.playback.heard_seconds(self._now())
+        return self._clauses.made_s - self.delivery.playback.heard_seconds(self._now())
 
-    # -- play
-
-    async def _play(self) -> None:
+    async def _send(self) -> None:
         await self._gate.wait()
         await self._text.hurry()
-        while (piece := await self._pieces.get()) is not None:
-            if isinstance(piece, Clause):
-                await self._sending.wait()
-                if not piece.left_out:
-                    self.delivery.say(piece)
-            else:
-                await self._send_audio(piece)
-            self._pieces.task_done()
-        await self._sending.wait()
-        for call in self.answering.calls:
+        await self._pacer.run(self._clauses)
+        for call in self.words.calls:
             self.delivery.call(call)
-
-    async def _send_audio(self, sound: Sound) -> None:
-        for number, message in enumerate(self._messages(sound.pcm)):
-            await self._may_leave(message)
-            if number == 0 and not sound.leave():
-                return
-            self.mark("first_audio")
-            self.delivery.speak(message, self._now())
-
-    def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
-        """``pcm`` in messages, short as long as the lead is. Send each before taking the next."""
-        start = 0
-        while start < len(pcm):
-            chunk_ms = self.plan.settings.chunk_ms
-            if self.plan.lead and self.delivery.playback.sent_seconds < FIRST_S:
-                chunk_ms = min(chunk_ms, FIRST_CHUNK_MS)
-            end = start + self.plan.config.output_format.rate * chunk_ms // 1000
-            yield pcm[start:end]
-            start = end
-
-    async def _may_leave(self, pcm: Pcm) -> None:
-        """Wait until the player needs it, and until the reply is no longer held."""
-        if self.plan.lead:
-            seconds = len(pcm) / self.plan.config.output_format.rate
-            delay = self.delivery.playback.delay(seconds, self.plan.lead, self._now())
-            if delay:
-                await asyncio.sleep(delay)
-        await self._sending.wait()
 
     # -- beginning and end
 
@@ -467,6 +393,9 @@ class Reply:
             )
         )
 
+    def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
+        self.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
+
     def _finish(
         self,
         status: Literal["completed", "cancelled", "incomplete", "failed"],
@@ -480,7 +409,7 @@ class Reply:
         self.status = "finished"
         self.failed = status == "failed"
         items = self.delivery.close("completed" if status == "completed" else "incomplete")
-        if outcome := self.answering.silence:
+        if outcome := self.words.silence:
             self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))
         self._bus.publish(self._timeline())
         self._bus.publish(
@@ -488,7 +417,7 @@ class Reply:
                 self.plan.reply_id,
                 status,
                 items,
-                self.answering.usage,
+                self.words.usage,
                 "max_output_tokens" if status == "incomplete" else reason,
                 error,
                 self.work.engine_seconds,

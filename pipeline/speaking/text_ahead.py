@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.ramp import Ramp
@@ -25,6 +26,15 @@ class TextAhead:
         self._changed = asyncio.Condition()
         self._wanted = False
         self._over = False
+        self._inaudible: list[Piece] = []
+        """Taken from the chunker; they wait for an audible piece or for the end."""
+        self.taken = ""
+        """The text of the pieces taken."""
+
+    @property
+    def all(self) -> str:
+        """The text taken and not taken."""
+        return self.taken + "".join(piece.text for piece in self._inaudible) + self._chunker.held
 
     async def put(self, text: str) -> None:
         """Add text; waits while the voice has enough to take."""
@@ -44,6 +54,7 @@ class TextAhead:
     async def forget(self) -> None:
         """Drop text not yet taken: it is not part of the answer. Another answer may replace it."""
         async with self._changed:
+            self._inaudible.clear()
             self._chunker.forget()
             self._changed.notify_all()
 
@@ -61,8 +72,8 @@ class TextAhead:
 
     async def take(
         self, buffered_s: Callable[[], float], playing: Callable[[], bool]
-    ) -> Piece | None:
-        """The next piece to speak; ``None`` at the end.
+    ) -> list[Piece]:
+        """The next piece to speak, behind those before it that cannot be heard; empty at the end.
 
         ``buffered_s`` returns the seconds of audio that the listener has not heard yet, ``playing``
         whether they are running down.
@@ -75,10 +86,20 @@ class TextAhead:
                 hurry = playing() and not patience_s
                 if piece := self._chunker.take(longest, hurry=hurry):
                     self._changed.notify_all()
-                    return piece
-                if self._over and self._chunker.over:
-                    return None
-                await self._wait(patience_s if playing() and patience_s else None)
+                    self._inaudible.append(piece)
+                    if piece.spoken:
+                        return self._take()
+                elif self._over and self._chunker.over:
+                    return self._take()
+                else:
+                    await self._wait(patience_s if playing() and patience_s else None)
+
+    def _take(self) -> list[Piece]:
+        pieces, self._inaudible = self._inaudible, []
+        if pieces and not self.taken:  # behind a filler
+            pieces[0] = replace(pieces[0], text=pieces[0].text.lstrip())
+        self.taken += "".join(piece.text for piece in pieces)
+        return pieces
 
     async def _wait(self, timeout_s: float | None) -> None:
         self._wanted = True

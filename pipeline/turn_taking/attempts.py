@@ -172,22 +172,22 @@ class Attempts:
         """Wait until the language model has judged the words, which it does as it reads the prompt.
         A busy or slow model is not waited for longer than the wait of a likely end. A second model
         may judge them even later (``engines.llm.judged``)."""
-        answering = speculative.reply.answering
+        words = speculative.reply.words
         until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
         try:
             async with asyncio.timeout_at(until):
-                await answering.prompt_read.wait()
+                await words.prompt_read.wait()
         except TimeoutError:
             speculative.late = True
             attempt.news.set()
-            await answering.prompt_read.wait()
+            await words.prompt_read.wait()
         attempt.news.set()
-        await answering.words_judged.wait()
+        await words.words_judged.wait()
         attempt.news.set()
 
     def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
         """How long the pause must last, on the evidence so far."""
-        complete = attempt.reply.answering.end_probability if attempt.reply else None
+        complete = attempt.reply.words.end_probability if attempt.reply else None
         endpointing, lexicon = self._context.endpointing, self._context.lexicon
         scale = scale_of(self._stages.word_scales, lexicon.language)
         evidence = Evidence(

@@ -30,7 +30,7 @@ class SpeculativeReply:
     @property
     def judged(self) -> bool:
         """Whether the language model has judged the words, or took too long."""
-        return self.late or self.reply.answering.prompt_read.is_set()
+        return self.late or self.reply.words.prompt_read.is_set()
 
     def answers(self, text: str) -> bool:
         """Whether it answers ``text``, apart from case and punctuation."""

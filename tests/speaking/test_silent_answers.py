@@ -33,7 +33,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
-from pipeline.speaking.answering import ALOUD, NOTHING_HEARD, left
+from pipeline.speaking.words import ALOUD, NOTHING_HEARD, left
 from pipeline.work import Work
 from tests.support.gated import gated
 from tests.support.scripted import (

@@ -1,4 +1,4 @@
-"""The model's part of a reply: asks the model, and passes its words to the voice or the client.
+"""What a reply says: asks the model, and passes its words to the voice or the client.
 
 An answer may have to wait for a slow model or tool. A filler sentence passes the time. It becomes
 the beginning of the answer, in its transcript and in later prompts, so it is said only if nothing
@@ -14,7 +14,7 @@ transcript and in no prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
 from pipeline.messages import Message, Sampling, Usage
+from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken import speakable
@@ -34,38 +35,13 @@ message there."""
 NOTHING_HEARD = "The language model said nothing that can be heard"
 
 
-class Answering:
-    """What the model has answered so far in one reply, and what that cost."""
+class Words:
+    """What one reply says, written into ``text`` for the voice. Here: nothing."""
 
-    def __init__(
-        self,
-        plan: ReplyPlan,
-        conversation: ConversationStage,
-        work: Work,
-        text: TextAhead,
-        write: Callable[[Clause], Awaitable[None]],
-        mark: Callable[[str], None],
-    ) -> None:
-        """``text`` takes words to speak, ``write`` words to read; ``mark`` notes when a stage is
-        reached."""
-        self._plan = plan
-        self._conversation = conversation
-        self._work = work
+    def __init__(self, text: TextAhead, mark: Callable[[str], None]) -> None:
+        """``mark`` notes when a stage is reached."""
         self._text = text
-        self._write = write
         self._mark = mark
-        choice = plan.config.tool_choice.kind
-        forced = bool(plan.config.tools) and choice in ("required", "named")
-        self._to_be_heard = plan.config.modality == "audio" and not forced and not plan.notice
-        self._worded = asyncio.Event()
-        """Set when there are words, or never will be."""
-        self._written = ""
-        """The model's words to be spoken."""
-        self._spent = Usage()
-        """Tokens spent on inaudible answers."""
-        self._asked_again = False
-        self.held: list[Clause] = []
-        """Inaudible clauses; they wait for an audible one or for the end of the answer."""
         self.prompt_read = asyncio.Event()
         """Set when the model has read the prompt, or never will."""
         self.words_judged = asyncio.Event()
@@ -77,20 +53,89 @@ class Answering:
         self.cut_short = False
         """Whether it reached its token limit."""
         self.begun = False
-        """Whether the model has said or called anything."""
+        """Whether it has said or called anything."""
         self.complete = False
-        """Whether the model has finished."""
+        """Whether it has finished."""
         self.silent = False
         """Whether it has ended without a sound or a call."""
+        self._asked_again = False
 
-    async def answer(self, messages: Sequence[Message], language: str) -> None:
-        """Answer in ``language``; ask again if inaudible, unless the token limit was reached."""
-        if rest := self._plan.continues:
-            self._begin()
-            await self._pass_on("", rest.text)
-            self.complete = True
-            self.prompt_read.set()
-            return
+    @property
+    def silence(self) -> SilenceOutcome | None:
+        """What was done about an inaudible answer, if it was one."""
+        if self.silent:
+            return "given_up"
+        return "asked_again" if self._asked_again else None
+
+    async def write(self, messages: Sequence[Message], language: str) -> None:
+        """Write all of it, in ``language``."""
+
+    async def pass_the_time(self, until: float) -> None:
+        """Say the filler at ``until``, in the loop's time, if there are no words by then."""
+
+    def time_passed(self) -> None:
+        """Say no filler: the user has been told to wait."""
+
+    def unheard(self) -> None:
+        """Note that no sound of it was made."""
+
+    async def end(self) -> None:
+        """Nothing follows."""
+        await self._text.end()
+
+    def _begin(self) -> None:
+        self.begun = True
+        self._mark("first_token")
+
+
+class RestOfAnswer(Words):
+    """The rest of an answer that was interrupted by mistake."""
+
+    def __init__(self, rest: str, text: TextAhead, mark: Callable[[str], None]) -> None:
+        super().__init__(text, mark)
+        self._rest = rest
+
+    async def write(self, messages: Sequence[Message], language: str) -> None:
+        self._begin()
+        await self._text.put(self._rest)
+        self.complete = True
+        self.prompt_read.set()
+
+    def unheard(self) -> None:
+        self.silent = True
+
+
+class ModelAnswer(Words):
+    """What the language model answers, and what that cost."""
+
+    def __init__(
+        self,
+        plan: ReplyPlan,
+        conversation: ConversationStage,
+        work: Work,
+        text: TextAhead,
+        queue: ClauseQueue,
+        mark: Callable[[str], None],
+    ) -> None:
+        """``text`` takes words to speak, ``queue`` words to read."""
+        super().__init__(text, mark)
+        self._plan = plan
+        self._conversation = conversation
+        self._work = work
+        self._queue = queue
+        choice = plan.config.tool_choice.kind
+        forced = bool(plan.config.tools) and choice in ("required", "named")
+        self._to_be_heard = plan.config.modality == "audio" and not forced
+        self._worded = asyncio.Event()
+        """Set when there are words, or never will be."""
+        self._written = ""
+        """The model's words to be spoken."""
+        self._spent = Usage()
+        """Tokens spent on inaudible answers."""
+
+    async def write(self, messages: Sequence[Message], language: str) -> None:
+        """Answer; ask again if inaudible, unless the token limit was reached. May be called again
+        if it raises before the model has begun."""
         sampling = self._plan.sampling
         await self._ask(messages, sampling)
         if self._inaudible(language) and not self.cut_short:
@@ -103,23 +148,13 @@ class Answering:
             await self._forget()
 
     async def end(self) -> None:
-        """Nothing follows."""
         self._worded.set()
-        await self._text.end()
+        await super().end()
 
     def unheard(self) -> None:
-        """Note that no sound of it was made."""
         self.silent = self.silent or (self._to_be_heard and not self.calls)
 
-    @property
-    def silence(self) -> SilenceOutcome | None:
-        """What was done about an inaudible answer, if it was one."""
-        if self.silent:
-            return "given_up"
-        return "asked_again" if self._asked_again else None
-
     async def pass_the_time(self, until: float) -> None:
-        """Say the filler at ``until``, in the loop's time, if there are no words by then."""
         if not self._plan.filler:
             return
         try:
@@ -129,7 +164,6 @@ class Answering:
             await self._say_filler()
 
     def time_passed(self) -> None:
-        """Say no filler: the user has been told to wait."""
         self._worded.set()
 
     async def _say_filler(self) -> None:
@@ -143,7 +177,6 @@ class Answering:
     async def _forget(self) -> None:
         """Drop what was written: it is not part of the answer."""
         self._written = ""
-        self.held.clear()
         await self._text.forget()
 
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
@@ -179,15 +212,10 @@ class Answering:
                         self.complete = True
                 self.prompt_read.set()
 
-    def _begin(self) -> None:
-        self.begun = True
-        self._mark("first_token")
-
     async def _pass_on(self, glue: str, text: str) -> None:
         """Send written text as it comes; the chunker cuts speech into pieces and adds the glue."""
         if self._plan.config.modality == "text":
-            self._mark("first_clause")
-            await self._write(Clause(glue + text))
+            await self._queue.put(Clause(glue + text))
         else:
             self._written += glue + text
             await self._text.put(text)

@@ -1,0 +1,97 @@
+"""Clauses and their sounds on their way to the listener: one task makes them, another sends them.
+
+Sound that waits can still be dropped: if the voice goes wrong, the clause is said again
+(``clause_speech``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from pipeline.audio import Pcm
+from pipeline.speaking.delivery import Clause
+
+MOST_WAITING = 500
+"""Clauses and sounds that may wait for the gate or the listener: one clause, and the rest of the
+one before it (``tuning.CLAUSE_SOUNDS_AHEAD``)."""
+
+
+class ClauseQueue:
+    """The clauses of one reply, each followed by its sounds: int16 mono at ``rate`` Hz."""
+
+    def __init__(self, rate: int, on_clause: Callable[[], None]) -> None:
+        """``on_clause`` is called with each clause put."""
+        self._rate = rate
+        self._on_clause = on_clause
+        self._made_samples = 0
+        self._waiting: deque[Clause | Pcm] = deque()
+        self._sending = False
+        """Whether the piece that left last is still being sent."""
+        self._over = False
+        self._changed = asyncio.Event()
+
+    @property
+    def made_s(self) -> float:
+        """Seconds of sound put and not dropped."""
+        return self._made_samples / self._rate
+
+    # -- making
+
+    async def put(self, piece: Clause | Pcm) -> None:
+        """Add words, or sound of the newest words; waits while many wait."""
+        await self._until(lambda: len(self._waiting) < MOST_WAITING)
+        if isinstance(piece, Clause):
+            self._on_clause()
+        else:
+            self._made_samples += len(piece)
+        self._waiting.append(piece)
+        self._changed.set()
+
+    def drop(self, since_s: float) -> float:
+        """Drop sounds of the newest clause that begin at ``since_s`` of ``made_s`` or later and
+        have not left. Returns the seconds dropped."""
+        before_s = self.made_s
+        while self._waiting and not isinstance(newest := self._waiting[-1], Clause):
+            begins = self._made_samples - len(newest)
+            if begins < round(since_s * self._rate):
+                break
+            self._waiting.pop()
+            self._made_samples = begins
+        self._changed.set()
+        return before_s - self.made_s
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self._over = True
+        self._changed.set()
+
+    async def until(self, most: int) -> None:
+        """Wait until at most ``most`` clauses and sounds wait to be sent, and none is being sent if
+        that is 0."""
+        await self._until(lambda: len(self._waiting) <= most and not (most == 0 and self._sending))
+
+    # -- sending
+
+    async def next(self) -> Clause | Pcm | None:
+        """What to send next, now that the piece before it was sent; ``None`` at the end. It can be
+        dropped until it leaves."""
+        self._sending = False
+        self._changed.set()
+        await self._until(lambda: bool(self._waiting) or self._over)
+        return self._waiting[0] if self._waiting else None
+
+    def leave(self, piece: Clause | Pcm) -> bool:
+        """Take ``piece`` out in order to send it. False if it was dropped meanwhile."""
+        if not self._waiting or self._waiting[0] is not piece:
+            return False
+        self._waiting.popleft()
+        self._sending = True
+        self._changed.set()
+        return True
+
+    async def _until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self._changed.clear()
+            await self._changed.wait()

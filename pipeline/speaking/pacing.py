@@ -1,0 +1,80 @@
+"""Sends a reply when the player needs it: the last stage, behind the gate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from pipeline.audio import Pcm
+from pipeline.speaking.clause_queue import ClauseQueue
+from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
+from pipeline.speaking.tuning import FIRST_CHUNK_MS, FIRST_S
+
+
+class Pacer:
+    """Sends words and sound to the delivery of the reply's current response."""
+
+    def __init__(
+        self, plan: ReplyPlan, delivery: Callable[[], Delivery], on_sound: Callable[[], None]
+    ) -> None:
+        """``delivery`` returns it; ``on_sound`` is called before each message of an answer's
+        sound."""
+        self._delivery = delivery
+        self._plan = plan
+        self._on_sound = on_sound
+        self._free = asyncio.Event()
+        self._free.set()
+
+    def hold(self) -> None:
+        """Send nothing more for now; the listener's buffer drains."""
+        self._free.clear()
+
+    def go_on(self) -> None:
+        """Send the rest."""
+        self._free.set()
+
+    async def run(self, queue: ClauseQueue) -> None:
+        """Send all clauses; returns when the next thing may be sent."""
+        while (piece := await queue.next()) is not None:
+            if isinstance(piece, Clause):
+                await self._free.wait()
+                if queue.leave(piece) and not piece.left_out:
+                    self._delivery().say(piece)
+                continue
+            for number, message in enumerate(self._messages(piece)):
+                await self._due(message)
+                if number == 0 and not queue.leave(piece):
+                    break
+                self._on_sound()
+                self._delivery().speak(message, _now())
+        await self._free.wait()
+
+    async def speak(self, pcm: Pcm) -> None:
+        """Send sound of a notice."""
+        for message in self._messages(pcm):
+            await self._due(message)
+            self._delivery().speak(message, _now())
+
+    def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
+        """``pcm`` in messages, short as long as the lead is. Send each before taking the next."""
+        start = 0
+        while start < len(pcm):
+            chunk_ms = self._plan.settings.chunk_ms
+            if self._plan.lead and self._delivery().playback.sent_seconds < FIRST_S:
+                chunk_ms = min(chunk_ms, FIRST_CHUNK_MS)
+            end = start + self._plan.config.output_format.rate * chunk_ms // 1000
+            yield pcm[start:end]
+            start = end
+
+    async def _due(self, message: Pcm) -> None:
+        """Wait until the player needs it, and until the reply is no longer held."""
+        if self._plan.lead:
+            seconds = len(message) / self._plan.config.output_format.rate
+            delay = self._delivery().playback.delay(seconds, self._plan.lead, _now())
+            if delay:
+                await asyncio.sleep(delay)
+        await self._free.wait()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
