@@ -90,6 +90,7 @@ def test_any_changes_leave_what_a_plain_list_would_hold(changes: list[tuple[Any,
             case "drop":
                 assert chat.drop_oldest(values[0]) == ids[: values[0]]
                 del plain[: values[0]]
+                forgotten.difference_update(ids[: values[0]])
             case "forget" if at is not None:
                 chat.forget_before(item.id)
                 forgotten.update(ids[:at])
