@@ -97,16 +97,16 @@ class Session:
         chat = self._memory.chat
         self._editor = ItemEditor(context, chat, self._committing)
         self._transcriber = Transcriber(context, chat, self._editor)
-        prompts = ReplyPrompts(context, chat)
+        prompts = ReplyPrompts(context, chat, self._transcriber)
         self._warm_up = WarmUp(context, self._memory, prompts)
         self._replies = Replies(
             context,
             self._memory,
             prompts,
             self._editor,
-            self._transcriber,
             self._warm_up,
             self._arrivals,
+            lambda: self._running and not self._turns.busy,
             self._reply_ended,
         )
         self._turns = VoiceTurns(
@@ -261,7 +261,7 @@ class Session:
             case ClearAudio():
                 self._clear_input()
                 self._turns.drop_ended()
-                self._answer_pending()
+                self._replies.answer_pending()
                 self._bus.publish(InputCleared())
             case AddItem():
                 self._add_item(command)
@@ -286,7 +286,7 @@ class Session:
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
-            self._answer_pending()
+            self._replies.answer_pending()
         if config.turn_detection != before.turn_detection:
             self._listener.configure(self._context.endpointing)
             if self._stop_idle_timer():
@@ -375,16 +375,11 @@ class Session:
     def _reply_ended(self, reply: Reply) -> None:
         if not self._running:
             return
-        self._answer_pending()
         if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
             # The reply cancelled a warm-up, or its answer has not been read yet.
             self._warm_up.begin()
         if reply.plan.in_conversation and reply.confirmed and not reply.failed:
             self._count_silence(reply.unheard_s)
-
-    def _answer_pending(self) -> None:
-        if not self._turns.busy:
-            self._replies.answer_pending()
 
     # -- the idle timeout: after an answer and a silence, the server speaks again
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import dropwhile
 
 from pipeline.commands import ItemReference, ResponseOptions
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import NO_OUTPUT, Chat, prompt
+from pipeline.conversation.transcribing import Transcriber
+from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
@@ -16,22 +19,63 @@ SILENCE = Message("user", "(The user has been silent for a while.)")
 """What the model reads instead of words when the idle timeout makes it speak."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a reply answers: the conversation, unless one of these says otherwise."""
+
+    instructions: str | None = None
+    """``None``: the session's, when the prompt is rendered."""
+    items: Sequence[Item] | None = None
+    """They replace the conversation."""
+    known: frozenset[str] | None = None
+    """The ids of the only items of the conversation that count."""
+    uncommitted: Callable[[], str] = str
+    """Returns the user's words that are not part of the conversation yet."""
+    silence: bool = False
+    """Whether the user has been silent for a while."""
+    error: ReachyVoiceError | None = None
+    """Why the user's words are unknown."""
+
+
 class ReplyPrompts:
     """The prompts of one session."""
 
-    def __init__(self, context: SessionContext, chat: Chat) -> None:
+    def __init__(self, context: SessionContext, chat: Chat, transcriber: Transcriber) -> None:
         self._context = context
         self._chat = chat
+        self._transcriber = transcriber
 
-    def conversation(self, said: str = "", start: str | None = None) -> list[Message]:
-        """The conversation's prompt. ``said``: words about to be committed; ``start``: the item to
-        begin with."""
+    async def render(self, asked: Prompt) -> list[Message]:
+        """The messages, once the transcripts they need are there. Raises ``asked.error``, and what
+        a recogniser raises."""
+        if asked.error:
+            raise asked.error
+        if asked.items is not None:
+            items = self._chat.shown(await self._transcriber.with_text(asked.items))
+            return prompt(asked.instructions or "", items)
+        await self._transcriber.settled()
+        messages = self.conversation(asked.uncommitted(), asked.instructions, asked.known)
+        return [*messages, SILENCE] if asked.silence else messages
+
+    def conversation(
+        self,
+        said: str = "",
+        instructions: str | None = None,
+        known: frozenset[str] | None = None,
+        start: str | None = None,
+    ) -> list[Message]:
+        """The conversation's prompt, as far as its words are known. ``said``: words about to be
+        committed; ``start``: the item to begin with; the others as in ``Prompt``."""
         items: tuple[Item, ...] = self._chat.context
         if start:
             items = tuple(dropwhile(lambda item: item.id != start, items))
+        if known is not None:
+            items = tuple(item for item in items if item.id in known)
         if said:
             items += (MessageItem("", "user", (AudioPart(said),)),)
-        return prompt(self.instructions(ResponseOptions()), items)
+        if instructions is None:
+            instructions = self.instructions(ResponseOptions())
+        return prompt(instructions, items)
 
     def instructions(self, options: ResponseOptions) -> str:
         config = self._context.config.with_options(options)

@@ -13,22 +13,20 @@ from pipeline.conversation.chat import BARELY_HEARD_S, Chat, UnknownItem, prompt
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import (
-    SILENCE,
+    Prompt,
     ReplyPrompts,
     ask_the_same,
     awaits_an_answer,
 )
-from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ReplyHeld, ReplyWentOn
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
-from pipeline.messages import Message
 from pipeline.speaking.delivery import Continuation, ReplyPlan, plan_reply
 from pipeline.speaking.ramp import Ramp
-from pipeline.speaking.reply import PromptSource, Reply
+from pipeline.speaking.reply import Reply
 from pipeline.work import Work
 
 MAX_RUNNING = 8
@@ -61,12 +59,13 @@ class Replies:
         memory: Memory,
         prompts: ReplyPrompts,
         editor: ItemEditor,
-        transcriber: Transcriber,
         warm_up: WarmUp,
         arrivals: Arrivals,
+        may_answer: Callable[[], bool],
         on_end: Callable[[Reply], None],
     ) -> None:
-        """``on_end`` is called after each reply."""
+        """``may_answer``: whether no turn of the user is open or waits to be committed; ``on_end``
+        is called after each reply."""
         self.quiet = asyncio.Event()
         """Set while no reply is running."""
         self.quiet.set()
@@ -75,9 +74,9 @@ class Replies:
         self._conversation = memory.conversation
         self._prompts = prompts
         self._editor = editor
-        self._transcriber = transcriber
         self._warm_up = warm_up
         self._arrivals = arrivals
+        self._may_answer = may_answer
         self._on_end = on_end
         self._running: dict[str, Reply] = {}
         self._over: deque[str] = deque(maxlen=MAX_OVER)
@@ -115,12 +114,7 @@ class Replies:
         ``since``: end of speech, in the loop's time."""
         if self.speaking:
             return None
-
-        async def messages() -> list[Message]:
-            await self._transcriber.settled()
-            return self._prompts.conversation(uncommitted())
-
-        return self._start_to_speech(messages, work, since)
+        return self._start_to_speech(Prompt(uncommitted=uncommitted), work, since)
 
     def answer(
         self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
@@ -132,15 +126,9 @@ class Replies:
         if self.speaking:
             self.answer_later(since)
             return
-
-        async def messages() -> list[Message]:
-            if error:
-                raise error
-            await self._transcriber.settled()
-            return self._prompts.conversation()
-
         if reply is None:
-            reply = self._start_to_speech(messages, Work() if work.cancelled else work, since)
+            work = Work() if work.cancelled else work
+            reply = self._start_to_speech(Prompt(error=error), work, since)
         self._confirm(reply, ResponseOptions())
 
     def answer_later(self, since: float) -> None:
@@ -153,21 +141,16 @@ class Replies:
         self._pending = None
 
     def answer_pending(self) -> None:
-        """Give the pending answer, unless another one is being given. Only once: otherwise an echo,
-        for example, could cut it off for ever."""
+        """Give the pending answer, unless the user speaks or another one is being given. Only once:
+        otherwise an echo, for example, could cut it off for ever."""
         pending = self._pending
-        if pending is None or self.speaking:
+        if pending is None or self.speaking or not self._may_answer():
             return
         instructions = self._prompts.instructions(pending.options)
         if not awaits_an_answer(prompt(instructions, self._chat.context)):
             self._pending = None  # its turn was deleted, or answered after all
             return
-
-        async def messages() -> list[Message]:
-            await self._transcriber.settled()
-            return prompt(instructions, self._chat.context)
-
-        reply = self._start_to_speech(messages, Work(), pending.since, pending.options)
+        reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
         if pending.again:
             self._given_again = reply
         self._confirm(reply, pending.options)
@@ -221,33 +204,16 @@ class Replies:
 
     def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
         """``items`` replace the conversation; ``None``: the conversation as of now."""
-        instructions = self._prompts.instructions(options)
-        asked = {item.id for item in self._chat.context}
-
-        async def messages() -> list[Message]:
-            if items is not None:
-                read = await self._transcriber.with_text(items)
-                return prompt(instructions, self._chat.shown(read))
-            await self._transcriber.settled()
-            return prompt(instructions, [i for i in self._chat.context if i.id in asked])
-
-        self._give(messages, options)
+        known = frozenset(item.id for item in self._chat.context)
+        self._give(Prompt(self._prompts.instructions(options), items, known), options)
 
     def break_silence(self) -> None:
         """Speak because the user does not (idle timeout)."""
-
-        async def messages() -> list[Message]:
-            return [*self._prompts.conversation(), SILENCE]
-
-        self._give(messages)
+        self._give(Prompt(silence=True))
 
     def notify(self, sentence: str) -> None:
         """Say a sentence of the server's own; it appears in no prompt."""
-
-        async def messages() -> list[Message]:
-            return []
-
-        self._give(messages, notice=sentence)
+        self._give(Prompt(), notice=sentence)
 
     # -- speech over an answer
 
@@ -339,11 +305,8 @@ class Replies:
             return False
         if isinstance(said, MessageItem):
             self._editor.update(replace(said, interrupted=False))
-
-        async def messages() -> list[Message]:
-            return self._prompts.conversation()
-
-        reply = self._give(messages, since=since, continues=Continuation(cut.plan.reply_id, rest))
+        rest_of_it = Continuation(cut.plan.reply_id, rest)
+        reply = self._give(Prompt(), since=since, continues=rest_of_it)
         if cut.plan.continues and played.heard_seconds(since) <= BARELY_HEARD_S:
             self._given_again = reply
         return True
@@ -387,7 +350,7 @@ class Replies:
 
     def _give(
         self,
-        messages: PromptSource,
+        asked: Prompt,
         options: ResponseOptions | None = None,
         since: float | None = None,
         notice: str = "",
@@ -397,20 +360,20 @@ class Replies:
         options = options or ResponseOptions()
         since = asyncio.get_running_loop().time() if since is None else since
         plan = replace(self._plan(options), notice=notice, continues=continues)
-        reply = self._start(options, plan, messages, Work(), since)
+        reply = self._start(options, plan, asked, Work(), since)
         self._confirm(reply, options)
         return reply
 
     def _start_to_speech(
         self,
-        messages: PromptSource,
+        asked: Prompt,
         work: Work,
         since: float,
         options: ResponseOptions | None = None,
     ) -> Reply:
         """Begin a reply to known words behind a shut gate."""
         options = options or ResponseOptions()
-        reply = self._start(options, self._plan(options), messages, work, since)
+        reply = self._start(options, self._plan(options), asked, work, since)
         reply.mark("transcript")
         return reply
 
@@ -418,7 +381,7 @@ class Replies:
         self,
         options: ResponseOptions,
         plan: ReplyPlan,
-        messages: PromptSource,
+        asked: Prompt,
         work: Work,
         began_at: float,
     ) -> Reply:
@@ -429,7 +392,7 @@ class Replies:
         reply = Reply(
             self._context,
             plan,
-            messages,
+            lambda: self._prompts.render(asked),
             conversation,
             self._editor if options.in_conversation else None,
             work=work,
@@ -483,4 +446,5 @@ class Replies:
                 self._over.append(reply.plan.reply_id)
             if not self._running:
                 self.quiet.set()
+            self.answer_pending()
             self._on_end(reply)

@@ -378,9 +378,9 @@ class VoiceTurns:
 
     def _not_a_turn(self) -> None:
         """The speech was noise, or not meant for the robot: give a pending answer."""
-        if self._turn is None and not self._ending:
+        if not self.busy:
             self._warm_up.said = ""
-            self._replies.answer_pending()
+        self._replies.answer_pending()
 
     # -- requests of the client
 
