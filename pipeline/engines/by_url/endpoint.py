@@ -100,6 +100,7 @@ class Exchange:
         self._stalled = stalled
         self._end: Exception | None = None
         """Why it is ended early."""
+        self._peeked = b""
         self.is_over = asyncio.Event()
         """Set once the server is no longer at its answer, as far as we know."""
         self.closed = False
@@ -157,7 +158,15 @@ class Exchange:
                     break
         return whole[:most_bytes]
 
+    async def peek(self) -> bytes:
+        """The body's first piece, which is read again. Raises ``EngineError``, ``Cancelled``."""
+        async with aclosing(self._raw()) as raw:
+            self._peeked = await anext(raw, b"")
+        return self._peeked
+
     async def _raw(self) -> AsyncGenerator[bytes, None]:
+        if self._peeked:
+            yield self._peeked
         try:
             async with aclosing(self.answer.pieces()) as pieces:
                 while (piece := await self.until(anext(pieces, None))) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.engines.contract import FinishReason
 from pipeline.engines.llm.pictures import pieces
-from pipeline.engines.llm.template_messages import adapted, call_data
+from pipeline.engines.llm.template_messages import adapted, call_data, function_data
 from pipeline.engines.llm.url_prompts import (
     Asked,
     Garbled,
@@ -40,17 +40,7 @@ def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
         body |= format_fields(asked)
     if asked.offered and asked.capabilities.tools:
         body["tool_choice"] = asked.tool_choice
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": tool.parameters,
-                },
-            }
-            for tool in asked.offered
-        ]
+        body["tools"] = [function_data(tool) for tool in asked.offered]
         if not asked.choice.parallel:
             body["parallel_tool_calls"] = False
     return body
@@ -96,6 +86,7 @@ class ChatReader:
     def feed(self, data: str) -> str:
         """The text that an event adds, without thoughts. Raises ``Complained``, ``Garbled``."""
         if data.strip() == "[DONE]":
+            self.ended = self.ended or "stop"  # some servers give no ``finish_reason``
             return ""
         chunk = decoded(data)
         self.usage = usage_of(chunk) or self.usage

@@ -20,6 +20,7 @@ from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
     Failed,
+    Misconfigured,
     broke_off,
     complaint,
     garbled,
@@ -38,6 +39,7 @@ from pipeline.engines.llm.url_prompts import (
     Complained,
     Garbled,
     Parts,
+    error_in,
     for_eyes,
     for_the_blind,
 )
@@ -288,10 +290,14 @@ class UrlConversation:
                 continue
             before, content = body, Body.json(llm.options.with_extra(body))
             try:
-                exchange = await open_exchange.enter_async_context(
-                    llm.engine.endpoint.ask(PATH, content, work, asked.private)
-                )
-            except (Refused, Failed) as problem:
+                async with AsyncExitStack() as attempt:
+                    exchange = await attempt.enter_async_context(
+                        llm.engine.endpoint.ask(PATH, content, work, asked.private)
+                    )
+                    if error := error_in(await exchange.peek()):
+                        raise refused(llm.engine.place, complaint(200, error), asked.private)
+                    open_exchange.push_async_exit(attempt.pop_all())
+            except (Refused, Failed, Misconfigured) as problem:
                 refusal = refusal or problem
             else:
                 if refusal:
@@ -333,8 +339,14 @@ class UrlConversation:
         return usage
 
 
-_TEMPLATE_WORDS = re.compile(r"template|jinja|role|alternat|system", re.IGNORECASE)
-"""In the messages of servers whose chat template refuses a conversation."""
+_TEMPLATE_WORDS = re.compile(
+    r"template|jinja|\broles?\b|alternat|\bsystem (?:message|prompt)"
+    r"|(?:support|requir|enabl).{0,60}\b(?:tool|function)"
+    r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
+    re.IGNORECASE,
+)
+"""In the messages of servers whose chat template refuses a conversation, or which take no tools:
+"… does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
 
 
 def _is_of_template(refusal: EngineError) -> bool:

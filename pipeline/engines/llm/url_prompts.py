@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pipeline.engines.by_url.families import Family
+from pipeline.engines.by_url.sse import EventReader
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, seen
 from pipeline.engines.llm.template_messages import Capabilities
@@ -191,6 +192,18 @@ def decoded(data: str) -> dict[str, Any]:
     if event.get("error"):
         raise Complained(event)
     return event
+
+
+def error_in(begin: bytes) -> dict[str, Any] | None:
+    """The error that an answer with status 200 begins with, in a body (some proxies) or an event
+    (LM Studio, whose status comes before its template is tried)."""
+    reader = EventReader()
+    events = [*reader.feed(begin), *reader.finish()]
+    try:
+        answer = json.loads(events[0] if events else begin)
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) and answer.get("error") else None
 
 
 class Parts:

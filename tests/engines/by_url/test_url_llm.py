@@ -254,9 +254,10 @@ async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> N
         assert text_of(await answer(engine)), "the next answer comes"
 
 
+@pytest.mark.parametrize("end", [STOP, data("[DONE]")])
 @pytest.mark.parametrize("torn", [True, False])
-async def test_data_after_the_end_is_read(torn: bool) -> None:
-    far = FarServer(moods={PATH: [stream(WORDS, STOP, torn=torn)]})
+async def test_an_answer_ends_once_it_says_so(torn: bool, end: bytes) -> None:
+    far = FarServer(moods={PATH: [stream(WORDS, end, torn=torn)]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine)
     assert text_of(deltas) == "Hello."

@@ -10,8 +10,8 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Message
 from pipeline.work import Work
-from tests.support.far_answers import refusal
-from tests.support.far_server import FarServer, problem, serving
+from tests.support.far_answers import data, refusal
+from tests.support.far_server import FarServer, Mood, problem, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
@@ -85,11 +85,45 @@ async def test_a_late_system_message_reaches_the_model_as_a_note(server: Server)
     assert sent(far)[-1]["content"] == f"(System: It is dark.)\n{HELLO[1].content}"
 
 
-async def test_other_refusals_are_reported_and_change_nothing() -> None:
-    far = FarServer("vllm")
-    far.moods[PATH] = [problem(400, {"error": {"message": "seed is too large"}})]
+NO_TOOLS = "Jinja Exception: tool_call not allowed"
+
+
+@pytest.mark.parametrize(
+    ("server", "mood"),
+    [
+        ("ollama", problem(400, {"error": {"message": "gemma3:4b does not support tools"}})),
+        ("vllm", problem(400, {"error": {"message": '"auto" requires --tool-call-parser'}})),
+        ("vllm", problem(404, {"error": NO_TOOLS})),  # mlx_lm.server
+        ("openai", problem(404, {"error": {"message": "No endpoints support tool use"}})),
+        ("lm-studio", stream(data({"error": {"message": NO_TOOLS}}, "error"))),
+        ("lm-studio", stream(b": wait\n\n" + data({"error": {"message": NO_TOOLS}}, "error"))),
+        ("vllm", problem(200, {"error": {"message": NO_TOOLS}})),
+    ],
+)
+async def test_tools_that_a_server_refuses_in_its_own_way_are_described(
+    server: Server, mood: Mood
+) -> None:
+    far = FarServer(server, moods={PATH: [mood]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        with pytest.raises(EngineError, match="seed is too large"):
+        for _ in range(2):
+            assert await answer(engine, tools=(DANCE,))
+    assert ["tools" in seen.json for seen in far.asked(PATH)] == [True, False, False]
+    assert '"name":"dance"' in sent(far)[0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (400, "seed is too large"),
+        (500, "Failed to parse input at pos 0: <tool_call>"),
+        (500, "operating system error"),
+    ],
+)
+async def test_other_refusals_are_reported_and_change_nothing(status: int, why: str) -> None:
+    far = FarServer("vllm")
+    far.moods[PATH] = [problem(status, {"error": {"message": why}})]
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        with pytest.raises(EngineError, match=why):
             await answer(engine, tools=(DANCE, NOD))
         await answer(engine, *TALKS[1], tools=(DANCE,))
     assert sent(far)[0]["role"] == "system", "not told by the user"

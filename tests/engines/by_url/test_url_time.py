@@ -40,9 +40,11 @@ class ScriptedAnswer:
         self.headers = {"content-type": kind}
         self.closed = False
         self._script = script
+        self._left = list(script)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        for step in self._script:
+        while self._left:
+            step = self._left.pop(0)
             if isinstance(step, bytes):
                 yield step
             else:
@@ -50,6 +52,7 @@ class ScriptedAnswer:
 
     async def close(self) -> None:
         self.closed = True
+        self._left = list(self._script)
 
     @property
     def gone(self) -> asyncio.Future[None]:
