@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, repeat
 from typing import Any, TypeVar
@@ -387,9 +387,9 @@ class Endpoint:
 
     async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:
         content = await exchange.body(MOST_ERROR_BYTES)
-        status = exchange.answer.status
-        hidden = (*private, self.options.key)
-        error = refused(self.place, complaint_of_bytes(status, content), hidden)
+        status, headers = exchange.answer.status, exchange.answer.headers
+        says = replace(complaint_of_bytes(status, content), retry="retry-after" in headers)
+        error = refused(self.place, says, (*private, self.options.key))
         if status == 503:
             self._doubt(error)
         return error

@@ -120,16 +120,21 @@ class Complaint:
     too_long: bool = False
     prompt_tokens: int = 0
     limit_tokens: int = 0
+    retry: bool = False
+    """The server asks to be asked again."""
 
 
 _TOO_LONG_KINDS = ("exceed_context_size_error", "context_length_exceeded")
 """llama-server's ``type``; OpenAI's ``code``."""
 _TOO_LONG = re.compile(
-    r"maximum context length|available context size|context (?:length|window|size) (?:is|of|was) "
-    r"exceeded|exceeds? .{0,40}context|context overflow|longer than the maximum model length",
+    r"context (?:length|window|size|limit|overflow)|max_seq_len|maximum model length"
+    r"|\b(?:prompt|input|token)s?\b.{0,60}(?:too (?:long|large)|exceed|longer than|<=)"
+    r"|less than \d+ tokens|maximum prompt length|reduce the length",
     re.IGNORECASE,
 )
-"""How vLLM, llama-server, OpenAI, LM Studio and SGLang word it."""
+"""How vLLM, llama-server, OpenAI, LM Studio, SGLang, TGI, TabbyAPI and others word it."""
+_OF_THE_SERVER = frozenset({401, 403, 404, 429, 503})
+"""HTTP statuses that are not about the prompt, though their messages may speak of tokens."""
 _LIMIT = re.compile(r"(?:context length is|context size|limit is)\D{0,12}(\d+)", re.IGNORECASE)
 _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", re.IGNORECASE)
 
@@ -146,7 +151,8 @@ def complaint(status: int, body: Any) -> Complaint:
     message = error.get("message") or error.get("error") or error.get("msg") or ""
     message = message if isinstance(message, str) else json.dumps(message)
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
-    long = any(kind in _TOO_LONG_KINDS for kind in kinds) or bool(_TOO_LONG.search(message))
+    known = status == 413 or any(kind in _TOO_LONG_KINDS for kind in kinds)
+    long = known or (status not in _OF_THE_SERVER and bool(_TOO_LONG.search(message)))
     limit, asked = _LIMIT.search(message), _ASKED.search(message)
     return Complaint(
         status,
@@ -174,7 +180,10 @@ _NO_ENTRY = (
 )
 _MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
 _WAIT = "Wait until its model is loaded"
-_LOADS = re.compile(r"\b(re)?load(s|ed|ing)?\b|\bstarting\b|\bwarming\b", re.IGNORECASE)
+_LOADS = re.compile(
+    r"\b(re|down)?load(s|ed|ing)?\b|\b(start|warm|wak|boot)ing\b|initiali|not ready|cold start",
+    re.IGNORECASE,
+)
 """How llama-server, Ollama and others word it, with HTTP status 503."""
 _FAILED = (Failed, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
@@ -200,12 +209,12 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
 
 def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> EngineError:
     """The error to raise for ``complaint``. ``private``: what people said."""
-    if complaint.too_long:
+    if complaint.too_long and place.kind is Kind.LLM:
         return _too_long(place, complaint)
     status, says = complaint.status, without(complaint.message, private)
     other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
-    if status == 503 and _LOADS.search(complaint.message):
+    if status == 503 and (complaint.retry or _LOADS.search(complaint.message)):
         kind = Loading
     code = f"HTTP {status}" if status else "in the middle of its answer"
     return kind(

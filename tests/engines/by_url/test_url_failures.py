@@ -20,9 +20,9 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Refused
+from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Refused, Unreachable
 
-LLM = Place(Kind.LLM, "http://10.0.0.5:8080/v1")
+LLM, TTS = (Place(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM, Kind.TTS))
 
 
 def error(status: int, body: Any, *private: str) -> EngineError:
@@ -86,6 +86,22 @@ def error(status: int, body: Any, *private: str) -> EngineError:
             {"error": "Reached context length of 4096 tokens; context overflow policy is stop."},
             0,
             0,
+        ),
+        *(
+            ({"error": {"message": message}}, 0, 0)
+            for message in (
+                "The number of tokens to keep from the initial prompt is greater than the context "
+                "length (n_keep: 5010>= n_ctx: 4096)",  # LM Studio
+                "Trying to keep the first 4210 tokens when context the overflows. However, the "
+                "model is loaded with context length of only 4096 tokens",  # LM Studio, older
+                "The input (9412 tokens) is longer than the model's context length",  # SGLang
+                "Prompt length 9000 is greater than max_seq_len 8192",  # TabbyAPI
+                "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000",  # TGI
+                "`inputs` must have less than 4095 tokens. Given: 5000",  # TGI
+                "prompt is too long: 210000 tokens > 200000 maximum",  # Anthropic
+                "The input token count (9000) exceeds the maximum number of tokens",  # Google
+                "Please reduce the length of the messages or completion.",  # Groq
+            )
         ),
     ],
 )
@@ -153,6 +169,24 @@ def test_each_error_says_what_and_what_to_do(
     assert "http://10.0.0.5:8080/v1" in found.what
     assert fix in found.fix
     assert "secret" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "message", "kind"),
+    [
+        (LLM, 413, "Request Entity Too Large", PromptTooLong),
+        (LLM, 429, "Rate limit reached: tokens per minute exceeded", Overloaded),
+        (LLM, 422, "Input should be less than or equal to 2", Refused),
+        (TTS, 400, "The input text is too long", Refused),
+        (LLM, 503, "Model is not ready", Loading),
+        (LLM, 503, "engine is initializing", Loading),
+        (LLM, 503, "The server is overloaded", Unreachable),
+    ],
+)
+def test_words_that_are_close_are_told_apart(
+    place: Place, status: int, message: str, kind: type[ReachyVoiceError]
+) -> None:
+    assert type(refused(place, complaint(status, {"error": message}), ())) is kind
 
 
 def test_an_error_that_is_a_web_page_is_not_shown() -> None:

@@ -180,6 +180,8 @@ class LoadingPool(ScriptedPool):
     """Its server loads its model until ``loaded_s``. Before that a request waits for its first byte
     (``refuses`` is false), or is refused. ``tells``: it lists the models that are loaded."""
 
+    says = b'{"error": {"message": "Loading model"}}'
+
     def __init__(self, loaded_s: float, *, refuses: bool, tells: bool) -> None:
         super().__init__(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END]))
         self.loaded_s = loaded_s
@@ -195,8 +197,9 @@ class LoadingPool(ScriptedPool):
             if loaded or not self.refuses:
                 await wait(max(0.0, self.loaded_s - now))
                 return self.answer
-            busy = ScriptedAnswer("application/json", [b'{"error": {"message": "Loading model"}}'])
+            busy = ScriptedAnswer("application/json", [self.says])
             busy.status = 503
+            busy.headers |= {} if b"oading" in self.says else {"retry-after": "30"}
             return busy
         content: Any = {"data": [{"id": "m", "owned_by": "library" if self.tells else "acme"}]}
         if request.url.endswith("/api/ps"):
@@ -232,9 +235,20 @@ def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, 
     return round(ended - begin_s - 1, 1), error, problems
 
 
-@pytest.mark.parametrize(("refuses", "tells"), [(True, True), (True, False), (False, True)])
-def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, tells: bool) -> None:
+@pytest.mark.parametrize(
+    ("refuses", "tells", "says"),
+    [
+        (True, True, LoadingPool.says),
+        (True, False, LoadingPool.says),
+        (True, False, b"Service Unavailable"),  # with Retry-After
+        (False, True, b""),
+    ],
+)
+def test_a_question_waits_for_the_model_and_is_answered(
+    refuses: bool, tells: bool, says: bytes
+) -> None:
     pool = LoadingPool(45.0, refuses=refuses, tells=tells)
+    pool.says = says
     ended, error, (problem,) = after_loading(pool)
     assert error is None
     assert 45.0 <= ended <= 47.0
