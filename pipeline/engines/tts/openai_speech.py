@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Literal
@@ -13,15 +15,25 @@ from pydantic import Field
 from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.by_url.endpoint import Body, Exchange
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.failures import Misconfigured, complaint_of_bytes, without
+from pipeline.engines.by_url.failures import (
+    Failed,
+    Misconfigured,
+    complaint_of_bytes,
+    without,
+)
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import Spoken
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
+from pipeline.errors import Refused
 from pipeline.messages import SpeechRequest
 from pipeline.work import Priority, Work
 
+log = logging.getLogger("reachy_voice.tts")
+
+_FORMAT_WORDS = re.compile(r"format|pcm|codec", re.IGNORECASE)
+"""In the messages of servers that make no raw PCM."""
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
 
@@ -50,6 +62,8 @@ class UrlTts:
         self._engine = engine
         self._options = options
         self._spoken = Spoken()
+        self._format = "pcm"
+        """What is asked for; some servers refuse it."""
         engine.warm_up = self._warm_up
 
     async def _warm_up(self) -> None:
@@ -71,16 +85,29 @@ class UrlTts:
         the same for each take; the server draws new random numbers by itself.
 
         Raises ``EngineError``, ``Cancelled``."""
-        options, text = self._options, request.text
-        if not any(character.isalnum() for character in text):
+        if not any(character.isalnum() for character in request.text):
             return
+        while True:
+            try:
+                async with aclosing(self._answer(request, work)) as pieces:
+                    async for pcm in pieces:
+                        yield pcm
+                return
+            except (Refused, Failed) as refusal:
+                if self._format == "wav" or not _FORMAT_WORDS.search(refusal.why):
+                    raise
+                log.warning("WAV is asked for instead of raw PCM: %s", refusal)
+                self._format = "wav"
+
+    async def _answer(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        options, text = self._options, request.text
         pace = max(0.25, min(4.0, request.speed * options.speed))
         body = options.with_extra(
             {
                 "model": self._engine.found.model or None,
                 "input": text,
                 "voice": self._voice(request.voice),
-                "response_format": "pcm",
+                "response_format": self._format,
                 "speed": None if pace == 1.0 else pace,
                 "language": self._language_name(request.language),
                 "stream": True if options.stream else None,

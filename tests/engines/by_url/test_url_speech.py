@@ -19,7 +19,7 @@ from pipeline.engines.stt.sound_notes import spoken
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work
-from tests.support.far_server import TONE, FarServer, Mood, serving
+from tests.support.far_server import TONE, FarServer, Mood, problem, serving
 from tests.support.url_engines import running
 
 STT, TTS = "openai-transcriptions", "openai-speech"
@@ -182,6 +182,23 @@ async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
         "response_format": "pcm",
         "stream": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (400, {"error": {"message": "Unsupported response_format: pcm"}}),
+        (422, {"detail": [{"loc": ["body"], "msg": "Input should be 'wav' or 'mp3', not 'pcm'"}]}),
+        (500, {"detail": "unknown codec"}),
+    ],
+)
+async def test_wav_is_asked_for_where_raw_pcm_is_refused(status: int, says: Any) -> None:
+    far = FarServer("speech", moods={SAID: [problem(status, says)]})
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        for _ in range(2):
+            assert len(await spoken_by(engine)) == len(TONE)
+    formats = [seen.json["response_format"] for seen in far.asked(SAID)]
+    assert formats == ["pcm", "wav", "wav"]
 
 
 @pytest.mark.parametrize(
