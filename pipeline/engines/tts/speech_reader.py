@@ -24,6 +24,10 @@ SILENT = 64
 MOST_HEADER_BYTES = 256 * 1024
 """WAV files may begin with tags and padding."""
 WAV_MARK_BYTES = 12
+NEXT_WAV_BYTES = 15
+"""This much of a stream may be an incomplete ``_NEXT_WAV``."""
+UNKNOWN_BYTES = 0x7FFF_F000
+"""Servers that do not know the length write this or more, or 0."""
 TEXT_BYTES = 64
 """This many bytes of printable characters are no samples."""
 MPEG_FRAMES = 3
@@ -61,11 +65,16 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("WebM", re.compile(rb"\x1a\x45\xdf\xa3")),
     ("MP4", re.compile(rb"\0\0..ftyp", re.DOTALL)),
     ("AIFF", re.compile(rb"FORM....AIF[FC]", re.DOTALL)),
+    ("big-endian WAV", re.compile(rb"RIFX....WAVE", re.DOTALL)),
+    ("AU", re.compile(rb"\.snd\0\0")),
+    ("CAF", re.compile(rb"caff\0\x01\0")),
+    ("Wave64", re.compile(rb"riff\x2e\x91\xcf\x11")),
 )
 """How files begin, by more than four bytes where possible: samples may look like anything."""
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
+_NEXT_WAV = re.compile(rb"RIFF....WAVEfmt ", re.DOTALL)
 _TYPES = re.compile(r"text/|application/(json|xml)|.*\b(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a)\b")
 """Content types whose bytes cannot be played, whatever they look like."""
 _RATE = re.compile(r";\s*rate=\"?(\d{4,6})\b", re.IGNORECASE)
@@ -97,7 +106,7 @@ class SpeechReader:
         made = [self._tail]
         while self._layout or self._begin(over):
             assert self._layout
-            size = int(min(len(self._held), self._left))
+            size = self._sample_bytes(over)
             size -= size % self._layout.frame_bytes
             made.append(self._resampler.feed(_mono(self._held[:size], self._layout)))
             self._held = self._held[size:]
@@ -119,6 +128,16 @@ class SpeechReader:
             ramp = np.linspace(1.0, 0.0, len(faded) + 1)[1:]
             rest = np.concatenate((rest[: -len(faded)], (faded * ramp).astype(np.int16)))
         return rest
+
+    def _sample_bytes(self, over: bool) -> int:
+        """How much of what is held is samples. A file of unknown length ends where another one
+        begins."""
+        if self._files and self._left == math.inf:
+            if found := _NEXT_WAV.search(self._held):
+                self._left = found.start()
+            elif not over:
+                return max(0, len(self._held) - NEXT_WAV_BYTES)
+        return int(min(len(self._held), self._left))
 
     @property
     def _fade_samples(self) -> int:
@@ -158,7 +177,7 @@ class SpeechReader:
         start, length = chunk.get("fmt ", (0, 0))
         layout = _layout(self._held[start : start + length])
         self._files += 1
-        return self._settle(layout, at, size or math.inf)  # 0: unknown; so are huge ones
+        return self._settle(layout, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
 
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
         self._layout, self._held, self._left = layout, self._held[at:], size
@@ -237,7 +256,7 @@ def _name_of(held: bytes) -> str:
 
 def _is_text(data: bytes) -> bool:
     try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data)  # a character may be cut
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data)  # a character may be cut
     except UnicodeDecodeError:
         return False
     return bool(_WORDS.match(text)) and "".join(text.split()).isprintable()
