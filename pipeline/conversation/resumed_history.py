@@ -7,6 +7,7 @@ anything else happens.
 
 from __future__ import annotations
 
+import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ import numpy as np
 from pipeline.items import AudioPart, FunctionCallItem, ImagePart, Item, MessageItem
 
 _Content = tuple[str, str]
+
+_PUNCTUATION = dict.fromkeys(map(ord, ".,;:!?…'\"‘’“”„‹›«»¡¿。、()[]*_—–"))
 
 
 class ResumedHistory:
@@ -33,7 +36,7 @@ class ResumedHistory:
         )
         self._found: set[int] = set()
         self._next = 0
-        """Messages are sent in order: the next one repeats none before this."""
+        """Messages are mostly sent in order: the next one is looked for from here on."""
         self._question: list[tuple[MessageItem, int | None]] = []
         """The client's last message as the user and what it sent behind it, each with the place of
         the item that it may repeat."""
@@ -76,10 +79,9 @@ class ResumedHistory:
     def _candidates(self, item: Item, content: _Content) -> Sequence[int]:
         if not isinstance(item, MessageItem):
             return self._by_key[content]
-        if item.unread:
-            return range(self._next, len(self._items))
-        places = self._by_key[_key(content)]
-        return places[bisect_left(places, self._next) :]
+        places = list(range(len(self._items))) if item.unread else self._by_key[_key(content)]
+        begin = bisect_left(places, self._next)
+        return [*places[begin:], *places[:begin]]
 
     def _repeats(self, item: Item, content: _Content, at: int) -> bool:
         own, (kind, text), (own_kind, own_text) = self._items[at], content, self._contents[at]
@@ -104,9 +106,11 @@ def _key(content: _Content) -> _Content:
 
 
 def _content(item: Item) -> _Content:
-    """A kind, and what must be the same. Texts are compared without regard to white space."""
+    """A kind, and what must be the same. Texts are compared by their words alone: a client may
+    write them down differently, and mark where an answer was cut."""
     if isinstance(item, MessageItem):
-        return item.role, " ".join(item.text.split())
+        plain = unicodedata.normalize("NFKC", item.text).casefold()
+        return item.role, " ".join(plain.translate(_PUNCTUATION).split() or plain.split())
     return "call" if isinstance(item, FunctionCallItem) else "output", item.call_id
 
 
