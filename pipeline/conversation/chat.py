@@ -327,37 +327,39 @@ def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
     there it is news, and the beginning of the prompt stays the same. Outputs whose call is not
     among them are left out."""
     outputs = _prompt_outputs(items)
+    used = {output.id for output in outputs.values()}
     called: set[str] = set()
-    waiting: list[str] = []
+    waiting: list[FunctionCallItem] = []
     for item, after in zip_longest(items, items[1:]):
         if isinstance(item, FunctionOutputItem):
-            if item.call_id in called and item not in outputs.values():
+            if item.call_id in called and item.id not in used:
                 yield item
             continue
         yield item
         if isinstance(item, FunctionCallItem):
-            waiting.append(item.call_id)
+            waiting.append(item)
         if not isinstance(after, FunctionCallItem):
-            for call_id in waiting:
-                yield outputs.get(call_id) or FunctionOutputItem("", call_id, NO_OUTPUT)
-            called.update(waiting)
+            for call in waiting:
+                yield outputs.get(call.id) or FunctionOutputItem("", call.call_id, NO_OUTPUT)
+                called.add(call.call_id)
             waiting.clear()
 
 
 def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
-    """The outputs that came before the answer after their call, by the call's id."""
+    """The outputs that came before the answer after their call, by the item of the call: clients
+    restore calls that have the same ``call_id``."""
     outputs: dict[str, FunctionOutputItem] = {}
-    waiting: set[str] = set()
+    waiting: dict[str, str] = {}
     before: Item | None = None
     for item in items:
         match item:
             case FunctionOutputItem():
-                if item.call_id in waiting:
-                    outputs[item.call_id] = item
+                if call := waiting.pop(item.call_id, None):
+                    outputs[call] = item
             case FunctionCallItem():
                 if not isinstance(before, FunctionCallItem):
                     waiting.clear()
-                waiting.add(item.call_id)
+                waiting[item.call_id] = item.id
             case MessageItem(role="assistant", notice=False):
                 waiting.clear()
         before = item

@@ -243,6 +243,14 @@ def test_an_output_that_comes_after_the_next_answer_is_told_where_it_came(
         assert told[-1] == news
 
 
+def test_calls_with_the_same_id_have_outputs_of_their_own() -> None:
+    calls = [FunctionCallItem(f"c{n}", "0", "look", "{}") for n in range(3)]
+    outputs = [FunctionOutputItem(f"o{n}", "0", f"tree {n}") for n in range(3)]
+    items = (user("a"), calls[0], outputs[0], answer("b", "Hm."), calls[1], outputs[1], outputs[2])
+    told = [m.content for m in prompt("", (*items, calls[2])) if m.role == "tool"]
+    assert told == ["tree 0", "tree 1", "tree 2", NO_OUTPUT]
+
+
 def test_calls_made_one_after_the_other_stay_so() -> None:
     first, second = (FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(2))
     outputs = [FunctionOutputItem(f"o{n}", f"call_{n}", "nobody") for n in range(2)]
