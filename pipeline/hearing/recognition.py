@@ -70,7 +70,7 @@ class Recognition:
     ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
     discarded attempt neither loses nor repeats audio. If the engine dies, the next one gets all the
     audio again, once, without partial transcripts, because their words were published. If it
-    refuses, it gets the audio again without the language, which it may not know.
+    refuses, or dies again, it gets the audio without the language, which it may not know.
     """
 
     def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
@@ -169,9 +169,9 @@ class Recognition:
         """The engine of ``lost`` has died or refuses. Returns whether there is another attempt."""
         if self._utterance is not lost:
             return True
-        crashed = isinstance(error, EngineCrashed)
-        refused = not crashed and self._may_refuse_language(lost, error)
-        if self._begun_again or self._ended or not (crashed or refused):
+        again = isinstance(error, EngineCrashed) and not self._begun_again
+        refused = not again and self._may_refuse_language(lost, error)
+        if self._ended or not (again or refused):
             return False
         if refused:
             self._doubted, self._language = self._language, ""
@@ -185,10 +185,11 @@ class Recognition:
 
     def _may_refuse_language(self, lost: UtteranceStage | None, error: EngineError) -> bool:
         """Whether the language may be why the engine refused to open an utterance, or all of it. An
-        engine's own errors are plain ones; other kinds have reasons of their own."""
+        engine's own errors are plain ones; other kinds have reasons of their own. Some servers fail
+        at a language that they do not know (HTTP 500)."""
         unlisted = bool(self._language) and self._language not in self._stages.stt.languages
-        opening = lost is None and not isinstance(error, Unreachable)
-        return unlisted and (opening or isinstance(error, Refused) or type(error) is EngineError)
+        own = type(error) is EngineError or isinstance(error, Refused | EngineCrashed)
+        return unlisted and not isinstance(error, Unreachable) and (own or lost is None)
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
         """Feed what has been appended, then wait for more."""

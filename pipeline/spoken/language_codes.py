@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 
 MOST_CHARS = 60
 """Longer texts name no language."""
 
-_DETECT = frozenset({"auto", "automatic", "detect", "und", "mul", "multi", "multilingual"})
+_DETECT = frozenset(
+    {"auto", "automatic", "autodetect", "any", "detect", "und", "mul", "multi", "multilingual"}
+)
 
 _LANGUAGES = """
 aa aar afar; ab abk abkhazian; ae ave avestan; af afr afrikaans; ak aka akan; am amh amharic;
@@ -69,7 +72,8 @@ def language_code(written: str) -> str:
 
 @lru_cache(maxsize=256)
 def _code(written: str) -> str:
-    words = [word for word in re.split(r"[\W_]+", written.lower()) if word]
+    plain = unicodedata.normalize("NFKC", written).lower()
+    words = [word for word in re.split(r"[\W_]+", plain) if word]
     if not words:
         return ""
     if found := _CODES.get("_".join(words)):

@@ -53,6 +53,7 @@ NOTICE = ("language_not_supported", "session.audio.input.transcription.language"
         (("en",), {"language": ""}, "en", 0),
         (EUROPE, {"language": None}, "en", 0),
         (("en",), {"language": "English"}, "en", 0),
+        (("en",), {"language": "autodetect"}, "en", 0),
         (EUROPE, {"language": "deu"}, "de", 0),
         (EUROPE, {"languages": ["ja", "fr-CA"]}, "fr", 0),
         ((), {"language": "zh-CN"}, "zh", 0),
@@ -85,9 +86,23 @@ def by_url(status: int) -> EngineError:
     return refused(Place(Kind.STT, "http://far"), complaint(status, {"error": "bad"}), ())
 
 
-@pytest.mark.parametrize("late", [None, by_url(400), readable(KeyError("ja"), "feed failed")])
+ONCE, TWICE = ["ja", "", "en"], ["ja", "ja", "", "en"]
+
+
+@pytest.mark.parametrize(
+    ("late", "opened"),
+    [
+        (None, ONCE),
+        (by_url(400), ONCE),
+        (by_url(422), ONCE),
+        (readable(KeyError("ja"), "feed failed"), ONCE),
+        (by_url(500), TWICE),  # the first time, it may have been chance
+    ],
+)
 @in_virtual_time
-async def test_a_language_that_a_recogniser_refuses_is_left_out(late: EngineError | None) -> None:
+async def test_a_language_that_a_recogniser_refuses_is_left_out(
+    late: EngineError | None, opened: Sequence[str]
+) -> None:
     stt = ScriptedStt(refuses=("ja",), late_refusal=late)
     async with wired(Cast(stt=stt)) as client:
         await ask(client, language="ja")
@@ -95,7 +110,7 @@ async def test_a_language_that_a_recogniser_refuses_is_left_out(late: EngineErro
         for _ in range(2):
             await speak(client)
     assert told(client) == [NOTICE]
-    assert stt.opened_in == ["ja", "", "en"]
+    assert stt.opened_in == opened
     assert statuses(client) == ["completed"] * 2
     assert not client.events("conversation.item.input_audio_transcription.failed")
 

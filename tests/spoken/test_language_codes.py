@@ -11,6 +11,7 @@ WRITTEN = {
     "de": ("de", "deu", "ger", "German", "Deutsch", "de-AT-1996"),
     "zh": ("zh-CN", "zh-Hant-TW", "zho", "chi", "cmn", "Chinese (Simplified)", "Mandarin Chinese"),
     "pt": ("pt_BR", "por", "Brazilian Portuguese", "PORTUGUÊS"),
+    "fr": ("fr-CA", "fran\u00e7ais", "franc\u0327ais", "\uff26\uff32"),
     "no": ("no", "nb-NO", "nob", "Norwegian"),
     "he": ("iw", "he-IL"),
     "el": ("gre", "ell", "Greek"),
@@ -27,7 +28,7 @@ def test_what_clients_write_becomes_a_code(code: str, written: str) -> None:
     assert not asks_to_detect(written)
 
 
-@pytest.mark.parametrize("written", ["auto", "AUTO", " auto ", "auto-detect", "und", "mul"])
+@pytest.mark.parametrize("written", ["auto", "AUTO", " auto ", "auto-detect", "autodetect", "und"])
 def test_some_words_ask_to_detect_the_language(written: str) -> None:
     assert asks_to_detect(written)
     assert language_code(written) == ""
