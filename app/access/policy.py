@@ -31,8 +31,9 @@ KEY_SUBPROTOCOL = b"openai-insecure-api-key."
 """Subprotocol with the key, for browsers, which cannot set headers on a WebSocket."""
 
 _PROXY_HEADER = re.compile(
-    rb"forwarded|via|cdn-loop|client-ip|cf-connecting-ip|fastly-client-ip|true-client-ip"
-    rb"|x-forwarded(-.+)?|x-original-.+|x-envoy-.+|x-real-ip|x-client-ip|x-cluster-client-ip",
+    rb"forwarded(-for)?|via|proxy-.+|cdn-loop|client-ip|cf-.+|fastly-client-ip|true-client-ip"
+    rb"|x-forwarded(-.+)?|x-original-.+|x-envoy-.+|x-real-ip|x-client-ip|x-cluster-client-ip"
+    rb"|x-remote-(addr|ip)|x-proxyuser-ip|x-scheme|x-nginx-proxy|x-amzn-.+|x-cloud-trace-context",
     re.IGNORECASE,
 )
 """A client that sends one of these headers is a proxy."""
@@ -165,14 +166,15 @@ def caller_of(scope: Mapping[str, Any], proxies: Sequence[Network] = ()) -> Call
 
 
 def _was_for_elsewhere(hosts: Sequence[str], peer: Address | None, reached: Address | None) -> bool:
-    """Whether a client sent this loopback connection's request to an address that is not loopback:
-    then a forwarder has brought it here, since a local client would have reached that address."""
+    """Whether a client sent this local connection's request to another address: then a forwarder
+    has brought it here, since a local client would have reached that address."""
     place = split_host(hosts[0]) if len(hosts) == 1 else None
     aim = parse_address(place[0]) if place else None
     if aim is None or peer is None or reached is None:
         return False
     here = aim.is_loopback or aim.is_unspecified or aim == reached
-    return peer.is_loopback and reached.is_loopback and not here
+    local = peer == reached or (peer.is_loopback and reached.is_loopback)
+    return local and not here
 
 
 def _first_untrusted(
@@ -182,7 +184,9 @@ def _first_untrusted(
     so what stands further left may be invented."""
     address, hops = peer, [hop for line in forwarded_for for hop in line.split(",")]
     while hops and address is not None and is_in(address, proxies):
-        address = parse_address(hops.pop().strip())
+        hop = hops.pop().strip()
+        place = split_host(hop)  # some proxies add the port
+        address = parse_address(place[0] if place else hop)
     return address
 
 

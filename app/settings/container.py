@@ -9,7 +9,12 @@ from pathlib import Path
 
 _FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
 _VARIABLES = ("container", "KUBERNETES_SERVICE_HOST")
-_CGROUP = re.compile(r"docker|libpod|kubepods|containerd|crio|/lxc[/.]|garden|buildkit")
+_ENGINE = r"docker|libpod|kubepods|containerd|crio|/lxc[/.]|garden|buildkit"
+_TRACES = {
+    "proc/1/cgroup": re.compile(_ENGINE),
+    "proc/self/mountinfo": re.compile(rf"^(?=.*(?:{_ENGINE}))(\S+ ){{4}}/ ", re.MULTILINE),
+}
+"""An engine may name itself in the control group, or in where the root directory comes from."""
 
 
 def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> bool:
@@ -19,7 +24,11 @@ def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ
         return True
     if any((root / name).exists() for name in _FILES):
         return True
+    return any(trace.search(_text(root / name)) for name, trace in _TRACES.items())
+
+
+def _text(path: Path) -> str:
     try:
-        return _CGROUP.search((root / "proc/1/cgroup").read_text()) is not None
+        return path.read_text()
     except OSError:
-        return False
+        return ""

@@ -142,6 +142,9 @@ def through(*lines: bytes, peer: str = "127.0.0.1", scheme: bytes = b"http") -> 
         ([b"::ffff:192.168.1.7"], "192.168.1.7"),
         ([b"192.168.1.7, 10.0.0.5"], "192.168.1.7"),
         ([b"192.168.1.7", b"10.0.0.5"], "192.168.1.7"),
+        ([b"192.168.1.7:51000, 10.0.0.5:80"], "192.168.1.7"),  # as Azure's and Microsoft's do
+        ([b"[2001:db8::7]:51000"], "2001:db8::7"),
+        ([b"2001:db8::7"], "2001:db8::7"),
         ([b"127.0.0.1, 192.168.1.66"], "192.168.1.66"),  # the robot has invented the first one
         ([b"192.168.1.7", b"192.168.1.66"], "192.168.1.66"),
         ([b"10.0.0.9"], "10.0.0.9"),
@@ -160,7 +163,7 @@ def test_the_robot_behind_a_trusted_proxy_is_let_in_by_its_address() -> None:
     assert "allow 192.168.1.66" in refusal.message
 
 
-@pytest.mark.parametrize("claim", [b"127.0.0.1", b"", b"unknown", b"192.168.1.7:80", b"127.0.0.1,"])
+@pytest.mark.parametrize("claim", [b"127.0.0.1", b"", b"unknown", b"127.0.0.1:80", b"127.0.0.1,"])
 def test_a_client_of_a_trusted_proxy_is_never_this_machine(claim: bytes) -> None:
     caller = through(claim)
     assert not caller.from_here

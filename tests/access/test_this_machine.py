@@ -108,6 +108,9 @@ async def test_the_proxy_protocol_is_not_spoken() -> None:
         ("::1", "::1", "[2001:db8::7]:8765", False),
         ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "192.168.1.2", False),
         ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "[::ffff:192.168.1.2]", False),
+        ("192.168.1.2", "192.168.1.2", "localhost:9000", True),
+        ("192.168.1.2", "192.168.1.2", "203.0.113.9:8765", False),
+        ("2001:db8::7", "2001:db8::7", "[2001:db8::8]", False),
         ("192.168.1.3", "192.168.1.2", "192.168.1.2", False),
         ("fe80::2%eth0", "fe80::1%eth0", "[fe80::1]", False),
     ],
@@ -126,7 +129,8 @@ def test_this_machine(peer: str, reached: str, host: str, here: bool) -> None:
     "name",
     [
         *("X-Forwarded-Proto", "X-Forwarded-Server", "X-Client-IP", "X-Envoy-External-Address"),
-        *("CF-Connecting-IP", "True-Client-IP", "X-Original-Host", "CDN-Loop"),
+        *("CF-Connecting-IP", "True-Client-IP", "X-Original-Host", "CDN-Loop", "CF-Ray"),
+        *("Proxy-Connection", "X-Remote-Addr", "X-Amzn-Trace-Id", "X-Scheme", "Forwarded-For"),
     ],
 )
 def test_every_header_of_proxies_betrays_one(name: str) -> None:
@@ -136,6 +140,12 @@ def test_every_header_of_proxies_betrays_one(name: str) -> None:
 
 
 # --- containers --------------------------------------------------------------------------------
+
+_SNAPSHOT = "overlay rw,lowerdir=/home/me/.local/share/containerd/snapshots/1/fs"
+_NERDCTL = f"70 60 0:55 / / rw - overlay {_SNAPSHOT}\n71 70 0:5 / /proc rw - proc proc rw\n"
+_DOCKER_HOST = (
+    f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n99 22 0:55 / /run/1 rw - overlay {_SNAPSHOT}\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +159,8 @@ def test_every_header_of_proxies_betrays_one(name: str) -> None:
         ("proc/1/cgroup", "4:cpu:/docker/0123\n", {}, True),
         ("proc/1/cgroup", "0::/kubepods.slice/pod1\n", {}, True),
         ("proc/1/cgroup", "0::/machine.slice/libpod-12.scope\n", {}, True),
+        ("proc/self/mountinfo", _NERDCTL, {}, True),
+        ("proc/self/mountinfo", _DOCKER_HOST, {}, False),
         ("etc/hostname", "", {"container": "podman"}, True),
         ("etc/hostname", "", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, True),
         ("etc/hostname", "", {}, False),
