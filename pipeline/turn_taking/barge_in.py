@@ -104,11 +104,13 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
 
 def _is_short(overlap: Overlap, said: Sequence[str], rest: Sequence[str], lexicon: Lexicon) -> bool:
     """Whether so few words were misheard, or only follow an agreement ("Very well, you heard")."""
+    if any(_is_in(word, lexicon.commands) for word in rest):
+        return False
     if len(said) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
         return True
     if len(rest) == len(said) or len(rest) > tuning.SHORT_WORDS:
         return False
-    asks = any(_is_in(word, (*lexicon.commands, *lexicon.openers)) for word in rest)
+    asks = any(_is_in(word, lexicon.openers) for word in rest)
     return not asks and _meant(overlap, lexicon) <= 0
 
 
@@ -164,19 +166,29 @@ def _covered(said: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
     if not said:
         return True
     lengths = {1} if _is_backchannel(said[0], lexicon) else set()
-    lengths |= {_matching(phrase, said, so_far) for phrase in _phrases(lexicon.encouragements)}
+    asks, phrases = _asking(lexicon), _phrases(lexicon.encouragements)
+    lengths |= {_matching(phrase, said, asks, so_far) for phrase in phrases}
     return any(_covered(said[length:], lexicon, so_far) for length in lengths - {0})
+
+
+@lru_cache(16)
+def _asking(lexicon: Lexicon) -> frozenset[str]:
+    return frozenset(map(_bare, (*lexicon.commands, *lexicon.openers)))
 
 
 Phrase = tuple[frozenset[str], ...]
 """The alternatives for each word."""
 
 
-def _matching(phrase: Phrase, said: Sequence[str], so_far: bool) -> int:
-    """How many words the phrase takes at the beginning of ``said``; 0: it is not there."""
+def _matching(phrase: Phrase, said: Sequence[str], asks: frozenset[str], so_far: bool) -> int:
+    """How many words the phrase takes at the beginning of ``said``; 0: it is not there.
+    ``asks``: the words that its ``*`` is not."""
     length = min(len(phrase), len(said))
     whole = so_far or length == len(phrase)
-    matches = all("*" in slot or word in slot for word, slot in zip(said, phrase, strict=False))
+    matches = all(
+        word in slot or ("*" in slot and word not in asks)
+        for word, slot in zip(said, phrase, strict=False)
+    )
     return length if whole and matches else 0
 
 

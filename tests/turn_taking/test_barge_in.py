@@ -127,23 +127,31 @@ def test_a_word_or_two_after_an_agreement_belong_to_it(
 
 ENCOURAGEMENTS = {
     "en": "Go ahead.|Go on, go on!|Oh no!|No way!|Yeah, keep going.|Tell me more.|What a story!"
-    "|And then?|That's so funny!|That is amazing.|I don't believe it.|Okay, continue.|Let's go.",
-    "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?",
-    "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?",
-    "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?",
-    "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?",
-    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?",
-    "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?",
+    "|And then?|That's so funny!|That is amazing.|I don't believe it.|Okay, continue.|Let's go."
+    "|That sounds scary.|What a brave boy!|You're right.|No, he didn't!|I didn't know that.",
+    "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
+    "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?",
+    "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
+    "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais.",
+    "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
+    "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial.",
+    "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
+    "|Che tenerezza!|Questo non lo sapevo.",
+    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend.",
+    "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
+    "|Faz todo o sentido.",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
-    "|That is wrong.|Oh stop it.|Okay, what time is it?|Yeah, but who was it?|Let's play a game.",
-    "de": "Nein.|Geh schlafen.|Nein, nicht das.|Sag mir die Uhrzeit.|Schön, aber sei still.",
+    "|That is wrong.|Oh stop it.|Okay, what time is it?|Yeah, but who was it?|Let's play a game."
+    "|That's not true.|That's wrong.|I have a question.",
+    "de": "Nein.|Geh schlafen.|Nein, nicht das.|Sag mir die Uhrzeit.|Schön, aber sei still."
+    "|Wie spät ist es?|Das ist nicht wahr.",
     "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux.",
-    "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.",
-    "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.",
-    "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.",
-    "pt": "Para.|Não.|Que horas são?|Conta uma piada.",
+    "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.|¿Qué dices?",
+    "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.|Che fai?",
+    "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.|Wat betekent dat?",
+    "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?",
 }
 
 
@@ -159,6 +167,24 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
 
     assert stopped(ENCOURAGEMENTS[language]) == []
     assert stopped(MEANT[language]) == MEANT[language].split("|")
+
+
+@pytest.mark.parametrize(
+    ("language", "texts"),
+    [
+        ("en", "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's wrong."),
+        ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht.|Bitte lauter."),
+        ("fr", "Ça suffit.|Un instant.|C'est faux.|Bonne nuit."),
+        ("es", "Ya basta.|Un momento.|Buenas noches.|Repite eso."),
+        ("it", "Adesso basta.|Un momento.|Buona notte."),
+        ("nl", "Nu stil.|Een moment.|Tot ziens."),
+        ("pt", "Já chega.|Um momento.|Boa noite."),
+    ],
+)
+def test_two_quick_words_interrupt_if_one_of_them_is_a_command(language: str, texts: str) -> None:
+    for text in texts.split("|"):
+        quick = judge(Overlap(600, True, text), WORDS, lexicon_of(LEXICONS, language))
+        assert interrupts(quick), text
 
 
 def test_an_encouragement_that_has_only_begun_is_not_long_speech() -> None:
