@@ -20,6 +20,13 @@ TITLES = {
     "Capt": "Captain",
     "Lt": "Lieutenant",
     "Sgt": "Sergeant",
+    "Pvt": "Private",
+    "Cpl": "Corporal",
+    "Maj": "Major",
+    "Adm": "Admiral",
+    "Messrs": "Messers",
+    "Assoc": "Associate",
+    "Bros": "Brothers",
     "Rev": "Reverend",
     "Hon": "Honorable",
     "Mt": "Mount",
@@ -43,6 +50,11 @@ _BEFORE_NUMBERS = {
     "para": "paragraph",
     "ext": "extension",
     "tel": "telephone",
+    "rm": "room",
+    "bldg": "building",
+    "apt": "apartment",
+    "ste": "suite",
+    "est": "established",
 }
 _ANYWHERE = {
     "e.g.": "for example",
@@ -63,6 +75,10 @@ _ANYWHERE = {
     "ca.": "about",
     "w/o": "without",
     "b/c": "because",
+    "c/o": "care of",
+    "attn.": "attention",
+    "temp.": "temperature",
+    "avg.": "average",
 }
 _AT_ENDS = {
     "etc.": "et cetera",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, number, ordinal
-from pipeline.spoken.rules import rule
+from pipeline.spoken.numbers import INDIAN, cardinal, number, ordinal
+from pipeline.spoken.rules import NO_FACTOR, rule
 
 # --- fractions ------------------------------------------------------------------------------------
 
@@ -66,11 +66,11 @@ _END = r"(?:\s?(?:am|pm|a\.m\.|p\.m\.)|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\
 
 RANGES = (
     rule(
-        rf"(?<![\w.,-])((?:[$€£]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£]?\d)",
+        rf"(?<![\w.,-])((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£¥₹]?\d)",
         r"\1 to ",
     ),
     rule(
-        rf"(?<![\w.,+×÷=√^-])(?<![+×÷=]\s)((?:[$€£]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})-(?=[$€£]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
+        rf"(?<![\w.,+×÷=√^-])(?<![+×÷=]\s)((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})(?:-|\s-\s)(?=[$€£¥₹]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
         r"\1 to ",
     ),
 )  # fmt: skip
@@ -89,8 +89,9 @@ def _power(match: re.Match[str]) -> str:
 
 
 MINUS = (
-    rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥]?(?:\d|\.\d))(?!\d+-)", "minus "),
-    rule(r"(?<=[\d)])\s+[-−]\s+(?=[\d(])", " minus "),
+    rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
+    rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),
+    rule(r"(?<=[\d)²³])\s+[-−]\s+(?=[\d(])(?!\d[\d.,]*\s?(?:[^\W\d_]{2}|%))", " minus "),
     rule(r"(?<=[=+×÷]\s)(\d+)\s?-\s?(?=\d)", r"\1 minus "),
     rule(r"(?<=[\d\w)])\s?[-−]\s?(?=[\d(][\d.,)(]*\s?=)(?<![A-Za-z]{2}-)", " minus "),
     rule(r"(?<=\b[a-z])\s[-−]\s(?=\w\b)", " minus "),
@@ -126,14 +127,15 @@ SUMS = (
 
 NUMBERS = (
     rule(
-        r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th)\b",
+        rf"(?<![\w.,])({INDIAN}|\d{{1,3}}(?:,\d{{3}})+|\d{{1,15}})(?:st|nd|rd|th)\b",
         lambda m: ordinal(int(m[1].replace(",", ""))),
         any_case=True,
     ),
-    rule(r"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w)", lambda m: f"{number(m[1])} times"),
     rule(
-        r"(?<![\w.,])({n})\s?[eE][+]?(\d{1,3})(?!\w)",
-        lambda m: f"{number(m[1])} times ten to the power of {number(m[2])}",
+        r"(?<![\w.,])({n})\s?[eE][+]?(-?)(\d{1,3})(?!\w)",
+        lambda m: (
+            f"{number(m[1])} times ten to the power of " + ("minus " if m[2] else "") + number(m[3])
+        ),
     ),
     rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
     rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {number(m[0])} "),

@@ -28,6 +28,8 @@ from pipeline.spoken.phrases import (
 )
 from pipeline.spoken.shortened import COUNTED, SHORTENED
 
+MOST_SHORTENED = 4
+"""Letters of a word that may be an abbreviation, as far as its length tells."""
 MOST_UNIT_CHARS = 160
 """Text without white space is cut here: some languages do not use it."""
 
@@ -151,6 +153,8 @@ _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
+_BEGINS = re.compile(r"[\W_]*[A-HJ-UWYZÀ-Þ]")
+"""A text that begins so is one, however it goes on."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
@@ -175,9 +179,11 @@ def _border(
         return Border.CLAUSE
     ended = closed and not following
     if _SENTENCE_END.search(core):
-        if core.endswith(".") and _last_word(core) in COUNTED.get(language, ()):
-            return _counted(after, ended=ended)
-        return None if _is_abbreviated(core, words, language) and not ended else Border.SENTENCE
+        if _is_abbreviated(core, words, language):
+            return Border.SENTENCE if ended else None
+        if _may_be_abbreviated(core, words, language):
+            return _counted(following, ended=ended)
+        return Border.SENTENCE
     if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
         return _clause(core, after, ended=ended)
     if after is None:
@@ -197,11 +203,18 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
         word in SHORTENED.get(language, ABBREVIATIONS)
-        or (language == "de" and word.endswith("str"))
+        or (language in ("de", "nl") and word.endswith("str"))
         or bool(_INITIAL.search(core))
         or numbered
         or "." in word
     )
+
+
+def _may_be_abbreviated(core: str, words: int, language: str) -> bool:
+    """A short word, which may be a shortened one that no list has; not if it is the first."""
+    word = _last_word(core)
+    short = words > 1 and len(word) <= MOST_SHORTENED and word.isalpha()
+    return core.endswith(".") and (short or word in COUNTED.get(language, ()))
 
 
 def _last_word(core: str) -> str:
@@ -209,11 +222,13 @@ def _last_word(core: str) -> str:
     return re.split(r"['’]", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
 
 
-def _counted(after: _Unit | None, *, ended: bool) -> Border | None:
+def _counted(following: Sequence[_Unit], *, ended: bool) -> Border | None:
     """Behind "No." or "Sat.": no end in "No. 5" or "Sat. and Sun."."""
-    if after is None:
+    if not following:
         return Border.SENTENCE if ended else None
-    return None if _GOES_ON.match(after.said) else Border.SENTENCE
+    if _GOES_ON.match(following[0].said):
+        return None
+    return Border.SENTENCE if following[0].whole or _BEGINS.match(following[0].said) else None
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:

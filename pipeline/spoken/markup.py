@@ -217,7 +217,9 @@ def _between_dollars(place: _Place) -> str | None:
 
 
 def _may_be_formula(place: _Place) -> bool:
-    return maths.may_be_formula(place.match["formula"])
+    formula = place.match["formula"]
+    spaced = formula != formula.strip() and not place.match[0].startswith("$$")
+    return maths.is_certain(formula) if spaced else maths.may_be_formula(formula)
 
 
 def _cut_formula(place: _Place) -> str:
@@ -234,8 +236,11 @@ def _formula_kind(opens: str, closes: str, inside: str) -> _Kind:
     return _Kind("\\", rf"{some}?){closes}", _formula, rf"{some})\Z", cut=_cut_formula)
 
 
+_DOLLAR = r"(?<![\w\\$])\$(?!(?<=\d\s\$)\s)"
+"""Not that of "5 $ and"."""
 _INSIDE = r"(?:[^$\n\\]|\\.)"
 """A sign between two dollar signs."""
+_DISPLAY = r"(?:equation|align|gather|multline)\*?"
 _GROUP = r"\{" + _nested(r"\{", r"\}", r"[^{}]")
 _SCRIPT = rf"[_^](?:\w|{_GROUP})"
 _COMMAND = rf"\\[a-z]{{2,20}}(?:\[[^\[\]\n]{{0,20}}\])?(?:{_GROUP})*(?:{_SCRIPT})*"
@@ -286,14 +291,15 @@ _KINDS = (
     ),
     _Kind(
         "$",
-        rf"(?<![\w\\$])\$(?P<formula>(?!\s){_INSIDE}{{1,{maths.MOST_CHARS}}})(?<!\s)\$(?!(?!(?:st|nd|rd|th)\b)[\w$])",
+        rf"{_DOLLAR}(?P<formula>{_INSIDE}{{1,{maths.MOST_CHARS}}})\$(?!(?!(?:st|nd|rd|th)\b)[\w$])",
         _between_dollars,
-        rf"(?<![\w\\$])\$(?P<formula>(?!\s){_INSIDE}{{0,{maths.MOST_CHARS}}}\\?)\Z",
+        rf"{_DOLLAR}(?P<formula>{_INSIDE}{{0,{maths.MOST_CHARS}}}\\?)\Z",
         _may_be_formula,
         _cut_formula,
     ),
     _formula_kind(r"\\\(", r"\\\)", "."),
     _formula_kind(r"\\\[", r"\\\]", "."),
+    _formula_kind(rf"\\begin\{{{_DISPLAY}\}}", rf"\\end\{{{_DISPLAY}\}}", "."),
     _Kind(
         "\\",
         rf"(?P<formula>{_COMMAND})(?!_?\^?[\[{{])",

@@ -34,7 +34,7 @@ _LAYOUT = re.compile(
 )
 """Commands and signs that say nothing."""
 _NUMERIC_FRACTION = re.compile(r"\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)\s*(\d))")
-_TEXT = r"\\(?:text\w{0,2}|math\w{2,4}|operatorname|mbox|emph)\s*\{([^{}]*)\}"
+_TEXT = r"\\(?:text\w{0,2}|math\w{2,4}|operatorname|mbox|emph|ce)\s*\{([^{}]*)\}"
 _NUMBER = r"\d+(?:[.,]\d+)*"
 _QUANTITY = rf"\\\${_NUMBER}|{_NUMBER}\s*(?:°\s*)?(?:{_TEXT}(?:\^\{{?[23]\}}?)?|[%°])"
 _TOKEN = re.compile(
@@ -56,21 +56,20 @@ _CERTAIN = re.compile(r"(?!\d[\d.,]*+[kKmMbB]?+(?![\w\\^])).*(?:[\\^_=]|[<>]\s)"
 
 def may_be_formula(begun: str) -> bool:
     """Whether dollar signs may stand around it: prose tells by two words in a row."""
-    text = re.sub(rf"{_TEXT}|\\(?:{_FUNCTIONS})\b", r"\\", begun)
-    text = re.sub(r"\\[A-Za-z]+", r"\\", text)
+    text = re.sub(rf"{_TEXT}|\\[A-Za-z]+|\bd[r-z]\b", "|", begun)
     return not text or bool(_STARTS.match(text) and not _PROSE.search(text))
 
 
 def is_certain(begun: str) -> bool:
     """Whether what has begun is a formula even if its end never comes."""
-    return bool(_CERTAIN.match(begun)) and may_be_formula(begun)
+    return bool(_CERTAIN.match(begun.strip())) and may_be_formula(begun)
 
 
 @lru_cache(256)
 def said(formula: str, language: str) -> str:
     """``formula``, without the marks around it. In a language without words, with its signs."""
     formula = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", formula)
-    formula = _LAYOUT.sub(lambda m: "." if m[0] == "{,}" else " ", formula)
+    formula = _LAYOUT.sub(lambda m: {"{,}": ".", r"\\": ","}.get(m[0], " "), formula)
     formula = _NUMERIC_FRACTION.sub(r"\1\3/\2\4", formula)
     formula = re.sub(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})", "°", formula)
     words = " ".join(_Reader(_tokens(formula), language).sequence())
@@ -166,9 +165,9 @@ class _Reader:
         return self._applied(known) if self._is_function(name) else known
 
     def _is_function(self, name: str) -> bool:
-        """``f(x)`` and ``x(t)``, but not ``x(t + 1)``."""
+        """``f(x)``, ``O(n^2)`` and ``x(t)``, but not ``x(t + 1)``."""
         after = self._tokens[self._at : self._at + 3]
-        return after[:1] == ["("] and (name in "fghFGHP" or after[2:] == [")"])
+        return after[:1] == ["("] and (name in "fghEFGHOPT" or after[2:] == [")"])
 
     def _argument(self) -> str:
         return self._within(self._next()) if self._at < len(self._tokens) else ""

@@ -27,7 +27,8 @@ _SHORT = {
 _SIGN = r"(?:(?:US|CA|AU|NZ|HK|[ACS])\$|(?:USD|EUR|GBP|JPY|INR)\s?|(?:[Rr]s|RS)\.?\s?|[$€£¥₹]\s?)"
 _SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR|Rs)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
 _LARGE = (
-    r"(?:\s?(?P<large>hundred|thousand|million|billion|trillion|lakh|crore)s?\b"
+    r"(?:\s?(?P<large>(?:(?:lakh|thousand|hundred)\s)?"
+    r"(?:hundred|thousand|million|billion|trillion|lakh|crore))s?\b"
     r"|(?P<short>k|K|m|M|bn|B|T|L|\s?[Cc]r)\b)?"
 )
 

@@ -12,6 +12,8 @@ TYPOGRAPHY = (
     rule("[“”„«»]", '"'),
     rule("[‐‑]", "-"),
     rule("−", "-"),
+    rule(r"(?<![\w$])(?<!\d\s)\$(?=[^\W\d_])", ""),
+    rule(r"(?<!\w)(?<!\d\s)([$€£¥₹])\s?-(?=\d)", r"-\1"),
 )
 TYPED_GAPS = r"'\u00a0\u2009\u202f"
 """Between the groups of a number, as Switzerland (1'234.50) and typesetters write it."""

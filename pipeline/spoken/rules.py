@@ -11,6 +11,14 @@ from pipeline.spoken.numbers import NUMBER
 Said = str | Callable[[re.Match[str]], str]
 
 
+_SIGN = "[-+=<>≤≥]"
+NO_FACTOR = (
+    r"(?!\s?(?:[+=<>≤≥²³^]|-\s?(?:\d|[a-z]\b)))"
+    rf"(?<!{_SIGN}\dx)(?<!{_SIGN}\d\dx)(?<!{_SIGN}\s\dx)(?<!{_SIGN}\s\d\dx)"
+)
+"""Behind "2x": it is no factor of a formula, as in "2x + 3" and "y = 2x"."""
+
+
 class Rule(NamedTuple):
     pattern: re.Pattern[str]
     said: Said

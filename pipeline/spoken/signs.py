@@ -28,6 +28,9 @@ _INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufe00-\ufe0f\u
 
 _TIMES = re.compile(r"(?<=[\d)])[ \t]*\\?\*[ \t]*(?=[\d(])")
 _POWER = re.compile(r"(?<=[\d)])\*\*(?=[\d(])")
+_RAISED = re.compile(r"(?<=[\d)])[⁻⁰¹²³⁴-⁹ⁿ]{2,}|(?<=[\w)])(?<![^\W\d_]{2})(?:⁻[¹²³⁴-⁹]|[⁰⁴-⁹ⁿ])+")
+"""An exponent; ² and ³ alone may belong to a unit, and have words of their own."""
+_LOWERED = re.compile("[₀-₉]+")
 _MARKS = re.compile(r"[`\\{}\[\]]|\*+|~{2,}|(?<!\w)_+|_+(?!\w)")
 _ARROW = re.compile(r"\s*(?:[→⇒➔➜]|(?<!-)-+>|=>)\s*")
 _LINE_END = re.compile(r"[ \t]*\n\s*")
@@ -38,6 +41,8 @@ def clean(text: str) -> str:
     """``text`` without such signs. Signs that a voice can say stay: %, =, +, &, @, #5, <."""
     text = unicodedata.normalize("NFC", text)
     text = _POWER.sub("^", text)
+    text = _RAISED.sub(lambda m: f"^{_in_line(m[0])}", text)
+    text = _LOWERED.sub(lambda m: _in_line(m[0]), text)
     text = _TIMES.sub(" × ", text)
     text = _INVISIBLE.sub("", text)
     text = _ARROW.sub(", ", text)
@@ -45,6 +50,11 @@ def clean(text: str) -> str:
     text = _MARKS.sub("", text).replace("_", " ")
     text = re.sub(r"\s*\|\s*", ", ", text)
     return _pauses(text)
+
+
+def _in_line(digits: str) -> str:
+    """Raised or lowered digits as ordinary ones."""
+    return unicodedata.normalize("NFKC", digits).replace("−", "-")
 
 
 def _is_said(sign: str) -> bool:

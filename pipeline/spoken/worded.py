@@ -14,22 +14,23 @@ from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.numbers import INDIAN, MOST_DIGITS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
-from pipeline.spoken.rules import Rule, apply, full_stop, rule
+from pipeline.spoken.rules import NO_FACTOR, Rule, apply, full_stop, rule
 from pipeline.spoken.weekdays import weekdays
 from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS
 
 _N = r"(?:\d{1,3}(?:[.\u202f\u00a0 ]\d{3})+(?![\d])(?:,\d+)?|\d+(?:[,.]\d+)?)"
 """1.234,5 or 1 234,5 or 1234,5 or 1234.5, without a sign."""
 _LARGE = (
-    r"(?:lakh|crore|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
+    r"(?:(?:lakh\s)?(?:lakh|crore)s?|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
     r"|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd])"
 )
 """What thousands are counted in, between a currency and the end of its amount."""
+_WITH_CENTS = ("€", "EUR", "$", "USD", "US$")
 _FEWEST_DIGITS_OF_PHONES = 8
 _DECIMALS_AS_ONE_NUMBER = 2
 """French, Spanish and Italian read as many decimals as one number, German reads each digit."""
 
-_AT_ENDS = ("etc.", "usw.", "ecc.")
+_AT_ENDS = ("etc.", "usw.", "usf.", "u.v.m.", "ecc.", "enz.")
 """These end most of their sentences; behind others a capital may be a noun's or a name's."""
 _ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
 _WOMAN = r"\w+a|Isabel|Elisabeth|Margarethe?|Margrethe"
@@ -42,7 +43,7 @@ _FEMININE = {
 _SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
 _SMALL = 2
 """Characters of an abbreviation that could be a unit or a word if it had no capital: "M."."""
-_SIGNS_OF_MATHS = "≠≤≥√²³∞"
+_SIGNS_OF_MATHS = "≠≤≥√^²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
@@ -77,11 +78,12 @@ def _regrouped(match: re.Match[str]) -> str:
 
 _COMMAS = (
     rule(
-        rf"(?<![\w.,])(?P<whole>{INDIAN}|\d{{1,3}}(?:,\d{{3}}){{2,}})(?P<part>(?:\.\d+)?)(?![\w,])",
+        rf"(?<![\w.,])(?P<whole>{INDIAN}|\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}},\d{{3}}(?=\.\d))"
+        r"(?P<part>(?:\.\d+)?)(?![\w,])",
         _regrouped,
     ),
 )
-"""12,34,567 or 1,234,567: more than one comma divides no decimals."""
+"""12,34,567, 1,234,567 or 1,234.5: such commas divide no decimals."""
 
 
 def _any_of(signs: Iterable[str]) -> str:
@@ -142,12 +144,14 @@ class _Words:
         after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
         counts = after and after[1].lower() not in self._small_words
         counts = counts and not self._names.search(match.string[: match.start()])
-        one = f"{self._w.one} " if counts else ""
-        if after and counts and re.fullmatch(self._w.feminine, after[1]):
-            one = f"{self._w.one_feminine} "
+        one = self._one(after[1]) if after and counts else ""
         if re.fullmatch(r"1[1-9]\d\d", match[0]):
             return f" {self._year(int(match[0]))} "
         return f" {self.number(match[0], one)} "
+
+    def _one(self, noun: str) -> str:
+        feminine = re.fullmatch(self._w.feminine, noun)
+        return f"{self._w.one_feminine if feminine else self._w.one} "
 
     def _german_ordinal(self, match: re.Match[str]) -> str:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
@@ -195,15 +199,16 @@ class _Words:
         return str(self._w.numbers.to_year(value)) if value >= 1000 else self._cardinal(value)
 
     def _date(self, day: int, month: str, year: str, before: str = "") -> str:
-        if self._w is GERMAN:
-            spoken_day = _inflected(str(self._w.numbers.to_ordinal(day)), before)
-        else:
-            spoken_day = self._w.first if day == 1 else self._cardinal(day)
-        found = self._w.date.format(day=spoken_day, month=month)
+        found = self._w.date.format(day=self._day(day, before), month=month)
         if not year:
             return found
         full = int(year) + (2000 if len(year) == 2 else 0)
         return found + self._w.year.format(year=self._year(full))
+
+    def _day(self, day: int, before: str) -> str:
+        if self._w is GERMAN:
+            return _inflected(str(self._w.numbers.to_ordinal(day)), before)
+        return self._w.first if day == 1 else self._cardinal(day)
 
     def _numeric_date(self, match: re.Match[str]) -> str:
         day, month = int(match["day"]), int(match["month"])
@@ -217,9 +222,13 @@ class _Words:
         written = match["month"].rstrip(".").lower()
         written = self._w.short_months.get(written.title(), written).lower()
         month = next(m for m in self._w.months if m.lower().startswith(written))
-        year = match["year"] or ""
-        found = self._date(int(match["day"]), month, year, match["before"] or "")
-        return f"{match['before'] or ''}{found}{full_stop(match)}"
+        year, before = match["year"] or "", match["before"] or ""
+        found = self._date(int(match["day"]), month, year, before)
+        if first := match["first"]:
+            link = {"/": self._w.signs["&"]}.get(match["link"], match["link"])
+            link = self._w.to if link in "-–—" else link
+            found = f"{self._day(int(first), before)} {link} {found}"
+        return f"{before}{found}{full_stop(match)}"
 
     def _time(self, match: re.Match[str]) -> str:
         hour, minute = int(match["hour"]), int(match["minute"] or 0)
@@ -234,7 +243,8 @@ class _Words:
 
     def _several(self, number: str, one: str, several: str, large: str = "") -> str:
         """ "deux euros", "deux millions d'euros"."""
-        said = f"{self.number(number)} {large}" if large else self.number(number, one)
+        said = self.number(number, self._one(large) if large else one)
+        said = f"{said} {large}" if large else said
         of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", said) else ""
         if of == "de " and self._w.to == "à" and several[0] in "aeiou":
             of = "d'"
@@ -249,10 +259,11 @@ class _Words:
     def _money(self, match: re.Match[str]) -> str:
         one, several = self._w.currencies[match["sign"]]
         amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", match["n"])  # no money has 3 decimals
+        amount = re.sub(r"\.(\d\d)$", r",\1", amount)
         if large := match.groupdict().get("large"):
             return self._several(amount, one, several, self._large(large))
         whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
-        if len(part) != 2:
+        if len(part) != 2 or (whole == "0" and match["sign"] not in _WITH_CENTS):
             return one if amount == "1" else self._several(amount, one, several)
         found = one if whole == "1" else self._several(whole, one, several)
         cents = self._cardinal(int(part))
@@ -310,17 +321,19 @@ class _Words:
     def _abbreviations(self) -> Sequence[Rule]:
         short, numbered = _either_case(self._w.abbreviations), _either_case(self._w.numbered)
         titles = _either_case(self._w.titles)
+        title = rf"(?:{_any_of(titles)})\s+"
+        street = {"de": "straße", "nl": "straat"}.get(self._language)
         hosts = "com|org|net|de|fr|es|it|eu|io"
         return (
             *weekdays(self._language, self._w.to, self._w.signs["&"]),
             rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
-            *([rule(r"(?<=[a-zäöüß])str\.(?!\w)", "straße")] if self._w is GERMAN else []),
+            *([rule(r"(?<=[a-zäöüß])str\.(?!\w)", street)] if street else []),
             rule(
                 rf"(?<![\w.])({_any_of(short)})(?![^\W\d])",
                 lambda m: short[m[1]] + (full_stop if m[1] in _AT_ENDS else _last_stop)(m),
             ),
             rule(
-                rf"(?<![\w.])({_any_of(titles)})\s+(?=(?:d\w{{1,4}}\s(?:l[ao]s?\s)?)?[A-ZÄÖÜÉÀÁÓ])",
+                rf"(?<![\w.])({_any_of(titles)})\s+(?=(?:{title})*(?:d\w{{1,4}}\s(?:l[ao]s?\s)?)?[A-ZÄÖÜÉÀÁÓ])",
                 lambda m: f"{titles[m[1]]} ",
             ),
             rule(r"(?<!\w)'(?=\d\d)", ""),
@@ -380,7 +393,8 @@ class _Words:
                 self._numeric_date,
             ),
             rule(
-                rf"{before}\b{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
+                rf"{before}\b(?:(?P<first>\d\d?)\.\s?(?P<link>[-–—/]|und|bis|oder)\s?)?"
+                rf"{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
                 rf"(?:\s(?:del?\s)?{year}\b)?",
                 self._named_date,
                 any_case=True,
@@ -389,8 +403,8 @@ class _Words:
 
     def _phones(self) -> Sequence[Rule]:
         return (
-            rule(r"(?<![\w+])(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
-            rule(rf"(?<![\w.,+])(?:{self._w.phone})(?!\s?[\w.,%€$])", self._phone),
+            rule(r"(?<![\w+.,])(?<!\d\s)(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
+            rule(rf"(?<![\w.,+])(?:{self._w.phone})(?!\s?[\w%€$]|[.,]\d)", self._phone),
             rule(r"(?<![\w.,+])\d{2,3}(?:\s\d{2,7}){1,4}(?!\s?[\w%€$]|[.,]\d)", self._grouped),
             rule(r"(?<![\w.,:])(?<!\d\s)0\d+(?![\d.,:]*\d)", lambda m: self._digits(m[0])),
         )
@@ -408,6 +422,7 @@ class _Words:
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
             return (span, clock)
         return (
+            *([rule(_OPEN + r"\s?h\b", r"\1 Uhr")] if self._w is GERMAN else []),
             span,
             clock,
             rule(rf"{hour}\.{minute}{word}", self._time),
@@ -425,11 +440,17 @@ class _Words:
         return (rule(rf"\b(\d+)({_any_of(self._w.ordinals)})(?!\w)", self._ordinal),)
 
     def _ranges(self) -> Sequence[Rule]:
-        amount = rf"{_N}\s?(?:{_any_of({**self._w.units, **self._w.currencies})})?"
+        money = _any_of(self._w.currencies)
+        amount = rf"(?:{money})?\s?{_N}\s?(?:{_any_of(self._w.units)}|{money})?"
         return (
-            rule(r"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=\d)", f"{self._w.minus} "),
-            rule(r"(?<=\d)\s+[-−]\s+(?=\d)", f" {self._w.minus} "),
-            rule(rf"(?<![\w.,-])({amount})\s?[–—-]\s?(?={_N}(?![-–]))", rf"\1 {self._w.to} "),
+            rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
+            rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
+            rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
+            rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),
+            rule(
+                rf"(?<![\w.,-])({amount})\s?[–—-]\s?(?=(?:{money})?\s?{_N}(?![-–]))",
+                rf"\1 {self._w.to} ",
+            ),
         )
 
     def _amounts(self) -> Sequence[Rule]:
@@ -441,7 +462,7 @@ class _Words:
             ),
             rule(rf"(?<![\w.,])(?P<n>{_N})\s?(?P<sign>{money})(?!\w)", self._money),
             rule(
-                rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{_N})(?:\s?(?P<large>{_LARGE}))?(?!\w)",
+                rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{_N})(?:\s?(?P<large>{_LARGE}))?(?!\w|[.,]\d)",
                 self._money,
             ),
             rule(
@@ -451,10 +472,7 @@ class _Words:
         )
 
     def _numbers(self) -> Sequence[Rule]:
-        times = rf" {self._w.times} "
         return (
-            rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
-            rule(r"(?<=\d)\s?[x×](?!\w)", times),
             rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
             rule(r"(?<![\d:])(\d{1,3}):(?=\d{1,3}(?![:\d]))", rf"\1 {self._w.ratio} "),
@@ -503,6 +521,12 @@ _ENDS_IN_EN = (
     *("am", "vom", "zum", "zur", "im", "beim", "dem", "den", "des", "ab", "seit", "bis", "vor"),
     *("einer", "einem", "einen", "meinem", "meinen", "deinem", "deinen", "ihrem", "seinem", "nach"),
 )
+
+_OPEN = (
+    r"(\b(?:\w+tag|Mittwoch|[Tt]äglich|[Uu]m|[Aa]b),?\s(?:von\s)?"
+    r"\d\d?(?:[:.]\d\d)?(?:\s?[-–—]\s?\d\d?(?:[:.]\d\d)?)?)"
+)
+"""Before an "h" that is not how long something takes."""
 
 _COUNTED_NOUNS = {
     **dict.fromkeys(("Stock", "Platz", "Rang", "Bezirk", "Akt", "Teil", "Tag"), "r"),

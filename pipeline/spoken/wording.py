@@ -120,7 +120,9 @@ GERMAN = Wording(
         GHz = ein Gigahertz | Gigahertz; kB = ein Kilobyte | Kilobyte;
         MB = ein Megabyte | Megabyte; GB = ein Gigabyte | Gigabyte; TB = ein Terabyte | Terabyte;
         km/h = ein Kilometer pro Stunde | Kilometer pro Stunde;
-        m/s = ein Meter pro Sekunde | Meter pro Sekunde; m² m2 = ein Quadratmeter | Quadratmeter;
+        m/s = ein Meter pro Sekunde | Meter pro Sekunde;
+        m/s² = ein Meter pro Quadratsekunde | Meter pro Quadratsekunde;
+        m² m2 = ein Quadratmeter | Quadratmeter;
         km² = ein Quadratkilometer | Quadratkilometer; m³ m3 = ein Kubikmeter | Kubikmeter;
         °C ℃ = ein Grad Celsius | Grad Celsius; °F = ein Grad Fahrenheit | Grad Fahrenheit;
         ° = ein Grad | Grad; % = ein Prozent | Prozent; ‰ = ein Promille | Promille;
@@ -166,12 +168,18 @@ GERMAN = Wording(
         gest. = gestorben; Jh. = Jahrhundert; tgl. = täglich; wg. = wegen; Hrsg. = Herausgeber;
         str. = straße; Str. = Straße; Pl. = Platz; Whg. = Wohnung; Hbf. = Hauptbahnhof;
         Abb. = Abbildung; Tab. = Tabelle; Anm. = Anmerkung; lit. = Buchstabe; OG = Obergeschoss;
-        UG = Untergeschoss; EG = Erdgeschoss; DG = Dachgeschoss
+        UG = Untergeschoss; EG = Erdgeschoss; DG = Dachgeschoss; m. E. = meines Erachtens;
+        m.E. = meines Erachtens; i. A. = im Auftrag; i.A. = im Auftrag; i. V. = in Vertretung;
+        i.V. = in Vertretung; a. D. = außer Dienst; a.D. = außer Dienst; z. Hd. = zu Händen;
+        z.Hd. = zu Händen; o. g. = oben genannte; o.g. = oben genannte; s.o. = siehe oben;
+        s.u. = siehe unten; u. Ä. = und Ähnliches; z. Z. = zurzeit; z.Z. = zurzeit;
+        MwSt. = Mehrwertsteuer; Temp. = Temperatur; verh. = verheiratet;
+        Art.-Nr. = Artikelnummer; Fa. = Firma; Bhf. = Bahnhof
     """),
     titles=_pairs("""
         Dr. = Doktor; Prof. = Professor; Hr. = Herr; Fr. = Frau; St. = Sankt;
         Frl. = Fräulein; Dipl.-Ing. = Diplomingenieur; Ing. = Ingenieur; Dipl. = Diplom;
-        Hl. = Heiliger; Fam. = Familie
+        Hl. = Heiliger; Fam. = Familie; Hrn. = Herrn
     """),
     address={".": "Punkt", "@": "ät", "-": "Strich", "_": "Unterstrich"},
     cents_alone="Cent",
@@ -190,7 +198,8 @@ GERMAN = Wording(
     numbered=_pairs("""
         S. = Seite; Abs. = Absatz; Kap. = Kapitel; Bd. = Band; Tel. = Telefon;
         Art. = Artikel; Ziff. = Ziffer; Nrn. = Nummern; Rn. = Randnummer; Rdnr. = Randnummer;
-        Tsd. = Tausend; Aufl. = Auflage; Jg. = Jahrgang; Hs. = Halbsatz; Kl. = Klasse
+        Tsd. = Tausend; Aufl. = Auflage; Jg. = Jahrgang; Hs. = Halbsatz; Kl. = Klasse;
+        Zi. = Zimmer; Gl. = Gleis
     """),
 )
 
@@ -224,7 +233,9 @@ FRENCH = Wording(
         ko kB = un kilooctet | kilooctets; Mo MB = un mégaoctet | mégaoctets;
         Go GB = un gigaoctet | gigaoctets; To TB = un téraoctet | téraoctets;
         km/h = un kilomètre à l'heure | kilomètres à l'heure;
-        m/s = un mètre par seconde | mètres par seconde; m² m2 = un mètre carré | mètres carrés;
+        m/s = un mètre par seconde | mètres par seconde;
+        m/s² = un mètre par seconde carrée | mètres par seconde carrée;
+        m² m2 = un mètre carré | mètres carrés;
         km² = un kilomètre carré | kilomètres carrés; m³ m3 = un mètre cube | mètres cubes;
         °C ℃ = un degré Celsius | degrés Celsius; °F = un degré Fahrenheit | degrés Fahrenheit;
         ° = un degré | degrés; % = un pour cent | pour cent; ‰ = un pour mille | pour mille;
@@ -260,7 +271,8 @@ FRENCH = Wording(
         apr. J.-C. = après Jésus-Christ; approx. = approximativement; max. = maximum;
         éd. = édition; hab. = habitants; tél. = téléphone; ét. = étage; RDC = rez-de-chaussée;
         dép. = département; suiv. = suivant; incl. = inclus; resp. = respectivement;
-        s.v.p. = s'il vous plaît; S.V.P. = s'il vous plaît; boul. = boulevard
+        s.v.p. = s'il vous plaît; S.V.P. = s'il vous plaît; boul. = boulevard;
+        arr. = arrondissement; qqch. = quelque chose; réf. = référence; temp. = température
     """),
     titles=_pairs("""
         M. = Monsieur; Mme = Madame; Mlle = Mademoiselle; Dr = Docteur; St = Saint; Ste = Sainte;
@@ -331,6 +343,7 @@ SPANISH = Wording(
         MB = un megabyte | megabytes; GB = un gigabyte | gigabytes; TB = un terabyte | terabytes;
         km/h = un kilómetro por hora | kilómetros por hora;
         m/s = un metro por segundo | metros por segundo;
+        m/s² = un metro por segundo al cuadrado | metros por segundo al cuadrado;
         m² m2 = un metro cuadrado | metros cuadrados;
         km² = un kilómetro cuadrado | kilómetros cuadrados;
         m³ m3 = un metro cúbico | metros cúbicos; °C ℃ = un grado Celsius | grados Celsius;
@@ -367,14 +380,17 @@ SPANISH = Wording(
         p.ej. = por ejemplo; a. C. = antes de Cristo; d. C. = después de Cristo;
         a.C. = antes de Cristo; d.C. = después de Cristo; máx. = máximo; mín. = mínimo;
         núm. = número; incl. = incluido; ej. = ejemplo; dpto. = departamento; izda. = izquierda;
-        dcha. = derecha; c/ = calle; ed. = edición; L-V = lunes a viernes; L–V = lunes a viernes
+        dcha. = derecha; c/ = calle; C/ = calle; izq. = izquierda; vs. = contra;
+        cf. = compárese; RR. HH. = recursos humanos; FF. AA. = Fuerzas Armadas; ed. = edición;
+        L-V = lunes a viernes; L–V = lunes a viernes
     """),
     titles=_pairs("""
         Sr. = señor; Sra. = señora; Srta. = señorita; Dr. = doctor; Dra. = doctora; D. = don;
         Avda. = avenida; Av. = avenida;
         Sres. = señores; Sras. = señoras; Dres. = doctores; Prof. = profesor; Profa. = profesora;
         Ing. = ingeniero; Lic. = licenciado; D.ª = doña; Dña. = doña; Sta. = Santa; Sto. = Santo;
-        Gral. = general; Pza. = plaza
+        Gral. = general; Pza. = plaza; Cnel. = coronel; Ntra. = nuestra;
+        Excmo. = excelentísimo; Excma. = excelentísima; Ilmo. = ilustrísimo; S. M. = Su Majestad
     """),
     address={".": "punto", "@": "arroba", "-": "guion", "_": "guion bajo"},
     cents_alone="céntimos",
@@ -395,7 +411,7 @@ SPANISH = Wording(
         pág. = página; págs. = páginas; p. = página; art. = artículo; cap. = capítulo;
         vol. = volumen; tel. = teléfono;
         arts. = artículos; fig. = figura; tfno. = teléfono; apdo. = apartado; párr. = párrafo;
-        núms. = números; inc. = inciso
+        núms. = números; inc. = inciso; s. = siglo
     """),
     of="de ",
     phone=r"[6-9]\d\d \d{3} \d{3}",
@@ -439,7 +455,9 @@ ITALIAN = Wording(
         GHz = un gigahertz | gigahertz; kB = un kilobyte | kilobyte; MB = un megabyte | megabyte;
         GB = un gigabyte | gigabyte; TB = un terabyte | terabyte;
         km/h = un chilometro all'ora | chilometri all'ora;
-        m/s = un metro al secondo | metri al secondo; m² m2 = un metro quadrato | metri quadrati;
+        m/s = un metro al secondo | metri al secondo;
+        m/s² = un metro al secondo quadrato | metri al secondo quadrato;
+        m² m2 = un metro quadrato | metri quadrati;
         km² = un chilometro quadrato | chilometri quadrati; m³ m3 = un metro cubo | metri cubi;
         °C ℃ = un grado Celsius | gradi Celsius; °F = un grado Fahrenheit | gradi Fahrenheit;
         ° = un grado | gradi; % = uno per cento | per cento; ‰ = uno per mille | per mille;
@@ -474,14 +492,14 @@ ITALIAN = Wording(
         p.es. = per esempio; p. es. = per esempio; a.C. = avanti Cristo; d.C. = dopo Cristo;
         a. C. = avanti Cristo; d. C. = dopo Cristo; max. = massimo; cfr. = confronta;
         es. = esempio; incl. = incluso; ed. = edizione; v. = vedi; p.zza = piazza; v.le = viale;
-        c. a. = circa
+        c. a. = circa; C.so = corso; N.B. = nota bene
     """),
     titles=_pairs("""
         Sig. = signor; Sig.ra = signora; Sig.na = signorina; Dott. = dottor;
         Dott.ssa = dottoressa; Prof. = professor;
         Sigg. = signori; Dr. = dottor; Prof.ssa = professoressa; Avv. = avvocato; Ing. = ingegner;
         Arch. = architetto; Geom. = geometra; Rag. = ragionier; On. = onorevole; Sen. = senatore;
-        Mons. = monsignor; Gen. = generale
+        Mons. = monsignor; Gen. = generale; Spett. = spettabile; Egr. = egregio; Col. = colonnello
     """),
     address={".": "punto", "@": "chiocciola", "-": "trattino", "_": "trattino basso"},
     cents_alone="centesimi",
@@ -493,13 +511,14 @@ ITALIAN = Wording(
     one_feminine="una",
     feminine=r"(?!\w*(?:ema|amma|oma|ista|eta|ima)\b)\w+a|\w+(?:zione|sione|gione|tà|tù|trice)"
     r"|mano|notte|madre|moglie|parte|chiave|luce|voce|croce|legge|rete|classe|nave|gente|fine",
-    counted="[Cc]apitolo|[Vv]olume|[Aa]tto|[Aa]rticolo|[Ff]ase|[Tt]ipo|Guerra Mondiale|Apollo",
+    counted="[Cc]apitolo|[Ss]ecolo|[Vv]olume|[Aa]tto|[Aa]rticolo|[Ff]ase|[Tt]ipo|Apollo"
+    "|Guerra Mondiale",
     ruler=("", 99),
     numbered=_pairs("""
         pag. = pagina; pagg. = pagine; p. = pagina; art. = articolo; cap. = capitolo;
         vol. = volume; tel. = telefono; n. = numero; N. = numero;
         artt. = articoli; co. = comma; lett. = lettera; fig. = figura; nn. = numeri;
-        par. = paragrafo; tab. = tabella
+        par. = paragrafo; tab. = tabella; sec. = secolo; int. = interno
     """),
     of="di ",
     ones={r"[aeiou]\w*a\b": "un'", r"(?:s[^\Waeiou]|z|gn|ps)\w+": "uno "},
@@ -538,6 +557,7 @@ PORTUGUESE = Wording(
         Mbit/s = um megabit por segundo | megabits por segundo;
         km/h = um quilómetro por hora | quilómetros por hora;
         m/s = um metro por segundo | metros por segundo;
+        m/s² = um metro por segundo ao quadrado | metros por segundo ao quadrado;
         m² m2 = um metro quadrado | metros quadrados;
         km² = um quilómetro quadrado | quilómetros quadrados;
         m³ m3 = um metro cúbico | metros cúbicos; °C ℃ = um grau Celsius | graus Celsius;
@@ -573,14 +593,16 @@ PORTUGUESE = Wording(
         d.C. = depois de Cristo; a. C. = antes de Cristo; d. C. = depois de Cristo; máx. = máximo;
         mín. = mínimo; núm. = número; ex. = exemplo; cf. = confira; incl. = incluindo;
         ed. = edição; r/c = rés do chão; esq. = esquerdo; dto. = direito; séc. = século;
-        tb. = também
+        tb. = também; E.U.A. = Estados Unidos; V. Exa. = Vossa Excelência; obs. = observação;
+        Lda. = limitada
     """),
     titles=_pairs("""
         Sr. = senhor; Sra. = senhora; Sr.ª = senhora; Dr. = doutor; Dra. = doutora; D. = Dom;
         Av. = avenida;
         Srs. = senhores; Sras. = senhoras; Srta. = senhorita; Eng. = engenheiro; Prof. = professor;
         Profa. = professora; Prof.ª = professora; Dr.ª = doutora; Exmo. = excelentíssimo;
-        Sto. = Santo; Sta. = Santa; S. = São; Gen. = general; Pç. = praça; R. = rua
+        Sto. = Santo; Sta. = Santa; S. = São; Gen. = general; Pç. = praça; R. = rua;
+        Cel. = coronel; Ex.ma = excelentíssima; Ex.mo = excelentíssimo
     """),
     address={".": "ponto", "@": "arroba", "-": "hífen", "_": "traço inferior"},
     cents_alone="cêntimos",
@@ -599,7 +621,7 @@ PORTUGUESE = Wording(
     numbered=_pairs("""
         pág. = página; págs. = páginas; p. = página; art. = artigo; cap. = capítulo;
         tel. = telefone;
-        arts. = artigos; fig. = figura; inc. = inciso; vol. = volume; al. = alínea
+        arts. = artigos; fig. = figura; inc. = inciso; vol. = volume; al. = alínea; lj. = loja
     """),
     of="de ",
     phone=r"[29]\d\d \d{3} \d{3}",
@@ -636,12 +658,13 @@ DUTCH = Wording(
         TB = één terabyte | terabyte; Mbit/s = één megabit per seconde | megabit per seconde;
         km/h km/u = één kilometer per uur | kilometer per uur;
         m/s = één meter per seconde | meter per seconde;
+        m/s² = één meter per seconde kwadraat | meter per seconde kwadraat;
         m² m2 = één vierkante meter | vierkante meter;
         km² = één vierkante kilometer | vierkante kilometer;
         m³ m3 = één kubieke meter | kubieke meter; °C ℃ = één graad Celsius | graden Celsius;
         °F = één graad Fahrenheit | graden Fahrenheit; ° = één graad | graden;
         % = één procent | procent; ‰ = één promille | promille;
-        mln = één miljoen | miljoen; mld = één miljard | miljard;
+        st = één stuk | stuks; mln = één miljoen | miljoen; mld = één miljard | miljard;
         µg μg = één microgram | microgram; ng = één nanogram | nanogram;
         dl dL = één deciliter | deciliter; cl = één centiliter | centiliter;
         µm μm = één micrometer | micrometer; nm = één nanometer | nanometer;
@@ -672,14 +695,17 @@ DUTCH = Wording(
         i.p.v. = in plaats van; i.v.m. = in verband met; m.a.w. = met andere woorden;
         bijz. = bijzonder; evt. = eventueel; excl. = exclusief; incl. = inclusief;
         resp. = respectievelijk; t/m = tot en met; z.s.m. = zo snel mogelijk; jl. = jongstleden;
-        a.s. = aanstaande; vgl. = vergelijk; zgn. = zogenaamde; st. = stuks; m.n. = met name;
-        d.d. = de dato; verd. = verdieping; v. Chr. = voor Christus; n. Chr. = na Christus
+        a.s. = aanstaande; vgl. = vergelijk; zgn. = zogenaamde; m.n. = met name;
+        d.d. = de dato; verd. = verdieping; v. Chr. = voor Christus; n. Chr. = na Christus;
+        b.v. = bijvoorbeeld; t.a.v. = ter attentie van; n.v.t. = niet van toepassing;
+        n.a.v. = naar aanleiding van; e.d. = en dergelijke; o.i.d. = of iets dergelijks;
+        t.g.v. = ten gevolge van; prov. = provincie; temp. = temperatuur
     """),
     titles=_pairs("""
         dhr. = de heer; mw. = mevrouw; mevr. = mevrouw; dr. = doctor; Dr. = doctor;
         prof. = professor; Prof. = professor; St. = Sint;
         ir. = ingenieur; ing. = ingenieur; mr. = meester; drs. = doctorandus; Hr. = de heer;
-        fam. = familie; ds. = dominee
+        fam. = familie; ds. = dominee; Fa. = firma; Mw. = mevrouw
     """),
     address={".": "punt", "@": "apenstaartje", "-": "streepje", "_": "laag streepje"},
     cents_alone="cent",

@@ -159,6 +159,9 @@ rs.500/- => five hundred rupees
 ₹5L and ₹3Cr => five lakh rupees and three crore rupees
 INR 10-20 lakh => ten to twenty lakh rupees
 500 Rs => five hundred rupees
+₹5 lakh crore => five lakh crore rupees
+-₹500 and ₹-500 => minus five hundred rupees and minus five hundred rupees
+the 1,00,000th => the one hundred thousandth
 5 lakh => five lakh
 1'000'000 francs => one million francs
 1’234.50 => one thousand two hundred thirty-four point five zero
@@ -193,6 +196,13 @@ $\text{if } x \in \mathbb{R}$ => if x in R
 $\foo + 1$ => foo plus one
 \boxed{42} => forty-two
 the $n$th term => the nth term
+$\sqrt[3]{27} = 3$ => the cube root of twenty-seven equals three
+$\int_0^1 x \, dx$ is $ x = 5 $ => the integral from zero to one of x d x is x equals five
+$O(n^2)$ and $T(n-1)$ => O of n squared and T of n minus one
+$\ce{H2O}$ => H two O
+\begin{align} x &= 1 \\ y &= 2 \end{align} => x equals one, y equals two
+If $n is even, and $5 => If n is even, and five dollars
+5 $ and 6 $ = 11 $ => five dollars and six dollars equals eleven dollars
 $12$ and $1,000$ => twelve and one thousand
 $5 and $10 => five dollars and ten dollars
 It costs $5, not $10. => It costs five dollars, not ten dollars.
@@ -299,6 +309,13 @@ a >= b => a is at least b
 π ≈ 3.14 => pi is about three point one four
 ~5 minutes => about five minutes
 5 ± 1 => five plus or minus one
+2x + 3 = 7 => two x plus three equals seven
+y = -12x and 3x faster => y equals minus twelve x and three times faster
+10⁻³ and x⁴ => ten to the power of minus three and x to the power of four
+10²³ => ten to the power of twenty-three
+CO₂ and x₁ => CO two and x one
+1.5e-3 => one point five times ten to the power of minus three
+3 - 5 days => three to five days
 """
 
 NAMES_AND_CODES = """
@@ -320,6 +337,8 @@ J. S. Bach => J S Bach
 the U.S. is big => the U S is big
 a Ph.D. student => a P H D student
 approx. 5 => approximately five
+Rm. 204, Bldg. 3 => room two oh four, building three
+Maj. Tom, c/o Bros. Grimm => Major Tom, care of Brothers Grimm
 p. 5 => page five
 w/ milk => with milk
 w/o sugar => without sugar

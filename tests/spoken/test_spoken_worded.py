@@ -95,6 +95,19 @@ CASES = {
         (r"$3 Millionen, CHF 1'234.50",
          "drei Millionen Dollar, eintausendzweihundertvierunddreißig Franken fünfzig"),
         ("$E = mc^2$", "E gleich m c Quadrat"),
+        ("5^2, 10⁻³ und 2x + 3", "fünf hoch zwei, zehn hoch minus drei und zwei x plus drei"),
+        ("100.000-200.000 Euro", "einhunderttausend bis zweihunderttausend Euro"),
+        ("1,00,000–2,00,000", "einhunderttausend bis zweihunderttausend"),
+        ("$5-$10 oder 2.000 - 3.000 Euro", "fünf Dollar bis zehn Dollar oder zweitausend bis"
+         " dreitausend Euro"),
+        ("€1,234.56 und 2.50 €", "eintausendzweihundertvierunddreißig Euro sechsundfünfzig und"
+         " zwei Euro fünfzig"),
+        ("₹1 crore, -₹500", "ein crore Rupien, minus fünfhundert Rupien"),
+        ("vom 3.–5. Mai, am 3. und 4. Okt. 2024", "vom dritten bis fünften Mai, am dritten und"
+         " vierten Oktober zweitausendvierundzwanzig"),
+        ("Mo-Fr 8-17h", "Montag bis Freitag acht bis siebzehn Uhr"),
+        ("m. E. in Zi. 204, Gl. 5", "meines Erachtens in Zimmer zweihundertvier, Gleis fünf"),
+        ("9,8 m/s²", "neun Komma acht Meter pro Quadratsekunde"),
         ("$x_1 \\leq 3{,}14$ und $\\frac{1}{2}$",
          "x eins kleiner oder gleich drei Komma eins vier und ein halb"),
         ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
@@ -139,6 +152,7 @@ CASES = {
         ("le 3 janv. 2026", "le trois janvier deux mille vingt-six"),
         ("12 µg/m³", "douze microgrammes par mètre cube"),
         ("₹3 crore", "trois crore roupies"),
+        ("100 000-200 000 euros", "cent mille à deux cent mille euros"),
         ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
@@ -171,6 +185,8 @@ CASES = {
         ("El art. 3 y el 3 ene. 2026", "El artículo tres y el tres de enero de dos mil veintiséis"),
         ("12 µg/m³", "doce microgramos por metro cúbico"),
         ("₹1,00,000", "cien mil rupias"),
+        ("Tel. 912 345 678.", "Teléfono nueve uno dos, tres cuatro cinco, seis siete ocho."),
+        ("s. XIX, RR. HH., C/ Mayor", "siglo diecinueve, recursos humanos, calle Mayor"),
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
@@ -198,6 +214,7 @@ CASES = {
         ("Il dott. Rossi, art. 3 co. 2", "Il dottor Rossi, articolo tre comma due"),
         ("12 µg/m³", "dodici microgrammi per metro cubo"),
         ("₹1,00,000", "centomila rupie"),
+        ("sec. XIX, C.so Italia", "secolo diciannove, corso Italia"),
         ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
@@ -220,6 +237,7 @@ CASES = {
         ("R$ 3 milhões", "três milhões de reais"),
         ("12 µg/m³", "doze microgramas por metro cúbico"),
         ("₹1,00,000", "cem mil rupias"),
+        ("nos E.U.A., Cel. Souza", "nos Estados Unidos, coronel Souza"),
         ("$E = mc^2$", "E igual a m c ao quadrado"),
     ],
     "nl": [
@@ -243,6 +261,8 @@ CASES = {
          "bladzijde vijf, artikel drie, drie maart tweeduizendzesentwintig"),
         ("12 µg/m³", "twaalf microgram per kubieke meter"),
         ("₹1,00,000", "honderdduizend roepie"),
+        ("Mw. dr. Bakker, Kerkstr. 5", "mevrouw doctor Bakker, Kerkstraat vijf"),
+        ("St. Nicolaas, enz. Toen", "Sint Nicolaas, enzovoort. Toen"),
         ("$E = mc^2$", "E is m c kwadraat"),
     ],
 }  # fmt: skip
@@ -292,6 +312,10 @@ def test_plain_words_are_said_as_they_are(words: list[str], language: str) -> No
         ("de", "Es gibt z. B. Hunde und Katzen.", "Es gibt zum Beispiel Hunde und Katzen."),
         ("fr", "Voici M. Dupont avec son chien.", "Voici Monsieur Dupont avec son chien."),
         ("es", "El Sr. García tiene un perro.", "El señor García tiene un perro."),
+        ("en", "So the min. is not there.", "So the min. is not there."),
+        ("de", "Kaiser Wilhelm II. ging fort.", "Kaiser Wilhelm der zweite ging fort."),
+        ("fr", "Il faut que le min. soit deux.", "Il faut que le min. soit deux."),
+        ("nl", "Hij woont in de Kerkstr. daar.", "Hij woont in de Kerkstraat daar."),
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(language: str, text: str, first: str) -> None:
