@@ -127,8 +127,8 @@ class Lexicon:
 
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
     requests, and never stand alone; ``backchannels`` only show that the user listens, as the
-    phrases of ``encouragements`` do, in which ``|`` separates alternatives and ``*`` is any word but a
-    command or an opener.
+    phrases of ``encouragements`` do, in which ``|`` separates alternatives and ``*`` is any word
+    but a command or an opener.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
