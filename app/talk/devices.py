@@ -14,6 +14,7 @@ from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
+from hardware.sound.driver import SoundDriver
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo, lost_start_s
 from hardware.sound.notices import AllZero, Lifeless, Lost, SoundNotice
@@ -120,10 +121,10 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
         driver.end()
 
 
-async def run_test(sound: Sound) -> SoundTest:
+async def run_test(sound: Sound, driver: SoundDriver | None = None) -> SoundTest:
     """Listens for 5.5 s, then plays three chirps. Raises ``SoundError``."""
     notices: list[SoundNotice] = []
-    card = SoundCard(sound, notices.append)
+    card = SoundCard(sound, notices.append, driver)
     heard = _Heard()
     try:
         async with asyncio.TaskGroup() as tasks:

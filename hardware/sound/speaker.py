@@ -139,6 +139,7 @@ class Speaker:
             first = self._given
             queued = self._queued
             pcm = self._mix(frames, first)
+            sounding = self._with_tone(pcm, first) if self._tone_peak and self.rate_hz else pcm
             self._given += frames
             self._clock.look(first, at_s, xrun)
         self.xruns += xrun
@@ -146,7 +147,7 @@ class Speaker:
             self.sounded_s = now_s
         self.last_s = now_s
         self.tap.put(Piece(pcm, first, at_s, xrun))
-        return self._with_tone(pcm, first) if self._tone_peak else pcm
+        return sounding
 
     def _with_tone(self, pcm: Pcm, first: int) -> Pcm:
         phase = 2 * np.pi * KEEP_AWAKE_HZ / self.rate_hz * np.arange(first, first + len(pcm))

@@ -1,4 +1,4 @@
-"""``reachy-voice devices`` and ``devices test`` on the virtual card."""
+"""``reachy-voice devices`` and ``devices test``, on the virtual card and over a scripted driver."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typer.testing import CliRunner
 
 from app.cli import devices
 from app.cli.devices import advise
-from app.talk.devices import SoundTest
+from app.talk.devices import SoundTest, run_test
+from hardware.settings import Sound
+from tests.support.scripted_driver import SleepyDriver
 from tests.support.steady import on_a_steady_machine
 from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
+from tests.support.virtual_time import run_virtual
 
 RUNNER = CliRunner()
 CLI = typer.Typer(pretty_exceptions_enable=False)
@@ -69,6 +72,19 @@ def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> No
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
     assert "delivers only zeros" in " ".join(result.stdout.split())
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("asleep_s", "keep_awake_dbfs", "lost_ms"),
+    [(0.0, None, 0), (0.3, None, 300), (0.6, None, 500), (0.6, -50, 0)],
+)
+def test_a_loudspeaker_that_sleeps_is_found_and_kept_awake(
+    asleep_s: float, keep_awake_dbfs: float | None, lost_ms: int
+) -> None:
+    settings = Sound(keep_awake_dbfs=keep_awake_dbfs)
+    tested = run_virtual(run_test(settings, SleepyDriver(asleep_s)))
+    assert tested.lost_start_ms == lost_ms, "a chirp takes 500 ms"
+    assert tested.echo_delay_ms == pytest.approx(40, abs=1)
 
 
 TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 22, 20, 0, 0)

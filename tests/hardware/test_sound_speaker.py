@@ -194,3 +194,5 @@ def test_a_tone_keeps_the_device_awake_and_is_not_in_the_reference() -> None:
     assert not np.concatenate(tapped).any()
     speaker.play(np.full(160, 32767, np.int16), 16_000, "loud")
     assert speaker.fill(160, 1.0, 1.0, False).max() == 32767, "no overflow"
+    speaker.closed(1.1)
+    assert not speaker.fill(160, 1.1, 1.1, False).any(), "a driver may ask until it has ended"

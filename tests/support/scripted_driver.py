@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ from hardware.sound.notices import SoundNotice
 from pipeline.audio import Pcm
 
 ARRAY = Device(0, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)
+TICK_S = 0.005
 LAPTOP = Device(1, "Laptop", 2, 2, 48_000, default_input=True, default_output=True)
 
 
@@ -118,6 +120,39 @@ class ScriptedDriver:
                 frames[:, :-1] = 0
                 plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
             await asyncio.sleep(0.005)
+
+
+class SleepyDriver(ScriptedDriver):
+    """Its microphone hears its loudspeaker, which sleeps after 5 s below -60 dBFS and loses the
+    first ``lost_s`` of what it plays next. Both at one rate."""
+
+    def __init__(self, lost_s: float) -> None:
+        super().__init__(ARRAY)
+        self._lost_ticks = self._lost_left = round(lost_s / TICK_S)
+        self._silent_ticks = 0
+
+    def _emitted(self, asked: Pcm) -> Pcm:
+        if np.sqrt(np.mean(asked.astype(float) ** 2)) < 33:
+            self._silent_ticks += 1
+            if self._silent_ticks * TICK_S >= 5:
+                self._lost_left = self._lost_ticks
+            return asked
+        self._silent_ticks = 0
+        self._lost_left -= (asleep := self._lost_left > 0)
+        return np.zeros_like(asked) if asleep else asked
+
+    async def _tick(self) -> None:
+        assert self.plan is not None
+        plan = self.plan
+        wanted, noise = round(plan.speaker_hz * TICK_S), np.random.default_rng(1)
+        air = deque([np.zeros(wanted, np.int16)] * 10)
+        while True:
+            now_s = asyncio.get_running_loop().time()
+            air.append(self._emitted(plan.on_asked(wanted, now_s + 0.015, now_s, False)))
+            frames = np.zeros((wanted, plan.channels), np.int16)
+            frames[:, -1] = air.popleft() // 10 + noise.normal(0, 20, wanted)
+            plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
+            await asyncio.sleep(TICK_S)
 
 
 class Scene:
