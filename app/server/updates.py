@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -305,15 +306,23 @@ class UpdateFollower:
             conversation.close()
 
 
-_NO_RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_ERRNOS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO),
+    *(errno.ESTALE, errno.EACCES, errno.EBUSY, errno.EAGAIN, errno.EROFS, errno.ENODEV),
+)
+_GPU = ("busy or unavailable", "no CUDA-capable device", "CUBLAS_STATUS_NOT_INITIALIZED")
+_SYSTEM_ERROR = re.compile(
+    "|".join((r"\[Errno \d", "can't start new thread", *_GPU, *map(os.strerror, _ERRNOS)))
+)
+"""In the text of an error of the system, which says nothing about the weights."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a model that failed so may load another time: memory, disk or time were short, or a
-    process died. Of an error in an engine's process only its text is left."""
+    """Whether a model that failed so may load another time: the system failed, memory or time were
+    short, or a process died. Of an error in an engine's process only its text is left."""
     if is_out_of_memory(error) or lost_its_device(error):
         return True
-    if any(os.strerror(number) in str(error) for number in _NO_RESOURCES):
+    if _SYSTEM_ERROR.search(str(error)):
         return True
     cause: BaseException | None = error
     while cause and not isinstance(cause, EngineCrashed | OSError):

@@ -29,6 +29,8 @@ _OUT_OF_MEMORY = (
     "failed to allocate",
     "unable to allocate",
     "cannot allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
 )
 """How Python, torch, C++, ggml and the system report it, lower-case."""
 
