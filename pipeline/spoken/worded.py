@@ -155,12 +155,26 @@ class _Words:
 
     def _german_ordinal(self, match: re.Match[str]) -> str:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
-        ordinal = str(self._w.numbers.to_ordinal(int(match[2])))
-        return f"{match[1]}{_inflected(ordinal, match[1])}"
+        first, last = (
+            each and _inflected(str(self._w.numbers.to_ordinal(int(each))), match[1])
+            for each in (match[2], match[4])
+        )
+        return f"{match[1]}{self._linked(first, match[3], last)}"
 
     def _nth(self, match: re.Match[str]) -> str:
-        """ "3. Stock" -> "dritter Stock", without a word before it."""
-        return f"{self._w.numbers.to_ordinal(int(match[1]))}{_COUNTED_NOUNS[match[2]]} "
+        """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
+        first, last = (
+            each and f"{self._w.numbers.to_ordinal(int(each))}{_COUNTED_NOUNS[match[4]]}"
+            for each in (match[1], match[3])
+        )
+        return f"{self._linked(first, match[2], last)} "
+
+    def _linked(self, first: str | None, link: str | None, last: str) -> str:
+        """ "3.-5.", "3./4." and "3. und 4."."""
+        if not (first and link):
+            return last
+        said = self._w.to if link in "-–—" else self._w.signs["&"] if link == "/" else link
+        return f"{first} {said} {last}"
 
     def _ordinal(self, match: re.Match[str]) -> str:
         end, new = self._w.ordinals[match[2]]
@@ -224,11 +238,8 @@ class _Words:
         month = next(m for m in self._w.months if m.lower().startswith(written))
         year, before = match["year"] or "", match["before"] or ""
         found = self._date(int(match["day"]), month, year, before)
-        if first := match["first"]:
-            link = {"/": self._w.signs["&"]}.get(match["link"], match["link"])
-            link = self._w.to if link in "-–—" else link
-            found = f"{self._day(int(first), before)} {link} {found}"
-        return f"{before}{found}{full_stop(match)}"
+        first = match["first"] and self._day(int(match["first"]), before)
+        return f"{before}{self._linked(first, match['link'], found)}{full_stop(match)}"
 
     def _time(self, match: re.Match[str]) -> str:
         hour, minute = int(match["hour"]), int(match["minute"] or 0)
@@ -393,7 +404,7 @@ class _Words:
                 self._numeric_date,
             ),
             rule(
-                rf"{before}\b(?:(?P<first>\d\d?)\.\s?(?P<link>[-–—/]|und|bis|oder)\s?)?"
+                rf"{before}\b(?:(?P<first>\d\d?)(?:\.|er|º)?\s?(?P<link>[-–—/]|und|bis|oder)\s?)?"
                 rf"{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
                 rf"(?:\s(?:del?\s)?{year}\b)?",
                 self._named_date,
@@ -414,16 +425,22 @@ class _Words:
         word = self._w.hour_word
         before = rf"\d\d?(?:[:.h]\s?[0-5]\d)?(?:{word})?"
         after = rf"\d\d?(?::[0-5]\d|[.h]\s?[0-5]\d(?={word})|{word})"
+        link = rf"(?:\s?[–—-]\s?|\s{self._w.to}\s)"
         span = rule(
-            rf"(?<![\d.,:-])({before})\s?[–—-]\s?(?={after}(?![:\d-]))",
+            rf"(?<![\d.,:-])({before}){link}(?={after}(?![:\d-]))",
             lambda m: f"{m[1].replace('.', ':')} {self._w.to} ",
+        )
+        spans = rule(
+            rf"(?<![\d.,:-])(\d\d?)\.(00|15|30|45){link}(\d\d?)\.(00|15|30|45)(?!\d|[.,]\d|\s?[^\W_]|\s?[€$%])",
+            rf"\1:\2 {self._w.to} \3:\4",
         )
         clock = rule(rf"{hour}:{minute}(?:{word})?(?![:\d])", self._time)
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
-            return (span, clock)
+            return (span, spans, rule(rf"{hour}\.{minute}{word}", self._time), clock)
         return (
             *([rule(_OPEN + r"\s?h\b", r"\1 Uhr")] if self._w is GERMAN else []),
             span,
+            spans,
             clock,
             rule(rf"{hour}\.{minute}{word}", self._time),
             rule(rf"{hour}{word}\s?{minute}?(?!\w)", self._time),
@@ -432,10 +449,14 @@ class _Words:
     def _ordinals(self) -> Sequence[Rule]:
         if self._w is GERMAN:
             articles = "|".join((*_ENDS_IN_E, *_ENDS_IN_EN))
-            pattern = rf"\b((?:{articles})\s)(\d{{1,4}})\.(?=\s[^\W\d_])"
+            twice = r"(?:(\d{1,4})\.\s?([-–/]|und|bis|oder)\s?)?(\d{1,4})\."
+            pattern = rf"\b((?:{articles})\s){twice}(?=\s[^\W\d_])"
             return (
                 rule(pattern, self._german_ordinal, any_case=True),
-                rule(rf"(?<![\w.,])(\d{{1,3}})\.\s(?=({_any_of(_COUNTED_NOUNS)})\b)", self._nth),
+                rule(
+                    rf"(?<![\w.,]){twice}\s(?=({_any_of(_COUNTED_NOUNS)})\b)",
+                    self._nth,
+                ),
             )
         return (rule(rf"\b(\d+)({_any_of(self._w.ordinals)})(?!\w)", self._ordinal),)
 
@@ -459,6 +480,10 @@ class _Words:
             rule(
                 rf"(?<![\w.,])(?P<n>{_N})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?:(?P<count>\d+)\s?)?(?P<unit>{units})(?!\w)",
                 self._rate,
+            ),
+            rule(
+                rf"(?<![\w.,])(?P<n>{_N})\s?(?:(?P<unit>{units})|(?P<sign>{money}))/(?=[^\W\d_]{{3}})",
+                lambda m: f"{(self._amount if m['unit'] else self._money)(m)} {self._w.per} ",
             ),
             rule(rf"(?<![\w.,])(?P<n>{_N})\s?(?P<sign>{money})(?!\w)", self._money),
             rule(

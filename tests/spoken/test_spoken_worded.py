@@ -106,6 +106,11 @@ CASES = {
         ("vom 3.–5. Mai, am 3. und 4. Okt. 2024", "vom dritten bis fünften Mai, am dritten und"
          " vierten Oktober zweitausendvierundzwanzig"),
         ("Mo-Fr 8-17h", "Montag bis Freitag acht bis siebzehn Uhr"),
+        ("8.30 bis 9 Uhr, 8.00-17.00", "acht Uhr dreißig bis neun Uhr, acht Uhr bis siebzehn Uhr"),
+        ("Nr. 1.10-1.20", "Nummer eins Komma eins null bis eins Komma zwei null"),
+        ("1.-3. Klasse, im 3. und 4. Stock", "erste bis dritte Klasse, im dritten und vierten"
+         " Stock"),
+        ("5,50 €/Stück, 10 kWh/Jahr", "fünf Euro fünfzig pro Stück, zehn Kilowattstunden pro Jahr"),
         ("m. E. in Zi. 204, Gl. 5", "meines Erachtens in Zimmer zweihundertvier, Gleis fünf"),
         ("9,8 m/s²", "neun Komma acht Meter pro Quadratsekunde"),
         ("$x_1 \\leq 3{,}14$ und $\\frac{1}{2}$",
@@ -153,6 +158,7 @@ CASES = {
         ("12 µg/m³", "douze microgrammes par mètre cube"),
         ("₹3 crore", "trois crore roupies"),
         ("100 000-200 000 euros", "cent mille à deux cent mille euros"),
+        ("le 3-5 mai, 5 €/mois", "le trois à cinq mai, cinq euros par mois"),
         ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
@@ -186,6 +192,7 @@ CASES = {
         ("12 µg/m³", "doce microgramos por metro cúbico"),
         ("₹1,00,000", "cien mil rupias"),
         ("Tel. 912 345 678.", "Teléfono nueve uno dos, tres cuatro cinco, seis siete ocho."),
+        ("8.30-14.00 h", "ocho y treinta a catorce"),
         ("s. XIX, RR. HH., C/ Mayor", "siglo diecinueve, recursos humanos, calle Mayor"),
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
