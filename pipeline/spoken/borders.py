@@ -153,7 +153,7 @@ _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
-_BEGINS = re.compile(r"[\W_]*[A-HJ-UWYZÀ-Þ]")
+_BEGINS = re.compile(r"[\W_]*(?:[A-HJ-UWYZÀ-Þ]|[IVX]+[^\W\dIVX])")
 """A text that begins so is one, however it goes on."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
