@@ -150,6 +150,8 @@ _PAUSE = re.compile(r"(?:\.{2,}|…)$")
 _CLAUSE_END = re.compile(r"[,;:：；，、—–)]$")
 _DASHES = ("-", "–", "—", "--")
 _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
+_NO_VOWEL = re.compile(r"(?:^|\W)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
+"""No word, unless it is a unit or written in capitals."""
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
@@ -204,7 +206,7 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     return core.endswith(".") and (
         word in SHORTENED.get(language, ABBREVIATIONS)
         or (language in ("de", "nl") and word.endswith("str"))
-        or bool(_INITIAL.search(core))
+        or bool(_INITIAL.search(core) or _NO_VOWEL.search(core))
         or numbered
         or "." in word
     )

@@ -63,6 +63,7 @@ ABBREVIATIONS = _set("""
     gov sen gen col capt lt sgt cpl adm rev hon jr sr esq inc ltd corp co bros ave blvd rd dept
     est al ca cf viz resp ext tel para sec secs arts rs hrs mins max min incl excl intl natl
     univ ed eds jan feb apr jun jul aug sep sept oct nov dec tbsp tsp oz lb lbs hr misc assn pres
-    supt maj pt pte rm bldg apt ste attn temp avg pvt assoc
+    supt maj pt pte rm bldg apt ste attn temp avg pvt assoc rep amb atty cmdr
+    brig insp det mme mlle ald treas dist ofc comdr
 """)
 """A full stop behind them ends no sentence, or may not."""

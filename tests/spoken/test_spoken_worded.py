@@ -323,6 +323,9 @@ def test_plain_words_are_said_as_they_are(words: list[str], language: str) -> No
         ("de", "Kaiser Wilhelm II. ging fort.", "Kaiser Wilhelm der zweite ging fort."),
         ("fr", "Il faut que le min. soit deux.", "Il faut que le min. soit deux."),
         ("nl", "Hij woont in de Kerkstr. daar.", "Hij woont in de Kerkstraat daar."),
+        ("de", "Dann kam Hptm. Koch zu uns hin.", "Dann kam Hptm. Koch zu uns hin."),
+        ("en", "Then came Cdr. Bond to us all.", "Then came Cdr. Bond to us all."),
+        ("pt", "Depois veio Gov. Silva e foi.", "Depois veio Gov. Silva e foi."),
     ],
 )
 def test_a_sentence_is_not_cut_at_an_abbreviation(language: str, text: str, first: str) -> None:
