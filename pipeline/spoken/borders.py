@@ -29,7 +29,8 @@ from pipeline.spoken.phrases import (
 from pipeline.spoken.shortened import COUNTED, SHORTENED
 
 MOST_SHORTENED = 4
-"""Letters of a word that may be an abbreviation, as far as its length tells."""
+"""Letters of a word that may be an abbreviation that no list has, if what follows is no new
+sentence. It is not waited for."""
 MOST_UNIT_CHARS = 160
 """Text without white space is cut here: some languages do not use it."""
 
@@ -155,8 +156,6 @@ _NO_VOWEL = re.compile(r"(?:^|\W)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
-_BEGINS = re.compile(r"[\W_]*(?:[A-HJ-UWYZÀ-Þ]|[IVX]+[^\W\dIVX])")
-"""A text that begins so is one, however it goes on."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
@@ -183,9 +182,11 @@ def _border(
     if _SENTENCE_END.search(core):
         if _is_abbreviated(core, words, language):
             return Border.SENTENCE if ended else None
-        if _may_be_abbreviated(core, words, language):
-            return _counted(following, ended=ended)
-        return Border.SENTENCE
+        if core.endswith(".") and _last_word(core) in COUNTED.get(language, ()):
+            return _counted(after, ended=ended)
+        short = core.endswith(".") and words > 1 and len(_last_word(core)) <= MOST_SHORTENED
+        goes_on = following and _GOES_ON.match(following[0].said)
+        return None if short and goes_on else Border.SENTENCE
     if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
         return _clause(core, after, ended=ended)
     if after is None:
@@ -212,25 +213,16 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     )
 
 
-def _may_be_abbreviated(core: str, words: int, language: str) -> bool:
-    """A short word, which may be a shortened one that no list has; not if it is the first."""
-    word = _last_word(core)
-    short = words > 1 and len(word) <= MOST_SHORTENED and word.isalpha()
-    return core.endswith(".") and (short or word in COUNTED.get(language, ()))
-
-
 def _last_word(core: str) -> str:
     """ "art" of "l'art."."""
     return re.split(r"['’]", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
 
 
-def _counted(following: Sequence[_Unit], *, ended: bool) -> Border | None:
+def _counted(after: _Unit | None, *, ended: bool) -> Border | None:
     """Behind "No." or "Sat.": no end in "No. 5" or "Sat. and Sun."."""
-    if not following:
+    if after is None:
         return Border.SENTENCE if ended else None
-    if _GOES_ON.match(following[0].said):
-        return None
-    return Border.SENTENCE if following[0].whole or _BEGINS.match(following[0].said) else None
+    return None if _GOES_ON.match(after.said) else Border.SENTENCE
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:

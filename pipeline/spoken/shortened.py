@@ -18,15 +18,14 @@ _WORDS_TOO = {
 _UNSPOKEN = {
     "de": "verh bes abzgl univ co el tl pkg pck stk gr röm kath ev dt engl frz lat bzgl betr"
     " ehem ebd fa pfd ztr stellv vorm nachm jr sen reg"
-    " abt dir gen präs mag bez gebr nachf inh em",
+    " abt gen präs bez gebr nachf inh",
     "es": "vd hnos cía izq depto ref hab rte tte excmo arq mons fdo cf ca jr"
     " gob pte pdte sgto cmdte abog hno univ ctra urb edo atte dir subdir",
     "fr": "mme mlle dr pr bd st ste mgr trad réf arr rég coll cie ets ibid cit"
-    " gén cap col sté univ prés vve rte",
+    " gén sté univ prés vve rte",
     "it": "cav spett gent egr cit sec seg segg ind prov comm dir cell fam soc col ten jr"
     " pres serg univ ist fraz loc card rev",
-    "nl": "jr sr red ned eng lat ev bldz kon gem ong"
-    " burg past kol luit kap gen dir univ wed gebr mej",
+    "nl": "jr sr red ned eng lat ev bldz kon gem ong burg kol luit gen dir univ wed gebr mej",
     "pt": "lda cia ltda obs ref hab arq ten alm trav lgo tlm jr"
     " pres gov cmdt maj univ adv dep depto lic rod",
 }

@@ -173,7 +173,7 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
     ("language", "texts"),
     [
         ("en", "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's wrong."),
-        ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht.|Bitte lauter."),
+        ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht."),
         ("fr", "Ça suffit.|Un instant.|C'est faux.|Bonne nuit."),
         ("es", "Ya basta.|Un momento.|Buenas noches.|Repite eso."),
         ("it", "Adesso basta.|Un momento.|Buona notte."),
