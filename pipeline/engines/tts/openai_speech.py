@@ -32,7 +32,7 @@ from pipeline.work import Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
 
-_FORMAT_WORDS = re.compile(r"format|pcm|codec", re.IGNORECASE)
+_FORMAT_WORDS = re.compile(r"format|pcm|wav|mp3|codec", re.IGNORECASE)
 """In the messages of servers that make no raw PCM."""
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
