@@ -18,7 +18,6 @@ from app.cli import (
     doctor,
     models,
     pair,
-    replay,
     serve,
     service,
     setup,
@@ -40,7 +39,6 @@ cli.command()(serve.serve)
 cli.command()(talk.talk)
 cli.command()(ask.ask)
 cli.command()(bench.bench)
-cli.command("replay")(replay.replay_command)
 cli.command()(access.allow)
 cli.command()(pair.pair)
 cli.command()(doctor.doctor)

@@ -1,4 +1,4 @@
-"""``--record FOLDER``: record sessions into a folder, for ``reachy-voice replay``."""
+"""``--record FOLDER``: record sessions into a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RecordOption = Annotated[
     typer.Option(
         "--record",
         metavar="FOLDER",
-        help="Keep all events and audio of each session in FOLDER, for reachy-voice replay.",
+        help="Keep all events and audio of each session in FOLDER.",
     ),
 ]
 

@@ -30,7 +30,7 @@ from app.access.policy import CONSOLE, CONSOLE_API, WAY, Way
 from app.console.recent_turns import RecentTurn, RecentTurns
 from app.console.running import Running
 from pipeline.errors import ReachyVoiceError
-from pipeline.recording.reading import excerpt
+from pipeline.recording.excerpt import excerpt
 
 STATIC = Path(__file__).parent / "static"
 _MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}

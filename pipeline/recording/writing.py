@@ -45,8 +45,7 @@ from pipeline.settings import SessionSettings
 log = logging.getLogger("reachy_voice.recording")
 
 FORMAT = 2
-"""Raised whenever older versions cannot read new recordings. Format 1 was a single file with the
-results of every engine call."""
+"""Raised whenever a program that read older recordings could not read new ones."""
 
 LINES = "session.jsonl"
 

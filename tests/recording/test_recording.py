@@ -8,38 +8,60 @@ import logging
 import os
 import threading
 import wave
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline import commands
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, Recording
+from pipeline.audio import LISTEN_RATE, Pcm, Recording
 from pipeline.commands import (
     AddItem,
     AppendAudio,
-    Command,
-    CreateResponse,
-    DeleteItem,
+    Direction,
     NoteDirection,
-    SessionConfig,
-    TruncateItem,
+    TurnDetection,
 )
 from pipeline.events import ReplyItemFinished
-from pipeline.items import AudioPart, FunctionOutputItem, ImagePart, MessageItem, TextPart
-from pipeline.messages import Tool, ToolChoice
+from pipeline.items import AudioPart, ImagePart, MessageItem, TextPart
+from pipeline.messages import Tool
 from pipeline.recording import writing
-from pipeline.recording.plain import RecordingError, from_plain, to_plain
-from pipeline.recording.reading import read_recording
+from pipeline.recording.plain import RecordingError, to_plain
 from pipeline.recording.writing import Recorder
-from tests.support.recorded import ABOUT, question, record, recorded
 from tests.support.scripted import Scene, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
+
+ABOUT = {"reachy_voice": "test"}
+
+
+async def question(played: Scene) -> None:
+    await played.say(1.0)
+    await played.hear(6.0)
+
+
+def record(folder: Path, play: Callable[[Scene], Awaitable[None]], **engines: Any) -> Path:
+    """The folder of the one session in which ``play`` happens."""
+    known = set(folder.iterdir()) if folder.exists() else set()
+    recorder = Recorder(folder, ABOUT)
+
+    async def main() -> None:
+        async with scene(recorder=recorder, **engines) as played:
+            await play(played)
+
+    run_virtual(main())
+    recorder.close()
+    [session] = set(folder.iterdir()) - known
+    return session
 
 
 def lines_of(session: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (session / "session.jsonl").read_text().splitlines()]
+
+
+def records_of(session: Path) -> list[dict[str, Any]]:
+    events = [line.get("event", {}) for line in lines_of(session)]
+    return [event for event in events if event.get("is") == "TurnRecord"]
 
 
 def samples(path: Path) -> Pcm:
@@ -61,8 +83,7 @@ def test_it_has_the_events_and_both_sounds_on_one_time_and_only_its_owner_reads_
     assert session.stat().st_mode & 0o777 == (tmp_path / "r").stat().st_mode & 0o777 == 0o700
     head, *lines = lines_of(session)
     assert (head["reachy_voice"], head["format"]) == ("test", writing.FORMAT)
-    records = [line["event"] for line in lines if line.get("event", {}).get("is") == "TurnRecord"]
-    assert [each["text"] for each in records] == ["hello"]
+    assert [each["text"] for each in records_of(session)] == ["hello"]
     assert lines[-1]["end"]
     heard, sent = samples(session / "heard-16000.wav"), samples(session / "sent-16000.wav")
     assert len(heard) == 7 * LISTEN_RATE
@@ -85,11 +106,10 @@ def test_recording_changes_nothing_in_a_session(tmp_path: Path) -> None:
     assert taped == run_virtual(events(None))
 
 
-def test_a_folder_holds_many_sessions_the_earliest_first(tmp_path: Path) -> None:
+def test_a_folder_holds_many_sessions(tmp_path: Path) -> None:
     for text in ("one", "two"):
-        record(tmp_path, question, stt=ScriptedStt(texts=(text,)))
-    runs = read_recording(tmp_path)
-    assert [run.records[0][1].text for run in runs] == ["one", "two"]
+        session = record(tmp_path, question, stt=ScriptedStt(texts=(text,)))
+        assert [each["text"] for each in records_of(session)] == [text]
 
 
 def test_what_is_no_folder_cannot_be_recorded_into(tmp_path: Path) -> None:
@@ -147,93 +167,7 @@ def test_a_quiet_day_is_a_hole_in_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "heard-24000.wav").stat().st_blocks * 512 < 1_000_000
 
 
-# --- reading it --------------------------------------------------------------------------------
-
-
-def test_a_killed_server_leaves_all_but_its_last_line(tmp_path: Path) -> None:
-    session = record(tmp_path, question)
-    lines = session / "session.jsonl"
-    lines.write_bytes(lines.read_bytes()[:-10])
-    [run] = read_recording(session)
-    assert not run.whole
-    assert run.records
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "why"),
-    [
-        ("old.jsonl", '{"kind":"file","format":1,"reachy_voice":"0.9"}\n', "recorded before"),
-        ("letter.txt", "Dear Reachy", "it is a file"),
-        ("s/session.jsonl", '{"format":3}\n', "its format is 3, and this version reads 2"),
-        ("s/session.jsonl", "", "its format is none"),
-        ("s/other.jsonl", "", "no client has talked"),
-    ],
-)
-def test_an_unreadable_recording_is_refused(
-    name: str, content: str, why: str, tmp_path: Path
-) -> None:
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(content)
-    with pytest.raises(RecordingError) as raised:
-        read_recording(path if path.parent == tmp_path else path.parent)
-    assert why in str(raised.value.why)
-    assert raised.value.fix
-
-
-@pytest.mark.parametrize("line", [{"event": {"is": "TurnRecord"}}, {"at": 1, "audio": 3}])
-def test_lines_that_were_changed_are_told(line: dict[str, Any], tmp_path: Path) -> None:
-    session = record(tmp_path, question)
-    command = {"command": to_plain(commands.CommitAudio())} if "audio" in line else {}
-    with (session / "session.jsonl").open("a") as file:
-        file.write(json.dumps({**command, **line}) + "\n")
-    with pytest.raises(RecordingError, match="is damaged"):
-        read_recording(session)
-
-
-EVERYTHING: list[Any] = [
-    commands.Configure(
-        SessionConfig(
-            "Be brief.",
-            turn_detection=commands.TurnDetection(silence_duration_ms=300),
-            tools=(Tool("dance", "Dance.", {"type": "object"}),),
-            tool_choice=ToolChoice("required"),
-        )
-    ),
-    commands.CommitAudio("event_1"),
-    commands.ClearAudio(),
-    NoteDirection(commands.Direction(90.0, True)),
-    AddItem(MessageItem("item_1", "user", (TextPart("a \ud800"), ImagePart("data:,x")))),
-    AddItem(FunctionOutputItem("item_2", "call_1", "{}"), after="root"),
-    CreateResponse(
-        commands.ResponseOptions(
-            output_format=AudioFormat(rate=8000), metadata={"a": "b"}, input=()
-        )
-    ),
-    commands.CancelResponse("resp_1"),
-    TruncateItem("item_3", 0, 200),
-    DeleteItem("item_1"),
-    commands.RetrieveItem("item_2"),
-]
-
-
-@pytest.mark.parametrize("command", EVERYTHING, ids=lambda command: type(command).__name__)
-def test_every_command_comes_back_as_it_was(command: Command) -> None:
-    assert from_plain(json.loads(json.dumps(to_plain(command)))) == command
-
-
-def test_audio_in_a_message_comes_back() -> None:
-    part = AudioPart(None, 1.0, Recording(np.arange(5, dtype=np.int16), LISTEN_RATE))
-    back = from_plain(to_plain(MessageItem("item_1", "user", (part,)))).parts[0]
-    assert back.audio.pcm.tolist() == [0, 1, 2, 3, 4]
-
-
-def test_an_unknown_record_type_is_refused() -> None:
-    with pytest.raises(RecordingError, match="has a Fly that cannot be read"):
-        from_plain({"is": "Fly"})
-
-
-def test_audio_comes_back_to_the_sample_also_behind_a_pause_and_at_another_rate(
+def test_audio_is_written_to_the_sample_also_behind_a_pause_and_at_another_rate(
     tmp_path: Path,
 ) -> None:
     sent = [(24_000, 1), (16_000, 2), (24_000, 3)]
@@ -243,7 +177,70 @@ def test_audio_comes_back_to_the_sample_also_behind_a_pause_and_at_another_rate(
             await asyncio.sleep(value)
             await played.do(AppendAudio(np.full(480, value, np.int16), rate))
 
-    pieces = [step for _, step in recorded(tmp_path, play).steps if isinstance(step, AppendAudio)]
-    assert [(piece.rate, piece.pcm.tolist()) for piece in pieces] == [
-        (rate, [value] * 480) for rate, value in sent
-    ]
+    session = record(tmp_path, play)
+    places = [line["audio"] for line in lines_of(session) if "audio" in line]
+    assert [place["file"] for place in places] == [f"heard-{rate}.wav" for rate, _ in sent]
+    for place, (_, value) in zip(places, sent, strict=True):
+        end = place["start"] + place["count"]
+        assert samples(session / place["file"])[place["start"] : end].tolist() == [value] * 480
+
+
+def test_lines_are_on_the_disk_when_a_server_is_killed(tmp_path: Path) -> None:
+    files = writing.SessionFiles(tmp_path / "s")
+    files.open({"format": writing.FORMAT})
+    files.line({"at": 1.0})
+    assert lines_of(tmp_path / "s") == [{"format": writing.FORMAT}, {"at": 1.0}]
+    files.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (
+            Tool("dance", "Dance.", {"type": "object"}),
+            {
+                "is": "Tool",
+                "name": "dance",
+                "description": "Dance.",
+                "parameters": {"json": {"type": "object"}},
+            },
+        ),
+        (
+            TurnDetection(silence_duration_ms=300),
+            {"is": "TurnDetection", "silence_duration_ms": 300},
+        ),
+        (
+            NoteDirection(Direction(90.0, True)),
+            {
+                "is": "NoteDirection",
+                "direction": {"is": "Direction", "azimuth_deg": 90.0, "speech": True},
+            },
+        ),
+        (
+            AddItem(MessageItem("item_1", "user", (TextPart("a \ud800"), ImagePart("data:,x")))),
+            {
+                "is": "AddItem",
+                "item": {
+                    "is": "MessageItem",
+                    "id": "item_1",
+                    "role": "user",
+                    "parts": [
+                        {"is": "TextPart", "text": "a \ud800"},
+                        {"is": "ImagePart", "url": "data:,x"},
+                    ],
+                },
+            },
+        ),
+        (
+            AudioPart(None, 1.0, Recording(np.arange(3, dtype=np.int16), LISTEN_RATE)),
+            {
+                "is": "AudioPart",
+                "transcript": None,
+                "seconds": 1.0,
+                "audio": {"is": "Recording", "pcm": {"pcm": "AAABAAIA"}, "rate": LISTEN_RATE},
+            },
+        ),
+    ],
+)
+def test_what_is_recorded_becomes_plain_data(value: Any, plain: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(to_plain(value))) == plain

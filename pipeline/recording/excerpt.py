@@ -1,0 +1,45 @@
+"""Cuts the sound of part of a session out of its recording, complete or not."""
+
+from __future__ import annotations
+
+import io
+import wave
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from pipeline.audio import Pcm, pcm_to_bytes
+from pipeline.recording.plain import RecordingError
+from pipeline.recording.writing import WAV_HEADER_BYTES
+
+EXCERPT_RATE = 24_000
+
+
+def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
+    """A WAV file of part of a session, in seconds since it began: input left, output right, 24 kHz.
+    Raises ``RecordingError``."""
+    both = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
+    for channel, which in enumerate(("heard", "sent")):
+        for path in sorted(folder.glob(f"{which}-*.wav")):
+            rate = int(path.stem.rpartition("-")[2])
+            pcm = _samples(path, round(start_s * rate), round((end_s - start_s) * rate))
+            if rate != EXCERPT_RATE:
+                pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
+            # After a change of rate the session goes on in another file; the first is silent then.
+            both[: len(pcm), channel] |= pcm[: len(both)]
+    file = io.BytesIO()
+    with wave.open(file, "wb") as written:
+        written.setparams((2, 2, EXCERPT_RATE, 0, "NONE", ""))
+        written.writeframes(pcm_to_bytes(both.reshape(-1)))
+    return file.getvalue()
+
+
+def _samples(path: Path, start: int, count: int) -> Pcm:
+    try:
+        offset = WAV_HEADER_BYTES + 2 * start
+        return np.fromfile(path, "<i2", count, offset=offset).astype(np.int16)
+    except OSError as error:
+        raise RecordingError(
+            f"Cannot read {path}", why=error.strerror or str(error), fix="Restore it"
+        ) from error

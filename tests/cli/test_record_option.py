@@ -1,0 +1,58 @@
+"""``--record`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from app.settings.load import load_settings
+from tests.support.commands import run_flat
+from tests.support.recordings import recording
+
+
+def test_a_bad_recording_folder_fails_before_engines_load(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
+) -> None:
+    for name in load_settings(None).settings.weights():
+        weights(name)
+    letter = tmp_path / "letter.txt"
+    letter.write_text("Dear Reachy")
+    code, printed = run_flat(capsys, "serve", "--record", str(letter))
+    assert code == 7
+    assert "Cannot record into" in printed
+    assert "Warming" not in printed
+
+
+def test_a_remote_server_is_not_recorded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tone = tmp_path / "tone.wav"
+    soundfile.write(tone, [0.0] * 1600, 16_000)
+    url = "ws://127.0.0.1:9/v1/realtime"
+    code, printed = run_flat(
+        capsys, "ask", str(tone), "--url", url, "--record", str(tmp_path / "r")
+    )
+    assert code == 2
+    assert "cannot be used with --url" in printed
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.real
+def test_a_question_to_the_real_engines_is_recorded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
+) -> None:
+    asked = recording("goforward")
+    folder, wav = tmp_path / "r", tmp_path / "question.wav"
+    soundfile.write(wav, asked.pcm, 16_000)
+    sets = ["--set", "llm.threads=1", "--set", "conversation.sampling.max_tokens=12"]
+    code, printed = run_flat(capsys, "ask", str(wav), "--record", str(folder), *sets)
+    assert code == 0, printed
+    assert f"Everything said is saved in {folder}" in printed
+    [lines] = folder.glob("*/session.jsonl")
+    events = [json.loads(line).get("event", {}) for line in lines.read_text().splitlines()]
+    [record] = [event for event in events if event.get("is") == "TurnRecord"]
+    assert "forward" in record["text"]
