@@ -12,10 +12,7 @@ import typer
 from app.cli.options import ConfigOption, SetOption
 from app.cli.serve import LanOption, PortOption
 from app.root import IS_INSTALLED
-from app.service.errors import ServiceError
-from app.service.launchd import LaunchAgent
-from app.service.start import Start
-from app.service.systemd import SystemdService
+from app.service.systemd import ServiceError, Start, SystemdService
 from app.settings.load import ENVIRONMENT_PREFIX, load_settings, profile_names, resolve
 from app.setup.place import Place
 from pipeline.errors import ConfigError
@@ -40,6 +37,7 @@ def install(
 ) -> None:
     """Start the server now and with the machine, with the same options as `serve`; also after an
     upgrade."""
+    service = _service()
     command = [str(_program()), "serve"]
     if config is not None:
         command += ["--config", config if config in profile_names() else str(resolve(config))]
@@ -61,7 +59,7 @@ def install(
     try:
         for folder in writable:
             folder.mkdir(parents=True, exist_ok=True)
-        _say(_service().install(start))
+        _say(service.install(start))
     except OSError as error:
         what, fix = "The service cannot be installed", "Check who owns that file or folder"
         raise ServiceError(what, why=str(error), fix=fix) from error
@@ -81,8 +79,14 @@ def remove() -> None:
     _say(_service().remove())
 
 
-def _service() -> SystemdService | LaunchAgent:
-    return (LaunchAgent if sys.platform == "darwin" else SystemdService)(os.environ)
+def _service() -> SystemdService:
+    if sys.platform == "darwin":
+        raise ServiceError(
+            "There is no service on a Mac",
+            why="this command writes units for systemd",
+            fix="Run `reachy-voice serve` by a login item or a launch agent of your own",
+        )
+    return SystemdService(os.environ)
 
 
 def _program() -> Path:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.service.errors import ServiceError
-from app.service.programs import ask, do
-from app.service.start import Start
+from pipeline.errors import ReachyVoiceError
 
 NAME = "reachy-voice.service"
 POINTLESS = ("2", "3", "4", "5", "16", "SIGILL")
 """How a server ends whose next start would fail alike: usage, settings, weights, packages, another
 processor."""
+WITHOUT_SYSTEMD_FIX = "Let this system start `reachy-voice serve` by its own means"
 MANAGER_FIX = "Log in as this user, not through su or sudo; then run this again"
 
 UNIT = """\
@@ -73,6 +74,29 @@ CapabilityBoundingSet=
 """Needs user namespaces and more, which some systems, and many containers, deny. Without
 ProtectClock, which before systemd 253 also denies a root's service all devices, a GPU for one; the
 clock is protected by the other lines."""
+
+
+NO_SUCH_PROGRAM = 127
+
+
+class ServiceError(ReachyVoiceError):
+    """The service cannot be installed or removed, or it does not run."""
+
+    exit_code = 24
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the service starts the server."""
+
+    command: Sequence[str]
+    folder: Path = Path("/")
+    """From which it starts, and from which its options' paths are meant."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    writable: Sequence[Path] = ()
+    """Folders that the server writes to."""
+    stop_s: int = 60
+    """How long it may take to end."""
 
 
 def unit(start: Start, environment: Path, *, sandbox: bool = True) -> str:
@@ -155,20 +179,42 @@ class SystemdService:
         self._systemctl("disable", "--now", NAME)
         self.file.unlink()
         self._systemctl("daemon-reload")
-        ask(self.environ, "systemctl", "--user", "reset-failed", NAME)
+        self._ask("systemctl", "--user", "reset-failed", NAME)
         return [f"Removed {self.file}"]
 
     def _systemctl(self, *arguments: str) -> str:
-        return do(self.environ, "systemctl", "--user", *arguments, fix=MANAGER_FIX)
+        """The output. Raises ``ServiceError`` if the command fails."""
+        command = ("systemctl", "--user", *arguments)
+        code, said = self._ask(*command)
+        if code:
+            why = said or f"exit code {code}"
+            fix = WITHOUT_SYSTEMD_FIX if code == NO_SUCH_PROGRAM else MANAGER_FIX
+            raise ServiceError(f"{' '.join(command)} failed", why=why, fix=fix)
+        return said
+
+    def _ask(self, *command: str) -> tuple[int, str]:
+        """The exit code and the output; 127 if there is no such program."""
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(self.environ),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            return NO_SUCH_PROGRAM, f"{command[0]} is not installed"
+        return done.returncode, done.stdout.strip()
 
     def _has_sandboxes(self) -> bool:
         probe = ["--user", "--wait", "--quiet", "--collect"]
         probe += [f"--property={line}" for line in SANDBOX.format(writable="-/tmp").splitlines()]
-        return ask(self.environ, "systemd-run", *probe, "true")[0] == 0
+        return self._ask("systemd-run", *probe, "true")[0] == 0
 
     def _linger(self) -> list[str]:
         user = self.environ.get("USER") or getpass.getuser()
-        _, said = ask(self.environ, "loginctl", "show-user", user, "--property=Linger")
+        _, said = self._ask("loginctl", "show-user", user, "--property=Linger")
         if said == "Linger=yes":
             return []
         return [

@@ -6,14 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.cli import service as service_command
-from app.service.errors import ServiceError
-from app.service.start import Start
-from app.service.systemd import NAME, SystemdService, unit
+from app.service.systemd import NAME, ServiceError, Start, SystemdService, unit
 from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 
@@ -97,6 +96,21 @@ def test_without_systemd(system: FakeSystem) -> None:
         service(system).install(START)
     assert caught.value.why == "systemctl is not installed"
     assert "log in" not in caught.value.fix.lower()
+
+
+@pytest.mark.parametrize("command", ["install", "status", "remove"])
+def test_on_a_mac_it_says_what_to_do_instead(
+    system: FakeSystem,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    code, printed = run(capsys, "service", command)
+    assert code == 24
+    assert "There is no service on a Mac" in printed
+    assert "login item" in printed
+    assert not system.home.exists()
 
 
 def test_where_sandboxes_are_denied_it_runs_without_one(system: FakeSystem) -> None:
