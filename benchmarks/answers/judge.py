@@ -2,8 +2,7 @@
 
 An answer is on the topic if it contains one of the words that its question lists, and no wrong one.
 If the robot cannot know the answer, it must say so instead. The judge knows words, not sense: it is
-trusted because it refuses the question itself, an empty answer and the answers of other questions
-(``tests/benchmarks/test_answers.py``).
+trusted because it refuses the answers of other questions (``tests/benchmarks/test_programs.py``).
 """
 
 from __future__ import annotations

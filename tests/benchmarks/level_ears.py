@@ -1,0 +1,97 @@
+"""Scenes whose right answer is plain, and ears that hear them without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import soundfile
+
+from benchmarks.harness.scene import Pause, Scene
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
+from pipeline.engines.vad.silero import WINDOW_SAMPLES
+from pipeline.messages import Message
+
+LEVELS = {2000: "apples", 4000: "bananas", 6000: "cherries"}
+"""Each loudness is a word."""
+
+
+class LevelEars:
+    """Hears loud windows as speech and each loudness as its word."""
+
+    def __init__(self) -> None:
+        self.passes: list[float] = []
+        """Seconds of audio of each pass."""
+        self.stt = Moonshine(cast(Recogniser, self), MoonshineOptions())
+
+    def speech_scores(self, pcm: Pcm) -> Any:
+        windows = len(pcm) // WINDOW_SAMPLES
+        loud = np.abs(pcm[: windows * WINDOW_SAMPLES].astype(int)).reshape(windows, -1).mean(axis=1)
+        return np.where(loud > 500, 0.99, 0.01)
+
+    def turn_over(self, pcm: Pcm) -> float:
+        return 0.9
+
+    def words_complete(self, messages: Sequence[Message]) -> float | None:
+        return None
+
+    def transcribe(self, pcm: Pcm) -> str:
+        self.passes.append(len(pcm) / LISTEN_RATE)
+        loudness = np.abs(pcm.astype(int))
+        heard = {level: int(np.argmax(loudness == level)) for level in LEVELS if level in loudness}
+        return " ".join(LEVELS[level] for level in sorted(heard, key=lambda level: heard[level]))
+
+
+def scene(*spans_ms: int, name: str = "s") -> Scene:
+    """Speech and pauses in turn, after 512 ms of room; whole windows: VAD and label agree."""
+    assert all(ms % 32 == 0 for ms in spans_ms)
+    pieces = [np.full(512 * 16, 3, np.int16)]
+    at, pauses, levels = 512 * 16, [], iter(LEVELS)
+    for place, ms in enumerate(spans_ms):
+        speech = place % 2 == 0
+        pieces.append(np.full(ms * 16, next(levels) if speech else 3, np.int16))
+        if not speech:
+            pauses.append(Pause(at, at + ms * 16, "word"))
+        at += ms * 16
+    pieces.append(np.full(3000 * 16, 3, np.int16))
+    return Scene(
+        id=name,
+        part="tuning",
+        source="synthetic:levels",
+        speaker="nobody",
+        kind="statement",
+        text=" ".join(list(LEVELS.values())[: len(spans_ms) // 2 + 1]),
+        asked="",
+        snr_db=None,
+        rt60_s=None,
+        pcm=np.concatenate(pieces),
+        onset=512 * 16,
+        end=at,
+        pauses=tuple(pauses),
+    )
+
+
+def labelled_turn(folder: Path) -> None:
+    """A recording with speech from 1 to 2 s, a hold, speech to 3.5 s, and the end at 5 s."""
+    sound = np.full(5 * LISTEN_RATE, 3, np.int16)
+    for start, end in ((1.0, 2.0), (2.5, 3.5)):
+        sound[round(start * LISTEN_RATE) : round(end * LISTEN_RATE)] = 2000
+    folder.mkdir()
+    soundfile.write(folder / "a.wav", sound, LISTEN_RATE)
+    pauses = ("hold", 2.0, 500, 1000), ("end", 3.5, 1500, 2500)
+    rows = [
+        {
+            "recording": "a",
+            "label": kind,
+            "turn_start_s": 0.7,
+            "turn_ms": turn_ms,
+            "speech_end_s": end_s,
+            "gap_ms": gap_ms,
+        }
+        for kind, end_s, gap_ms, turn_ms in pauses
+    ]
+    (folder / "labels.json").write_text(json.dumps(rows))

@@ -1,0 +1,305 @@
+"""Every benchmark starts, and those that need no weights, packages or time are run once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection
+
+from app.models.weights import WeightsCache
+from app.settings.load import load_settings
+from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed
+from benchmarks.answers.__main__ import Answered
+from benchmarks.answers.__main__ import figures as figures_of_answers
+from benchmarks.answers.judge import Question, read
+from benchmarks.echo.scenes import Clip, EchoSceneMaker, active_dbfs, onset
+from benchmarks.gpu.models import REPLY, language_model
+from benchmarks.harness.ears import Ears, Memo
+from benchmarks.harness.played_scene import play, session_settings
+from benchmarks.harness.scene import save
+from benchmarks.harness.virtual_engines import H100
+from benchmarks.hostile.__main__ import attack
+from benchmarks.hostile.messages import Hostile
+from benchmarks.interruptions import languages
+from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interruption
+from benchmarks.interruptions.heard_history import play as interrupted
+from benchmarks.language.__main__ import asked, share
+from benchmarks.language.dialogue import Dialogue
+from benchmarks.latency import __main__ as latency
+from benchmarks.latency.clips import Take
+from benchmarks.soak.__main__ import Memory, soak
+from benchmarks.soak.links import Report
+from benchmarks.soak.servers import virtual_soak
+from benchmarks.turns import labelled, score
+from benchmarks.turns.metrics import score_scene
+from benchmarks.turns.report import value_at
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.contract import EndOfTurn, TextDelta
+from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
+from pipeline.errors import ReachyVoiceError
+from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.settings import Endpointing, SessionSettings
+from pipeline.work import NEVER
+from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
+from tests.support.echo_sound import pcm, speechlike
+from tests.support.llama_talk import MODEL
+from tests.support.pico import spoken_by_pico
+from tests.support.protocol_client import Client
+from tests.support.robot_tools import robot_tools
+from tests.support.virtual_time import run_virtual
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "benchmarks").rglob("*.py")
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(name).main()
+    assert ended.value.code == 0
+
+
+# --- turns -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[dict[str, Any]]]:
+    def run(folder: Path, *more: str) -> list[dict[str, Any]]:
+        monkeypatch.setattr(score, "ears_of", lambda settings, memo: LevelEars())
+        out = tmp_path / "out.json"
+        cache = f"--set=paths.cache_dir={tmp_path}"
+        argv = ["score", str(folder), cache, "--delays=none", f"--out={out}", *more]
+        monkeypatch.setattr("sys.argv", argv)
+        score.main()
+        found: list[dict[str, Any]] = json.loads(out.read_text())
+        return found
+
+    return run
+
+
+def test_turns_of_a_corpus(
+    tmp_path: Path,
+    run_score: Callable[..., list[dict[str, Any]]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = tmp_path / "corpus"
+    save([scene(640, 512, 640, name="a"), scene(640, name="b")], corpus)
+    strict = ("endpointing.policy=strict", "endpointing.clear_wait_ms=320", "stt.size=tiny")
+    sets = [f"--set={each}" for each in strict]
+    sweep = "--sweep=endpointing.unsure_wait_ms=800,1600"
+    one, other = run_score(corpus, "--baselines", sweep, *sets)
+    assert one["overrides"][-1] != other["overrides"][-1]
+    assert value_at(one["figures"], "all.end.missed") == 0
+    assert value_at(one["baselines"], "all.cut_rate") is not None
+    assert "CUT OFF" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("wait_ms", "cut"), [(320, 1), (640, 0)])
+def test_turns_of_people(
+    tmp_path: Path, run_score: Callable[..., list[dict[str, Any]]], wait_ms: int, cut: float
+) -> None:
+    labelled_turn(tmp_path / "set")
+    waits = (f"endpointing.{wait}_wait_ms={wait_ms}" for wait in ("clear", "likely", "unsure"))
+    sets = (f"--set={each}" for each in ("endpointing.policy=strict", *waits))
+    (result,) = run_score(tmp_path, *sets)
+    assert result["corpus"] == "set"
+    assert value_at(result["figures"], "all.end.missed") == 0
+    assert value_at(result["figures"], "all.cut_offs.by_kind.natural") == cut
+
+
+def test_ends_against_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled_turn(tmp_path / "set")
+    monkeypatch.setattr(labelled, "ears_of", lambda settings, memo: LevelEars())
+    out, cache = tmp_path / "out.json", f"--set=paths.cache_dir={tmp_path}"
+    monkeypatch.setattr("sys.argv", ["labelled", str(tmp_path), cache, f"--out={out}"])
+    labelled.main()
+    found = json.loads(out.read_text())
+    assert (found["figures"]["set"]["ends"], found["figures"]["set"]["holds"]) == (1, 1)
+
+
+@pytest.mark.parametrize("profile", ["reachy", "reachy-8gb"])
+def test_fast_engines_leave_time_for_a_short_pause(profile: str) -> None:
+    wait_ms = load_settings(profile, environ={}).settings.endpointing.clear_wait_ms
+    fixed = dict.fromkeys(("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms"), wait_ms)
+    endpointing = Endpointing.model_validate({"policy": "strict", **fixed})
+    settings = SessionSettings(endpointing=endpointing)
+    paused = score_scene(play(scene(640, 192, 640), cast(Any, LevelEars()), settings, H100))
+    assert [pause.cut for pause in paused.pauses] == [False]
+    whole = score_scene(play(scene(1024), cast(Any, LevelEars()), settings, H100))
+    assert whole.audio_ms is not None
+    assert whole.audio_ms <= 280
+
+
+# --- speech over an answer, echo ---------------------------------------------------------------
+
+
+class EvenPiper:
+    """Each letter, and each space behind a word, is a phoneme, and as long as any other."""
+
+    rate = 16_000
+
+    def say(self, text: str, pace: float) -> tuple[Any, list[int]]:
+        ends = list(range(1000, (len(text) + 2) * 1000, 1000))
+        noise = np.random.default_rng(len(text)).uniform(0.1, 0.5, ends[-1])
+        return noise.astype(np.float32), ends
+
+    def phones(self, text: str) -> int:
+        return len(text) + 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_heard_history(how: How) -> None:
+    answer = "Nobody remembers how many people were there when the lighthouse was built by hand."
+    voice = AlignedTts(EvenPiper())
+    outcome = interrupted(Interruption(answer, how, 1.0, 250, 0.5), voice, whole_s=6.0)
+    assert outcome
+    assert 0 < outcome.played < len(answer.split())
+    assert abs(outcome.error) <= 1
+    assert outcome.unsent == 0
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("said", "stops"), [("Oui, d'accord.", False), ("Attends !", True)])
+def test_words_over_an_answer_in_french(
+    cache: WeightsCache, weights: Callable[[str], Path], said: str, stops: bool
+) -> None:
+    settings = load_settings("default").settings
+    for name in ("silero-vad", "smart-turn-v3.2"):
+        weights(name)
+    try:
+        ears = languages.WhisperEars(Ears(settings, cache, Memo(None)))
+    except ReachyVoiceError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"whisper-base cannot be had: {error}")
+    silence = np.zeros(LISTEN_RATE, np.int16)  # loads the models, which nothing may do on the loop
+    ears.speech_scores(silence)
+    ears.turn_over(silence)
+    pcm = languages.scene(spoken_by_pico(said, "fr"), np.random.default_rng(0))
+    listening = languages.listen(pcm, "fr", ears, session_settings(settings), languages.WHISPER_S)
+    stopped, lost, _ = languages.outcome(run_virtual(listening))
+    assert (stopped, lost) == (stops, stops)
+
+
+def test_echo_scenes() -> None:
+    class Voice:
+        def say(self, voice: str, text: str) -> Pcm:
+            return pcm(speechlike(1.5, len(voice) * 1000 + len(text)))
+
+    made = EchoSceneMaker(Voice()).make(7, 6)
+    said = speechlike(1, 8)
+    clip = Clip("x", "", "source", said, onset(said))
+    for ser_db in (6, -6):
+        level = active_dbfs(made.heard(clip, ser_db)) - active_dbfs(made.echo)
+        assert level == pytest.approx(ser_db, abs=0.1)
+
+
+# --- language models ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("questions", [read("frozen"), read("tuning")], ids=["frozen", "tuning"])
+def test_answers(questions: list[Question]) -> None:
+    found = figures_of_answers([Answered(question, question.good) for question in questions])
+    assert found["worth"]["value"] == 1
+    assert found["crossed"] < 0.03
+
+
+@pytest.mark.real
+def test_most_of_a_prompt_is_cached_before_the_turn_ends(weights: Callable[[str], Path]) -> None:
+    """In a context that is too small for the dialogue. Only the last words of each prompt and the
+    marks after them are left to read."""
+    engine = build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
+    turns = list(Dialogue(engine.open(), robot_tools()[:5]).turns(8))
+    kinds = {kind for turn in turns for kind in turn.kinds}
+    assert {"call", "result", "resumed", "barge-in", "shortened"} <= kinds
+    ends = asked(turns)
+    assert share(ends) >= 0.98
+    assert max(turn.usage.evaluated for turn in ends) <= 24
+
+
+def test_gpu_language_model(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    model = tmp_path / "small.gguf"
+    language_model(model, small=True)
+    options = LlamaCppOptions(
+        weights=None, model_file=str(model), context_tokens=512, threads=1, saved_prefix_mb=0
+    )
+    question, sampling = [Message("user", "Who are you?")], Sampling(max_tokens=40)
+    steps = list(build(options, None).open().reply(question, [], ToolChoice(), sampling, NEVER))
+    assert "".join(step.text for step in steps if isinstance(step, TextDelta)) == REPLY
+    [end] = [step for step in steps if isinstance(step, EndOfTurn)]
+    assert end.probability > 0.9
+
+
+# --- the server --------------------------------------------------------------------------------
+
+
+def test_hostile_messages_are_one_error_each() -> None:
+    client = Client()
+    for hostile in islice(Hostile(seed=1), 2_000):
+        commands = client.protocol.receive(hostile.frame)
+        errors = [event["error"] for event in client.sent() if event["type"] == "error"]
+        assert len(errors) <= 1, hostile
+        assert not (errors and commands), hostile
+        assert errors or hostile.verdict != "bad", hostile
+        if errors and hostile.event_id:
+            assert errors[0]["event_id"] == hostile.event_id
+
+
+async def test_hostile_clients_lose_no_session() -> None:
+    result = await attack(1_000, seed=2)
+    assert result.clean, result.findings
+    assert result.errors >= result.bad > 0
+    assert (result.messages, result.connections) == (1_000, 1)
+
+
+def test_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.soak.__main__.SAMPLES", 2)
+    report, memory = Report(), Memory()
+
+    async def run() -> dict[str, Any]:
+        async with virtual_soak(4, 5, report) as clients:
+            return await soak(clients, 60, memory, report)
+
+    left = run_virtual(run())
+    assert report.problems == []
+    assert left == {"open in engines": 0, "parked": 0, "tasks": 0}
+    assert report.counts["response completed"] > 2
+    assert report.counts["user turns"] > 2
+
+
+async def test_latency_goes_on_after_a_turn_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Talker(RealtimeClient):
+        async def configure(self, session: dict[str, Any] | None = None) -> None:
+            pass
+
+        async def speak(self, pcm: Any, speech_end: int) -> SpokenTurn:
+            if speech_end == 1:
+                raise TurnFailed("The server did not answer")
+            return SpokenTurn(speech_end_at=1.0, first_audio_at=1.2)
+
+    @asynccontextmanager
+    async def connect(url: str) -> AsyncIterator[RealtimeClient]:
+        yield Talker(cast(ClientConnection, None))
+
+    monkeypatch.setattr(latency, "connect", connect)
+    takes = [Take(str(n), "g", np.zeros(1, np.int16), n, ()) for n in range(3)]
+    played = await latency.play("ws://", takes, lambda: None)
+    assert [bool(each["failure"]) for each in played] == [False, True, False]
+    assert [each["voice_to_voice"] for each in played] == [200.0, None, 200.0]
