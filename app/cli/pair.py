@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Coroutine, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from app.access.file import AccessFile
-from app.cli.options import ConfigOption, JsonOption, SetOption
+from app.cli.options import ConfigOption, SetOption
 from app.pairing.steps import Outcome, Robot, Times
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
@@ -30,13 +28,6 @@ PortOption = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Port of this machine's server.")
 ]
 FindOption = Annotated[bool, typer.Option("--find", help="Only list the robots found.")]
-StartOption = Annotated[
-    bool, typer.Option("--start", help="Start the conversation app if it is not running.")
-]
-DaemonOption = Annotated[
-    int | None,
-    typer.Option("--daemon-port", min=1, max=65535, help="Port of its daemon, if not 8000."),
-]
 
 DEFAULT_PORT = 8765
 
@@ -65,9 +56,6 @@ def pair(
     robot: RobotArgument = None,
     port: PortOption = None,
     find: FindOption = False,
-    start: StartOption = False,
-    daemon_port: DaemonOption = None,
-    as_json: JsonOption = False,
     config: ConfigOption = None,
     overrides: SetOption = None,
 ) -> None:
@@ -83,37 +71,23 @@ def pair(
 
     def tell(outcome: Outcome) -> None:
         outcomes.append(outcome)
-        if not as_json:
-            _print(outcome)
+        _print(outcome)
 
-    try:
-        settings = load_settings(config, overrides or ()).settings
-        if find:
-            _show_robots(_run(robots_around(Times(), daemon_port), outcomes), as_json)
-            return
-        pairing = Pairing(
-            robot,
-            port or settings.server.port or DEFAULT_PORT,
-            AccessFile(settings.paths.access(os.environ)),
-            tell,
-            settings.access.addresses,
-            settings.trusts_loopback,
-            start,
-            daemon_port,
-        )
-        with alone(pairing.file):
-            paired = _run(pairing.run(), outcomes)
-    except ReachyVoiceError as error:
-        if not as_json:
-            raise
-        failure = {"what": error.what, "why": error.why, "do": error.fix}
-        _print_json({"paired": False, "error": failure, "steps": list(map(_shown, outcomes))})
-        raise typer.Exit(error.exit_code) from error
-    if as_json:
-        place = _place(paired)
-        _print_json({"paired": True, "robot": place, "steps": list(map(_shown, outcomes))})
-    else:
-        typer.echo("Say something to it.")
+    settings = load_settings(config, overrides or ()).settings
+    if find:
+        _show_robots(_run(robots_around(Times()), outcomes))
+        return
+    pairing = Pairing(
+        robot,
+        port or settings.server.port or DEFAULT_PORT,
+        AccessFile(settings.paths.access(os.environ)),
+        tell,
+        settings.access.addresses,
+        settings.trusts_loopback,
+    )
+    with alone(pairing.file):
+        _run(pairing.run(), outcomes)
+    typer.echo("Say something to it.")
 
 
 def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
@@ -153,24 +127,7 @@ def _print(outcome: Outcome) -> None:
     typer.echo(". ".join(part for part in (line, outcome.fix) if part))
 
 
-def _shown(outcome: Outcome) -> dict[str, str]:
-    shown = asdict(outcome)
-    shown["do"] = shown.pop("fix")
-    return {key: str(value) for key, value in shown.items() if value}
-
-
-def _place(robot: Robot) -> dict[str, Any]:
-    return {**asdict(robot), "here": robot.here}
-
-
-def _print_json(what: dict[str, Any]) -> None:
-    typer.echo(json.dumps(what, indent=2))
-
-
-def _show_robots(robots: list[Robot], as_json: bool) -> None:
-    if as_json:
-        _print_json({"robots": [_place(robot) for robot in robots]})
-        return
+def _show_robots(robots: list[Robot]) -> None:
     for robot in robots:
         where = "on this machine" if robot.here else robot.address
         typer.echo(f"{robot.name:<24} {where}")

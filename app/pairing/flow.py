@@ -12,9 +12,7 @@ from app.access.file import AccessFile, AccessList
 from app.access.policy import Network, parse_address, parse_network
 from app.file_lock import locked
 from app.pairing import own_server
-from app.pairing.conversation_app import reach_app, reach_restarted
-from app.pairing.place import robot_at, robots_around, the_only
-from app.pairing.robot_programs import (
+from app.pairing.conversation_app import (
     AppError,
     AppSays,
     Trouble,
@@ -23,6 +21,7 @@ from app.pairing.robot_programs import (
     former,
     setting,
 )
+from app.pairing.place import robot_at, robots_around, the_only
 from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times, in_url, plain
 from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
 from app.server.callers import Knocks
@@ -38,8 +37,7 @@ class Pairing:
 
     ``wanted``: the robot as typed; ``None``: search for it. ``port``: of our server. ``file``: the
     list of allowed addresses; ``in_settings``: networks allowed by the settings. With ``loopback``,
-    programs on this machine need no permission. ``start``: start the app if needed.
-    ``daemon_port``: ``None``: as announced, or the default.
+    programs on this machine need no permission.
     """
 
     wanted: str | None
@@ -48,8 +46,6 @@ class Pairing:
     tell: Callable[[Outcome], None]
     in_settings: Sequence[str] = ()
     loopback: bool = True
-    start: bool = False
-    daemon_port: int | None = None
     times: Times = field(default_factory=Times)
 
     def __post_init__(self) -> None:
@@ -78,7 +74,10 @@ class Pairing:
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
         self._step = Step.APP
-        app = await reach_app(robot, self.times, start=self.start)
+        try:
+            app = await app_status(robot, self.times.connect_s)
+        except AppError as error:
+            raise _unreachable(robot, error) from error
         self._say("ok", "the conversation app answers")
 
         self._step = Step.ACCESS
@@ -100,8 +99,8 @@ class Pairing:
 
     async def _find(self) -> Robot:
         if self.wanted is None:
-            return the_only(await robots_around(self.times, self.daemon_port))
-        return await robot_at(self.wanted, self.times, self.daemon_port)
+            return the_only(await robots_around(self.times))
+        return await robot_at(self.wanted, self.times)
 
     async def _require_server(self, robot: Robot) -> None:
         found = await own_server.look(robot.ours, self.port, self.times.connect_s)
@@ -164,9 +163,8 @@ class Pairing:
         except AppError as error:
             raise _not_set(robot, self.port, error) from error
         self._confirmed = True
-        if app.waits_for_restart:
-            app = await reach_restarted(robot, self.times)
-        self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}")
+        later = "; restart it now in the robot's dashboard" if app.waits_for_restart else ""
+        self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}{later}")
         return app
 
     async def _restore(self, robot: Robot, before: AppSays) -> None:
@@ -193,10 +191,11 @@ class Pairing:
     async def _watch(self, robot: Robot, app: AppSays, before: Mapping[str, Knocks] | None) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
         settled = not app.connected
-        settles_at = asyncio.get_running_loop().time() + self.times.way_back_s / 2
+        patience_s = self.times.restart_s if app.waits_for_restart else self.times.way_back_s
+        settles_at = asyncio.get_running_loop().time() + patience_s / 2
         seen = Evidence(robot, self.port, app, before)
         try:
-            async with asyncio.timeout(self.times.way_back_s):
+            async with asyncio.timeout(patience_s):
                 while True:
                     await asyncio.sleep(self.times.ask_every_s)  # the old connection must end first
                     try:
@@ -248,17 +247,35 @@ def _set_by_others(now: AppSays, before: AppSays) -> tuple[State, str, str, str]
     return "left", f"The app's connection was changed meanwhile: {plain(place)}", "", BY_HAND
 
 
-def _not_set(robot: Robot, port: int, error: AppError) -> PairError:
-    by_hand = f"{BY_HAND} -> Local, host {robot.ours}, port {port}"
+def _unreachable(robot: Robot, error: AppError) -> PairError:
+    place = f"{robot.address}:{robot.app_port}"
     match error.trouble:
-        case Trouble.UNKNOWN_METHOD:
-            what = "This version of the app cannot be configured from here"
-            fix = f"Update it (0.9 or newer), or configure it by hand. {by_hand}"
-        case Trouble.PIN:
-            what, fix = "The robot's app asks for a PIN before it accepts a setting", by_hand
-        case Trouble.ERROR:
-            what, fix = "The robot's app refused the setting", by_hand
+        case Trouble.REFUSED:
+            return PairError(
+                f"No conversation app answers at {place}",
+                why=error.detail,
+                fix="Start it in the robot's dashboard. A Reachy Mini Lite is paired on the "
+                "machine that it is plugged into: reachy-voice pair localhost",
+            )
+        case Trouble.SILENT:
+            return PairError(
+                f"Nothing answers at {place}",
+                why="the robot is off, in another network, or behind a firewall",
+                fix=f"Try: ping {robot.address}",
+            )
         case _:
-            what = "The robot's app did not confirm the address of this server"
-            fix = "Pair again; if that does not help, restart the app in the robot's dashboard"
-    return PairError(what, why=error.detail, fix=fix)
+            return PairError(
+                f"The app at {place} cannot be configured from here",
+                why=error.detail,
+                fix="Install or update the conversation app in the robot's dashboard (0.9 or "
+                f"newer), or configure it by hand. {BY_HAND} -> Local",
+            )
+
+
+def _not_set(robot: Robot, port: int, error: AppError) -> PairError:
+    return PairError(
+        "The robot's app did not take the address of this server",
+        why=error.detail,
+        fix=f"Pair again, or configure it by hand. {BY_HAND} -> Local, host {robot.ours}, "
+        f"port {port}",
+    )

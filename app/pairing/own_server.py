@@ -37,7 +37,7 @@ async def look(address: str, port: int, timeout_s: float) -> Own:
 async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
     """Connection attempts so far; ``None``: not available (``access.loopback: false``)."""
     try:
-        status, body = await ask("GET", f"http://{in_url(address)}:{port}{PATH}", timeout_s)
+        status, body = await ask(f"http://{in_url(address)}:{port}{PATH}", timeout_s)
         return read_callers(body) if status == 200 else None
     except (NoAnswer, ValueError):
         return None
@@ -45,17 +45,17 @@ async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Kno
 
 async def _look_at(place: str, timeout_s: float) -> Own:
     try:
-        _, alive = await ask("GET", f"http://{place}/health", timeout_s)
+        _, alive = await ask(f"http://{place}/health", timeout_s)
     except NoAnswer as error:
         return await _look_through_tls(place, timeout_s) if error.connected else Own.ABSENT
     if alive != {"status": "ok"}:
         return Own.STRANGER
     try:
-        status, body = await ask("GET", f"http://{place}/v1/models", timeout_s)
+        status, body = await ask(f"http://{place}/v1/models", timeout_s)
         # Our server names itself as the model's owner, or in its refusal of a missing key.
         if status not in (200, 401) or "reachy-voice" not in str(body):
             return Own.STRANGER
-        status, body = await ask("GET", f"http://{place}/ready", timeout_s)
+        status, body = await ask(f"http://{place}/ready", timeout_s)
     except NoAnswer:
         return Own.STRANGER
     return Own.WARMING if status == 503 and not _full(body) else Own.OPEN
@@ -68,7 +68,7 @@ def _full(body: Any) -> bool:
 
 async def _look_through_tls(place: str, timeout_s: float) -> Own:
     try:
-        _, alive = await ask("GET", f"https://{place}/health", timeout_s)
+        _, alive = await ask(f"https://{place}/health", timeout_s)
     except NoAnswer:
         return Own.STRANGER
     return Own.TLS if alive == {"status": "ok"} else Own.STRANGER

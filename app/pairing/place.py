@@ -48,28 +48,33 @@ def parse_place(text: str) -> tuple[str, int]:
     raise WhichRobot(f"{text!r} is not a name or address of a robot", fix=fix)
 
 
-async def robot_at(text: str, times: Times, daemon_port: int | None) -> Robot:
+async def robot_at(text: str, times: Times) -> Robot:
     """The robot with this name or address. Raises ``WhichRobot``."""
     host, app_port = parse_place(text)
     if addresses := await _addresses(host, times):
-        return await _best(host, addresses, (app_port, daemon_port or DAEMON_PORT), times)
-    found = _the_one_called(host, await find(ROBOTS, times.browse_s))
-    return await _announced(found, (app_port, daemon_port or found.port), times)
+        robot, _ = await _reach(host, addresses, (app_port, DAEMON_PORT), times)
+    else:
+        found = _the_one_called(host, await find(ROBOTS, times.browse_s))
+        robot, _ = await _announced(found, app_port, times)
+    if robot is None:
+        why = f"this machine has no route to {', '.join(addresses) or 'it'}"
+        raise WhichRobot(f"{plain(host, 80)} cannot be reached", why=why, fix=_HOW_TO_FIND)
+    return robot
 
 
-async def robots_around(times: Times, daemon_port: int | None = None) -> list[Robot]:
+async def robots_around(times: Times) -> list[Robot]:
     """Robots that answer, by mDNS, by default name and on this machine, without duplicates."""
     browsed, usual = await asyncio.gather(
         find(ROBOTS, times.browse_s),
         asyncio.gather(*(_named(name, times) for name in USUAL_NAMES)),
     )
     found = [*browsed, *(one for one in usual if one.addresses)]
-    reached = await asyncio.gather(*(_around(one, times, daemon_port) for one in found))
+    reached = await asyncio.gather(*(_announced(one, APP_PORT, times) for one in found))
     robots: dict[str, Robot] = {}
     hosts = set()
-    for one, robot in zip(found, reached, strict=True):
+    for one, (robot, answers) in zip(found, reached, strict=True):
         # A robot's default name may lead to another address of a robot found already.
-        if robot is not None and not (one.name == one.host in hosts):
+        if robot is not None and answers and not (one.name == one.host in hosts):
             robots.setdefault(robot.address, robot)
             hosts.add(one.host)
     return list(robots.values())
@@ -88,15 +93,6 @@ def the_only(robots: Sequence[Robot]) -> Robot:
 
 async def _named(name: str, times: Times) -> Found:
     return Found(name, name, DAEMON_PORT, tuple(await look_up(name, times.connect_s)))
-
-
-async def _around(found: Found, times: Times, daemon_port: int | None) -> Robot | None:
-    """The robot; ``None`` if neither app nor daemon answers there."""
-    try:
-        robot = await _announced(found, (APP_PORT, daemon_port or found.port), times)
-    except WhichRobot:
-        return None
-    return robot if await _answers(robot, times) else None
 
 
 def _the_one_called(name: str, around: Sequence[Found]) -> Found:
@@ -119,23 +115,22 @@ def _is_called(found: Found, name: str) -> bool:
     return wanted in {one.lower() for one in names}
 
 
-async def _announced(found: Found, ports: tuple[int, int], times: Times) -> Robot:
-    """The robot at its announced address or, if nothing answers there, at its host name: a daemon
-    announces the address that it had when it started. Raises ``WhichRobot``."""
-    robot = None
-    if found.addresses:
-        robot = await _best(found.name, found.addresses, ports, times)
-        if await _answers(robot, times):
-            return robot
-    if found.host.endswith(".local") and (now := await _addresses(found.host, times)):
-        return await _best(found.name, now, ports, times)
-    if robot is None:
-        raise WhichRobot(f"{plain(found.name)} announces no address", fix=_HOW_TO_FIND)
-    return robot
+async def _announced(found: Found, app_port: int, times: Times) -> tuple[Robot | None, bool]:
+    """As ``_reach``, at its announced addresses or, if nothing answers there, at its host name: a
+    daemon announces the address that it had when it started."""
+    ports = (app_port, found.port)
+    robot, answers = await _reach(found.name, found.addresses, ports, times)
+    if not answers and found.host.endswith(".local"):
+        now, answers = await _reach(found.name, await _addresses(found.host, times), ports, times)
+        robot = now or robot
+    return robot, answers
 
 
-async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times) -> Robot:
-    """The first address at which an app or daemon answers; else the first reachable one."""
+async def _reach(
+    name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times
+) -> tuple[Robot | None, bool]:
+    """The robot at the first address at which an app or a daemon listens, and ``True``; else at
+    the first address to which there is a route."""
     name = plain(name, 80)  # any host may have chosen this name, and we print it
     robots = []
     for address in addresses:
@@ -144,24 +139,14 @@ async def _best(name: str, addresses: Sequence[str], ports: tuple[int, int], tim
             parsed = ipaddress.ip_address(address.partition("%")[0])
             address = ours = address if parsed.is_loopback else "127.0.0.1"
         if ours is not None:
-            robots.append(Robot(name, address, ours, *ports))
-    if not robots:
-        why = f"this machine has no route to {', '.join(addresses)}"
-        raise WhichRobot(f"{name} cannot be reached", why=why, fix=_HOW_TO_FIND)
-    if len(robots) > 1:
-        alive = await asyncio.gather(*(_answers(robot, times) for robot in robots))
-        return next(
-            (robot for robot, answers in zip(robots, alive, strict=True) if answers), robots[0]
-        )
-    return robots[0]
-
-
-async def _answers(robot: Robot, times: Times) -> bool:
-    """Whether an app or a daemon listens there."""
-    ports = (robot.app_port, robot.daemon_port)
-    return any(
-        await asyncio.gather(*(_listens(robot.address, port, times.connect_s) for port in ports))
+            robots.append(Robot(name, address, ours, ports[0]))
+    listening = await asyncio.gather(
+        *(_listens(robot.address, port, times.connect_s) for robot in robots for port in ports)
     )
+    for number, robot in enumerate(robots):
+        if any(listening[2 * number : 2 * number + 2]):
+            return robot, True
+    return (robots[0] if robots else None), False
 
 
 async def _listens(address: str, port: int, timeout_s: float) -> bool:

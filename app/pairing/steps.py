@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from hardware.daemon_url import DAEMON_PORT
 from pipeline.errors import ReachyVoiceError
 
 APP_PORT = 7860
@@ -51,7 +50,6 @@ class Robot:
     address: str
     ours: str
     app_port: int = APP_PORT
-    daemon_port: int = DAEMON_PORT
 
     @property
     def here(self) -> bool:
@@ -76,12 +74,8 @@ class Times:
     """From the new setting to the app's connection; measured with a real app: under 4 s."""
     ask_every_s: float = 0.5
     """Polling interval: neither app nor server sends an event when they have connected."""
-    start_s: float = 90.0
-    """Start of the app; on the robot's own computer it takes half a minute."""
-    restart_s: float = 30.0
-    """Answer of the daemon to a restart: it waits 20 s for the app to end, then kills it."""
-    settle_s: float = 10.0
-    """An app that the daemon reports as running, but that does not answer yet."""
+    restart_s: float = 90.0
+    """Until an app that must be restarted by hand has connected."""
 
 
 class PairError(ReachyVoiceError):

@@ -1,14 +1,12 @@
-"""Judge from both sides whether the robot's app reached this server and, if not, why."""
+"""Judges from both sides whether the robot's app reached this server and, if not, why."""
 
 from __future__ import annotations
 
-import platform
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from app.pairing.robot_programs import AppSays
+from app.pairing.conversation_app import AppSays
 from app.pairing.steps import PairError, Robot, in_url, plain
 from app.server.callers import Knocks
 
@@ -74,63 +72,16 @@ _REFUSALS = {
 
 def why_not(seen: Evidence, firewall: str) -> PairError:
     """The likeliest reason, and what to do. ``firewall``: how to open the port here."""
-    for judge in (_at_the_door, _came_and_went, _by_another_address, _not_told):
-        if (error := judge(seen)) is not None:
-            return error
-    return _never_came(seen, firewall)
-
-
-def _at_the_door(seen: Evidence) -> PairError | None:
-    """The robot reaches the server, but is refused."""
     knocks = seen.since(seen.robot.address)
-    heard = seen.app.error if seen.app else ""
     status = knocks.status if knocks.refused else None
-    if status is None and seen.now is None:  # the server does not say; the app may
-        status = next((code for code in (401, 403, 503) if f"HTTP {code}" in heard), None)
-    if status is None:
-        return None
-    why, fix = _REFUSALS.get(status, ("", "See the server's console"))
-    return PairError(
-        f"The robot reaches this server, which refuses it ({status})", why=why, fix=fix
-    )
-
-
-def _by_another_address(seen: Evidence) -> PairError | None:
-    for address in seen.now or {}:
-        knocks = seen.since(address)
-        if address == seen.robot.address or not knocks.refused or knocks.status != 401:
-            continue
-        return PairError(
-            f"A client connected from {address} and was refused",
-            why=f"no client came from {seen.robot.address}; with Wi-Fi and cable a robot has two "
-            "addresses",
-            fix=f"If that is the robot: reachy-voice pair {address}",
-        )
-    return None
-
-
-def _came_and_went(seen: Evidence) -> PairError | None:
-    knocks = seen.since(seen.robot.address)
-    if not knocks.opened:
-        return None
-    if knocks.closed == TURNED_AWAY:
-        return PairError(
-            "The robot reached this server, which is full",
-            why="the limit of conversations is reached (server.max_sessions)",
-            fix="End another conversation, or raise server.max_sessions",
-        )
-    said = f"the app says: {seen.app.error}" if seen.app and seen.app.error else ""
-    if knocks.open:
-        said = said or "its app does not report a connection"
-    return PairError(
-        "The robot reached this server, but the conversation did not start",
-        why=said or f"the connection was closed ({knocks.closed or 'by the robot'})",
-        fix="See the server's console and the app's log, then pair again",
-    )
-
-
-def _not_told(seen: Evidence) -> PairError | None:
-    """The app is gone, waits for a restart, or uses another server."""
+    if status is None and seen.now is None and seen.app:  # the server does not say; the app may
+        status = next((code for code in _REFUSALS if f"HTTP {code}" in seen.app.error), None)
+    if status is not None:
+        why, fix = _REFUSALS.get(status, ("", "See the server's console"))
+        what = f"The robot reaches this server, which refuses it ({status})"
+        return PairError(what, why=why, fix=fix)
+    if knocks.opened:
+        return _came_and_went(seen, knocks)
     if seen.app is None:
         return PairError(
             "The robot's app stopped answering after it was configured",
@@ -139,8 +90,8 @@ def _not_told(seen: Evidence) -> PairError | None:
         )
     if seen.app.waits_for_restart:
         return PairError(
-            "The robot's app accepted the address, but must be restarted to use it",
-            fix="Restart the conversation app in the robot's dashboard",
+            "The robot's app was not restarted, and cannot use the new address before",
+            fix="Pair again, and restart the conversation app in the robot's dashboard meanwhile",
         )
     if not seen.app.points_at(seen.robot.ours, seen.port):
         other = plain(f"{seen.app.mode or 'unknown'} {seen.app.host}")
@@ -150,91 +101,58 @@ def _not_told(seen: Evidence) -> PairError | None:
             fix=f"In the app: Settings -> Connection -> Local, host {seen.robot.ours}, "
             f"port {seen.port}",
         )
-    return None
+    return _never_came(seen, seen.app, firewall)
 
 
-# Words in the app's error, why the robot cannot connect, and what to do: Python's own messages and,
-# because asyncio says "Connect call failed" instead, the errno of Linux and macOS.
-_ONE_NETWORK = "Are the robot and this machine in the same network, without VPN or guest Wi-Fi?"
-_SAME_NETWORK = (
-    "Put both into the same network, not a guest Wi-Fi; on the robot, try: ping {robot.ours}"
-)
-_CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("http ",), "another machine answers there for the robot", _ONE_NETWORK),
-    (
-        ("ssl", "tls", "certificate"),
-        "something in between requires TLS, which the app does not speak",
-        "Pair without a proxy between them",
-    ),
-    (
-        ("refused", "errno 111]", "errno 61]"),
-        "its connection is refused, by a firewall or by another machine",
-        "{firewall}",
-    ),
-    (  # also the answer of a firewall that rejects, such as firewalld
-        ("no route", "errno 113]", "errno 65]"),
-        "a firewall rejects it, or its network has no route to here",
-        f"{{firewall}}. Else: {_SAME_NETWORK}",
-    ),
-    (
-        ("unreachable", "errno 101]", "errno 51]", "name or service", "nodename", "getaddrinfo"),
-        "its network has no route to that address",
-        _SAME_NETWORK,
-    ),
-    (
-        ("timed out", "timeout", "cancellederror", "errno 110]", "errno 60]"),
-        "nothing arrived here, so a firewall drops it",
-        "{firewall}",
-    ),
-)
+def _came_and_went(seen: Evidence, knocks: Knocks) -> PairError:
+    if knocks.closed == TURNED_AWAY:
+        return PairError(
+            "The robot reached this server, which is full",
+            why="the limit of conversations is reached (server.max_sessions)",
+            fix="End another conversation, or raise server.max_sessions",
+        )
+    said = f"the app says: {seen.app.error}" if seen.app and seen.app.error else ""
+    return PairError(
+        "The robot reached this server, but the conversation did not start",
+        why=said or f"the connection was closed ({knocks.closed or 'by the robot'})",
+        fix="See the server's console and the app's log, then pair again",
+    )
 
 
-def _never_came(seen: Evidence, firewall: str) -> PairError:
-    assert seen.app is not None
+def _never_came(seen: Evidence, app: AppSays, firewall: str) -> PairError:
     ours = f"{in_url(seen.robot.ours)}:{seen.port}"
-    if seen.app.connected:
+    network = "Are the robot and this machine in the same network, without VPN or guest Wi-Fi?"
+    if app.connected:
         return PairError(
             "The robot's app is connected, but not to this server",
             why=f"another machine answers at {ours} for the robot",
-            fix=_ONE_NETWORK,
+            fix=network,
         )
-    what = f"The robot cannot reach this machine at {ours}"
-    error = seen.app.error
-    if not error:
-        return PairError(what, why="nothing arrived here, so a firewall drops it", fix=firewall)
-    for words, why, fix in _CAUSES:
-        if any(word in error.lower() for word in words):
-            why = f"{why}; the app says: {error}"
-            return PairError(what, why=why, fix=fix.format(firewall=firewall, robot=seen.robot))
+    for address in seen.now or {}:
+        knocks = seen.since(address)
+        if knocks.refused and knocks.status == 401:
+            return PairError(
+                f"A client connected from {address} and was refused",
+                why=f"no client came from {seen.robot.address}; with Wi-Fi and cable a robot has "
+                "two addresses",
+                fix=f"If that is the robot: reachy-voice pair {address}",
+            )
     return PairError(
-        "The robot's app could not connect", why=f"it says: {error}", fix=f"If in doubt: {firewall}"
+        f"The robot cannot reach this machine at {ours}",
+        why=f"the app says: {app.error}" if app.error else "nothing arrived here",
+        fix=f"{firewall}. Else: {network}",
     )
 
 
 def firewall_advice(
-    robot: Robot,
-    port: int,
-    system: str = sys.platform,
-    release: str = platform.release(),
-    found: Callable[[str], str | None] = shutil.which,
+    robot: Robot, port: int, found: Callable[[str], str | None] = shutil.which
 ) -> str:
     """How to open ``port`` on this machine to the robot."""
-    if system == "darwin":
-        return (
-            "Open it: System Settings -> Network -> Firewall -> Options, then allow incoming "
-            "connections for Python"
-        )
-    if "microsoft" in release.lower():
-        return (
-            "Open it, in Windows' PowerShell as administrator: New-NetFirewallRule -DisplayName "
-            f"reachy-voice -Direction Inbound -Protocol TCP -LocalPort {port} -Action Allow; and "
-            "WSL needs networkingMode=mirrored in .wslconfig"
-        )
     commands = {
         "ufw": f"sudo ufw allow from {robot.address} to any port {port} proto tcp",
         "firewall-cmd": f"sudo firewall-cmd --add-port={port}/tcp (and again with --permanent)",
     }
     known = [command for program, command in commands.items() if found(program)]
     if not known:
-        return f"Open TCP port {port} in this machine's firewall, or: {commands['ufw']}"
-    return f"Open it: {'; or '.join(known)}"
+        return f"Open TCP port {port} in this machine's firewall"
+    return f"Open the port: {'; or '.join(known)}"

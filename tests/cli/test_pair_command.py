@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -65,7 +64,7 @@ def test_each_step_is_a_line(run: Callable[..., Result], asked: list[Pairing]) -
         "Say something to it.",
     ]
     (one,) = asked
-    assert (one.wanted, one.port, one.start, one.daemon_port) == ("kitchen", 8770, False, None)
+    assert (one.wanted, one.port) == ("kitchen", 8770)
     assert one.loopback
 
 
@@ -73,13 +72,13 @@ def test_options_and_settings_reach_it(
     run: Callable[..., Result], asked: list[Pairing], tmp_path: Path
 ) -> None:
     own = tmp_path / "own.json"
-    words = ["--port", "9000", "--start", "--daemon-port", "8001"]
+    words = ["--port", "9000"]
     sets = [f"paths.access_file={own}", "access.loopback=false", 'access.addresses=["10.0.0.0/8"]']
     for one in sets:
         words += ["--set", one]
     assert run(*words).exit_code == 0
     (one,) = asked
-    assert (one.wanted, one.port, one.start, one.daemon_port) == (None, 9000, True, 8001)
+    assert (one.wanted, one.port) == (None, 9000)
     assert (one.file.path, one.loopback) == (own, False)
     assert one.in_settings == ("10.0.0.0/8",)
 
@@ -98,27 +97,10 @@ def test_a_failure_is_an_error_with_a_next_step(
     ]
 
 
-def test_json_for_programs(
-    run: Callable[..., Result], asked: list[Pairing], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = json.loads(run("kitchen", "--json").output)
-    assert said["paired"] is True
-    assert said["robot"]["address"] == "192.168.1.7"
-    assert said["steps"][0] == {"step": "robot", "state": "ok", "what": KITCHEN.place}
-
-    monkeypatch.setattr(Pairing, "run", _fail)
-    result = run("kitchen", "--json")
-    assert result.exit_code == 23
-    said = json.loads(result.output)
-    assert said["paired"] is False
-    assert said["error"] == {"what": FAILED.what, "why": FAILED.why, "do": FAILED.fix}
-    assert said["steps"][0]["do"] == FAILED.fix
-
-
 def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     found = [KITCHEN, Robot("reachy_mini", "127.0.0.1", "127.0.0.1")]
 
-    async def around(times: Times, daemon_port: int | None) -> list[Robot]:
+    async def around(times: Times) -> list[Robot]:
         return found
 
     monkeypatch.setattr(app.pairing.place, "robots_around", around)
@@ -126,8 +108,6 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
         f"{'kitchen':<24} 192.168.1.7",
         f"{'reachy_mini':<24} on this machine",
     ]
-    listed = json.loads(run("--find", "--json").output)["robots"]
-    assert [one["here"] for one in listed] == [False, True]
     found.clear()
     nothing = "No robot was found. Give its address: reachy-voice pair 192.168.1.7"
     assert run("--find").output.splitlines() == [nothing]
@@ -170,24 +150,20 @@ def test_a_signal_waits_for_the_undoing(
     assert isinstance(result.exception, Cancelled)
     assert result.exception.exit_code == 128 + number
     assert (result.exception.what, result.exception.fix) == ("Stopped", fix)
-    said = json.loads(run("kitchen", "--json").output)
-    assert said["error"]["do"] == fix
 
 
-def test_json_whatever_fails(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = run("--json", "--set", "nonsense=1")
-    assert bad.exit_code == 3
-    assert json.loads(bad.output)["error"]["what"] == "The settings cannot be used"
-
-    async def around(times: Times, daemon_port: int | None) -> list[Robot]:
+def test_a_signal_ends_the_search(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def around(times: Times) -> list[Robot]:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
         return []
 
     monkeypatch.setattr(app.pairing.place, "robots_around", around)
-    stopped = run("--find", "--json")
-    assert stopped.exit_code == 130
-    assert json.loads(stopped.output)["error"]["do"] == "Nothing was changed"
+    stopped = run("--find")
+    assert isinstance(stopped.exception, Cancelled)
+    assert (stopped.exception.exit_code, stopped.exception.fix) == (130, "Nothing was changed")
 
 
 def test_the_command_loads_nothing_heavy() -> None:

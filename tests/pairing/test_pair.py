@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from app.pairing.flow import alone
 from app.pairing.steps import PairError, Step
 from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
-from tests.support.pair_scene import PATIENT, QUICK, Scene, scene
+from tests.support.pair_scene import QUICK, Scene, scene
 
 
 @pytest.fixture
@@ -60,11 +59,6 @@ async def test_it_would_be_refused_without_the_permission(here: Scene) -> None:
     assert refused.value.response.status_code == 401
 
 
-async def test_the_daemon_need_not_be_there(here: Scene) -> None:
-    async with fake_robot(daemon=False) as robot:
-        await here.pair(robot)
-
-
 async def test_a_second_time_changes_nothing(here: Scene) -> None:
     async with fake_robot() as robot:
         await here.pair(robot)
@@ -79,25 +73,14 @@ async def test_a_second_time_changes_nothing(here: Scene) -> None:
     ]
 
 
-async def test_an_app_that_does_not_run_is_started_if_asked_to(here: Scene) -> None:
-    async with fake_robot(app=False) as robot:
-        await here.pair(robot, start=True)
-        assert robot.status is not None
-        assert robot.status["state"] == "running"
-        assert robot.connected
-
-
-async def test_an_app_that_needs_a_restart_gets_it(here: Scene) -> None:
+async def test_an_app_that_needs_a_restart_is_waited_for(here: Scene) -> None:
     async with fake_robot(Manner(needs_restart=True)) as robot:
-        await here.pair(robot)
+        task = asyncio.create_task(here.pair(robot))
+        await here.until(Step.SETTING)
+        await robot.restart_app()
+        await task
         assert robot.connected
-
-
-async def test_an_app_that_takes_its_time_to_end(here: Scene) -> None:
-    """The daemon answers when it has begun anew, and gives it 20 s to end."""
-    async with fake_robot(Manner(needs_restart=True, ends_after_s=1.2)) as robot:
-        await here.pair(robot, times=replace(PATIENT, connect_s=1.0))
-        assert robot.connected
+    assert here.said(Step.SETTING)[0].endswith("; restart it now in the robot's dashboard")
 
 
 async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> None:

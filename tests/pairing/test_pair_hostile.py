@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from app.pairing.json_http import MAX_BODY_BYTES
+from app.pairing.conversation_app import AppError, Trouble, app_status
+from app.pairing.json_http import MAX_BODY_BYTES, NoAnswer, ask
 from app.pairing.own_server import Own, look
-from app.pairing.robot_programs import AppError, DaemonError, Trouble, app_status, running_app
 from app.pairing.steps import Robot
 from tests.support.fake_robot import fake_robot
 
@@ -45,7 +45,7 @@ async def answering(*pieces: bytes, endless: bytes = b"") -> AsyncIterator[int]:
 
 
 def robot(port: int) -> Robot:
-    return Robot("liar", "127.0.0.1", "127.0.0.1", port, port)
+    return Robot("liar", "127.0.0.1", "127.0.0.1", port)
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,25 @@ def robot(port: int) -> Robot:
     [
         ((b"\r\n",), b" ", QUICK_S, "its answer does not end"),  # each byte is in time
         ((b"\r\n",), bytes(MAX_BODY_BYTES // 4), 10, "its answer is too long"),
-        ((b"\r\n", DEEP), b"", 5, "its answer is not JSON"),
-        ((b"Content-Encoding: gzip\r\n\r\n", b"\x1f\x8b\x08"), b"", 5, "its answer is not JSON"),
     ],
-    ids=["drips", "endless", "nested", "packed"],
+    ids=["drips", "endless"],
 )
-async def test_the_daemon_answers_nonsense(
+async def test_an_answer_without_an_end(
     pieces: tuple[bytes, ...], endless: bytes, timeout_s: float, detail: str
 ) -> None:
     async with asyncio.timeout(20), answering(HEAD, *pieces, endless=endless) as port:
-        with pytest.raises(DaemonError) as error:
-            await running_app(robot(port), timeout_s)
+        with pytest.raises(NoAnswer) as error:
+            await ask(f"http://127.0.0.1:{port}/", timeout_s)
     assert error.value.detail == detail
+
+
+@pytest.mark.parametrize(
+    "pieces", [(b"\r\n", DEEP), (b"Content-Encoding: gzip\r\n\r\n", b"\x1f\x8b\x08")]
+)
+async def test_an_answer_that_is_not_json_stays_bytes(pieces: tuple[bytes, ...]) -> None:
+    async with answering(HEAD, *pieces) as port:
+        _, body = await ask(f"http://127.0.0.1:{port}/", 5)
+    assert isinstance(body, bytes)
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -75,10 +82,8 @@ async def test_a_redirect_is_not_followed() -> None:
         async with answering(moved.encode()) as port:
             with pytest.raises(AppError) as failed:
                 await app_status(robot(port), 5)
-            assert (failed.value.trouble, failed.value.detail) == (Trouble.NO_RPC, "HTTP 307")
-            with pytest.raises(DaemonError) as refused:
-                await running_app(robot(port), 5)
-            assert refused.value.detail == "HTTP 307"
+            assert failed.value.detail == "HTTP 307"
+            assert (await ask(f"http://127.0.0.1:{port}/", 5))[0] == 307
         assert real.calls == []
 
 
@@ -91,7 +96,7 @@ async def test_the_app_says_something_nested_without_end() -> None:
         port = next(iter(server.sockets)).getsockname()[1]
         with pytest.raises(AppError) as failed:
             await app_status(robot(port), 5)
-    assert (failed.value.trouble, failed.value.detail) == (Trouble.STRANGE, "a frame is not JSON")
+    assert (failed.value.trouble, failed.value.detail) == (Trouble.UNUSABLE, "a frame is not JSON")
 
 
 async def test_another_program_that_streams_at_our_port() -> None:

@@ -94,7 +94,7 @@ def test_invalid_addresses(text: str) -> None:
 async def test_an_unknown_name(network: Callable[..., None], name: str) -> None:
     network()
     with pytest.raises(WhichRobot) as error:
-        await robot_at(name, PATIENT, None)
+        await robot_at(name, PATIENT)
     assert error.value.what == f"No robot is called {name!r} here"
     assert error.value.why == "neither a name service nor mDNS knows it"
     assert error.value.fix.startswith(HOW)
@@ -105,15 +105,15 @@ async def test_a_name_that_the_robot_gives_itself(network: Callable[..., None]) 
         Found("reachy_mini", "reachy-mini.local", 8000, (OTHER,)),
         Found("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"}),
     )
-    robot = await robot_at("kitchen", PATIENT, None)
-    assert robot == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, 8001)
+    robot = await robot_at("kitchen", PATIENT)
+    assert robot == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860)
     assert robot.place == f"Kitchen ({ADDRESS})"
 
 
 @pytest.mark.parametrize("typed", ["reachy-mini.local", "reachy-mini"])
 async def test_a_local_name_that_only_mdns_knows(network: Callable[..., None], typed: str) -> None:
     network(local={"reachy-mini.local": [ADDRESS]})
-    assert (await robot_at(typed, PATIENT, None)).address == ADDRESS
+    assert (await robot_at(typed, PATIENT)).address == ADDRESS
 
 
 async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
@@ -124,7 +124,7 @@ async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
         Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,)),
     )
     with pytest.raises(WhichRobot) as error:
-        await robot_at("kitchen", PATIENT, None)
+        await robot_at("kitchen", PATIENT)
     assert error.value.what == "2 robots are called 'kitchen'"
     assert error.value.why == f"they are at {OTHER}; {ADDRESS}"
 
@@ -146,7 +146,7 @@ async def test_a_silent_name_service_and_mdns_are_asked_at_once(
     monkeypatch.setattr(place, "look_up", silent)
     monkeypatch.setattr(place, "addresses_of", mdns)
     async with asyncio.timeout(20):
-        assert (await robot_at(name, PATIENT, None)).address == ADDRESS
+        assert (await robot_at(name, PATIENT)).address == ADDRESS
 
 
 @pytest.mark.parametrize("announced", [(), (OTHER,)])
@@ -156,9 +156,9 @@ async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
     async with fake_robot(app=False) as there:
         found = Found("Kitchen", "reachy-mini.local", there.daemon_port, announced)
         network(found, named={"reachy-mini.local": [ADDRESS]})
-        by_name = await robot_at("kitchen", PATIENT, None)
+        by_name = await robot_at("kitchen", PATIENT)
         (around,) = await robots_around(PATIENT)
-    assert by_name == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860, there.daemon_port)
+    assert by_name == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860)
 
 
 # --- by address --------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
 async def test_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "source_address", lambda address: None)
     with pytest.raises(WhichRobot) as error:
-        await robot_at("192.168.1.7", PATIENT, None)
+        await robot_at("192.168.1.7", PATIENT)
     assert error.value.what == "192.168.1.7 cannot be reached"
     assert error.value.why == "this machine has no route to 192.168.1.7"
 
@@ -177,14 +177,14 @@ async def test_this_machine_by_any_of_its_addresses_is_loopback(
 ) -> None:
     """The daemon of a Reachy Mini Lite announces the network's address, and listens on none."""
     monkeypatch.setattr(place, "source_address", lambda address: address)
-    robot = await robot_at("192.168.1.5", PATIENT, None)
+    robot = await robot_at("192.168.1.5", PATIENT)
     assert (robot.address, robot.ours, robot.here) == ("127.0.0.1", "127.0.0.1", True)
 
 
 async def test_of_several_addresses_the_one_that_answers(network: Callable[..., None]) -> None:
     network(named={"kitchen": [OTHER, ADDRESS]})
     async with fake_robot(daemon=False) as there:
-        robot = await robot_at(f"kitchen:{there.app_port}", PATIENT, free_port(ADDRESS))
+        robot = await robot_at(f"kitchen:{there.app_port}", PATIENT)
     assert robot.address == ADDRESS
 
 
@@ -228,7 +228,6 @@ async def test_robots_that_answer_are_found_once(network: Callable[..., None]) -
         )
         around = await robots_around(PATIENT)
     assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
-    assert the_only(around).daemon_port == port
 
 
 async def test_a_robot_with_two_addresses_is_one(
@@ -267,10 +266,13 @@ async def test_robots_that_do_not_answer_are_asked_at_once(
         assert await robots_around(PATIENT) == []
 
 
-async def test_a_robot_on_this_machine_is_found(network: Callable[..., None]) -> None:
+async def test_a_robot_on_this_machine_is_found(
+    network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     network(named={"localhost": ["127.0.0.1"]}, usual=["localhost"])
     async with fake_robot(address="127.0.0.1") as there:
-        (robot,) = await robots_around(PATIENT, there.daemon_port)
+        monkeypatch.setattr(place, "DAEMON_PORT", there.daemon_port)
+        (robot,) = await robots_around(PATIENT)
     assert robot.here
 
 

@@ -1,9 +1,8 @@
-"""A Reachy Mini on loopback: its daemon's REST, and its conversation app with ``/rpc``.
+"""A Reachy Mini on loopback: its conversation app with ``/rpc``, and a port for its daemon.
 
-The shapes are those of reachy-mini 1.13.0 (``apps/jsonrpc_server.py``, ``daemon/app/routers``,
-seen from a running ``reachy-mini-daemon --mockup-sim``) and of the conversation app 0.10. When it
-is told of a server, it connects to it as the app does: with OpenAI's client, by ``session.update``
-at once, from its own address.
+The shapes are those of reachy-mini 1.13.0 (``apps/jsonrpc_server.py``) and of the conversation app
+0.10. When it is told of a server, it connects to it as the app does: with OpenAI's client, by
+``session.update`` at once, from its own address.
 """
 
 from __future__ import annotations
@@ -21,15 +20,13 @@ from urllib.parse import urlsplit
 import uvicorn
 from openai import AsyncOpenAI
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.responses import Response
+from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.clients.robot_app import session_of
 
-NAME = "reachy_mini_conversation_app"
 ADDRESS = "127.0.0.2"
 """Another one than 127.0.0.1, from which this machine's own programs come."""
 
@@ -51,16 +48,6 @@ class Manner:
     dies: bool = False
     """The app answers nothing more after the setting."""
     needs_restart: bool = False
-    ends_after_s: float = 0.0
-    starts: bool = True
-    """``False``: the app ends with an error when it is started."""
-    found: bool = True
-    """``False``: the daemon does not find the app that it lists."""
-    never_answers: bool = False
-    """The app runs, without a page of its own."""
-    installed: tuple[str, ...] = (NAME,)
-    daemon: int | None = None
-    """The HTTP status with which the daemon answers everything."""
 
 
 class FakeRobot:
@@ -72,8 +59,6 @@ class FakeRobot:
         self.app_port = free_port(address)
         self.daemon_port = free_port(address)
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.status: dict[str, Any] | None = None
-        """Of the daemon's app; ``None`` as long as it has started none."""
         self.mode, self.ws_url = HOSTED, ""
         self.connected = False
         self.state = "connecting"
@@ -84,8 +69,7 @@ class FakeRobot:
     # --- its computer --------------------------------------------------------------------------
 
     async def run_app(self) -> None:
-        """As when it is started by hand."""
-        if self._app is None and not self.manner.never_answers:
+        if self._app is None:
             routes = [WebSocketRoute("/rpc", self._rpc)]
             self._app = _Serving(Starlette(routes=routes), self.address, self.app_port)
 
@@ -100,12 +84,12 @@ class FakeRobot:
         for task in self._talking:
             task.cancel()
 
-    def _set_state(self, state: str) -> None:
-        info = {"name": NAME, "source_kind": "installed", "description": "", "url": None}
-        error = (
-            "Traceback (most recent call last):\nImportError: no gi" if state == "error" else None
-        )
-        self.status = {"info": {**info, "extra": {}}, "state": state, "error": error}
+    async def restart_app(self) -> None:
+        """By hand."""
+        await self.stop_app()
+        self.manner.needs_restart = False
+        await self.run_app()
+        self._reconnect()
 
     # --- the app's remote control --------------------------------------------------------------
 
@@ -219,65 +203,14 @@ class FakeRobot:
         finally:
             self.connected, self.state = False, "disconnected"
 
-    # --- the daemon ----------------------------------------------------------------------------
-
-    def routes(self) -> list[Route]:
-        base = "/api/apps"
-        return [
-            Route(f"{base}/current-app-status", self._current),
-            Route(f"{base}/list-available/installed", self._installed),
-            Route(f"{base}/start-app/{{name}}", self._start, methods=["POST"]),
-            Route(f"{base}/restart-current-app", self._restart, methods=["POST"]),
-        ]
-
-    async def _current(self, request: Request) -> Response:
-        return self._ill() or JSONResponse(self.status)
-
-    async def _installed(self, request: Request) -> Response:
-        known = [{"name": name, "source_kind": "installed"} for name in self.manner.installed]
-        return self._ill() or JSONResponse(known)
-
-    async def _start(self, request: Request) -> Response:
-        if self.status is not None and self.status["state"] != "done":
-            return JSONResponse({"detail": "An app is already running"}, 400)
-        if not self.manner.found or request.path_params["name"] not in self.manner.installed:
-            return PlainTextResponse("Internal Server Error", 500)  # seen: 1.13.0
-        return await self._begin()
-
-    async def _restart(self, request: Request) -> Response:
-        if self.status is None or self.status["state"] in ("done", "stopping"):
-            return JSONResponse({"detail": "No app is currently running"}, 400)
-        await asyncio.sleep(self.manner.ends_after_s)
-        await self.stop_app()
-        return await self._begin()
-
-    async def _begin(self) -> Response:
-        self._set_state("starting")
-        answer = JSONResponse(self.status)
-        if self.manner.starts:
-            self._set_state("running")
-            await self.run_app()
-            self.manner.needs_restart = False
-            self._reconnect()
-        else:
-            self._set_state("error")
-        return answer
-
-    def _ill(self) -> Response | None:
-        if self.manner.daemon is None:
-            return None
-        return JSONResponse({"detail": "Untrusted Host header"}, self.manner.daemon)
-
     # --- life ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def living(self, *, app: bool, daemon: bool) -> AsyncIterator[FakeRobot]:
         serving = None
         if daemon:
-            rest = Starlette(routes=self.routes())
-            serving = _Serving(rest, self.address, self.daemon_port)
+            serving = _Serving(Starlette(), self.address, self.daemon_port)
         if app:
-            self._set_state("running")
             await self.run_app()
         try:
             yield self

@@ -24,9 +24,7 @@ from tests.support.staged_server import StagedAssistant
 PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
 """For what succeeds, and does so at once."""
 
-QUICK = Times(
-    connect_s=1.0, browse_s=0.2, way_back_s=1.5, ask_every_s=0.02, start_s=1.5, settle_s=0.4
-)
+QUICK = Times(connect_s=1.0, browse_s=0.2, way_back_s=1.5, ask_every_s=0.02, restart_s=1.5)
 """For what never comes."""
 
 
@@ -44,7 +42,6 @@ class Scene:
         robot: FakeRobot,
         place: str | None = None,
         *,
-        start: bool = False,
         port: int = 0,
         times: Times = PATIENT,
     ) -> Robot:
@@ -59,8 +56,6 @@ class Scene:
             self.tell,
             self.in_settings,
             self.loopback,
-            start,
-            robot.daemon_port,
             times,
         ).run()
 
