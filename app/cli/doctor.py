@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.doctor.checks import examine
-from app.doctor.finding import Check
+from app.setup.finding import Check
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

@@ -7,17 +7,16 @@ import errno
 import json
 import os
 import platform
-import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from app.doctor.choices import choice_warnings, language_warnings
-from app.doctor.finding import Check
 from app.doctor.hardware import check_hardware
-from app.doctor.needs import OWN_LOCKS, Needs, needs_of
+from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
 from app.doctor.processor import check_compiled_for, check_trials
 from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine, usable_cores
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
@@ -28,6 +27,8 @@ from app.models.gpu import Gpus, find_gpus
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, Settings
+from app.setup.computer import own_instructions, space
+from app.setup.finding import Check
 from app.talk.devices import chosen_devices
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
@@ -205,7 +206,7 @@ def check_stack_and_room(
     yield from check_room(room)
 
 
-def check_needs(stated: NeedsSettings, machine: Machine, needs: Needs) -> Check:
+def check_needs(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> Check:
     """Has the machine what the settings state that they need?"""
     if why := lacking(stated, machine, needs):
         fix = "Choose another profile (reachy-voice config profiles), or correct `needs`"
@@ -217,13 +218,7 @@ def check_needs(stated: NeedsSettings, machine: Machine, needs: Needs) -> Check:
 
 def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
     """Is there room for the bytes still to be written? One finding for each file system."""
-    devices: dict[int, tuple[Path, int]] = {}
-    for directory, needed in wanted.items():
-        existing = next(path for path in (directory, *directory.parents) if path.exists())
-        first, total = devices.get(existing.stat().st_dev, (existing, 0))
-        devices[existing.stat().st_dev] = (first, total + needed)
-    for directory, needed in devices.values():
-        free = shutil.disk_usage(directory).free
+    for directory, needed, free in space(wanted):
         detail = f"{free / 1e9:.1f} GB free at {directory}"
         if free >= needed + SPARE_BYTES:
             yield Check("disk", "ok", detail)
@@ -259,14 +254,10 @@ def check_cpu(flags: frozenset[str], cores: int | None = None) -> Check:
     return Check("processor", "ok", detail)
 
 
-def _cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Flags of an x86 processor on Linux; empty elsewhere."""
-    if platform.machine() not in ("x86_64", "AMD64", "i686") or not cpuinfo.exists():
-        return frozenset()
-    for line in cpuinfo.read_text().splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
+def _cpu_flags() -> frozenset[str]:
+    """Instruction sets of an x86 processor on Linux; empty elsewhere."""
+    x86 = platform.machine() in ("x86_64", "AMD64", "i686") and sys.platform == "linux"
+    return frozenset(own_instructions().split() if x86 else ())
 
 
 def check_port(host: str, port: int) -> Check:

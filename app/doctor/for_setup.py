@@ -9,13 +9,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from app.doctor.needs import Needs, needs_of
+from app.doctor.needs import EngineNeeds, needs_of
 from app.doctor.stack import check_machine, check_nvcc, llama_has_cuda, setup_command
 from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
 from app.settings.load import load_settings
+from app.setup.needs import Cuda
 from pipeline.errors import ReachyVoiceError
 
 
@@ -30,11 +31,11 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
     settings = load_settings(given.config, given.set).settings
     needs = needs_of(settings, gpus, given.torch)
     setup = setup_command(given.config, given.set)
-    findings = [asdict(check) for check in check_machine(needs, gpus, setup)]
-    return {**asdict(needs), "cuda": _cuda(needs, gpus), "findings": findings}
+    findings = tuple(check_machine(needs, gpus, setup))
+    return asdict(replace(needs, cuda=_cuda(needs, gpus), findings=findings))
 
 
-def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
+def _cuda(needs: EngineNeeds, gpus: Gpus) -> Cuda | None:
     """The compiler of llama.cpp for the GPU. Empty ``nvcc``: none is usable, but the existing
     build will do. Without either, return ``None``: a finding reports it."""
     if needs.llama != "cuda":
@@ -42,8 +43,8 @@ def _cuda(needs: Needs, gpus: Gpus) -> dict[str, str] | None:
     capability = dotted(gpus.first.capability) if gpus.first else ""
     nvcc = find_nvcc()
     if nvcc and all(check.state == "ok" for check in check_nvcc(gpus.found, nvcc, built=False)):
-        return {"nvcc": nvcc, "version": dotted(nvcc_version(nvcc)), "capability": capability}
-    return {"nvcc": "", "version": "", "capability": capability} if llama_has_cuda() else None
+        return Cuda(nvcc, dotted(nvcc_version(nvcc)), capability)
+    return Cuda("", "", capability) if llama_has_cuda() else None
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.doctor.finding import Check
 from app.settings.model import Settings
+from app.setup.finding import Check
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.control import ArrayControl, Readable, numbers
 from hardware.xvf3800.errors import ArrayError, ParameterError

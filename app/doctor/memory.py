@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import psutil
 
-from app.doctor.finding import Check
 from app.models.engine_memory import GpuLoad
 from app.models.gpu import GPU_SHARE
+from app.setup.finding import Check
 
 SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
 
@@ -31,7 +31,7 @@ def memory_mb() -> tuple[int, int]:
 
 def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:
     """``here``: the number of GPUs. A GPU that shares main memory counts there instead
-    (``Needs.memory_mb``)."""
+    (``EngineNeeds.memory_mb``)."""
     for load in loads:
         if load.gpu is None:
             fix = f"Name one from cuda:0 to cuda:{here - 1}, or use auto"

@@ -14,11 +14,10 @@ from app.models.gpu import Gpus
 from app.models.pull import remote_file
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
+from app.setup.needs import MissingWeights, Needs
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.registry import EngineSpec, engine_spec
 
-Stack = Literal["", "workstation"]
-"""The ``requirements-STACK.lock`` installed on top of the base; empty: only the base."""
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
@@ -29,45 +28,21 @@ GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
 """Engines too slow for any CPU (0.6B in bf16, two server cores: 245 ms for each 80 ms frame)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MissingWeights:
-    """A catalogue entry that must still be downloaded."""
+@dataclass(frozen=True, kw_only=True)
+class EngineNeeds(Needs):
+    """With what only the doctor looks at."""
 
-    name: str
-    size: int
-    """Bytes."""
-    source: str
-    licence: str
-    url: str = ""
-    """Where its first file is fetched, if not from pip's index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """MB are 10^6 bytes. ``llama``: how to compile llama.cpp; empty: no engine uses it."""
-
-    stack: Stack
-    torch: Build
-    llama: Build
-    gpu_engines: tuple[str, ...]
+    gpu_engines: tuple[str, ...] = ()
     """Names of the engines that want an NVIDIA GPU, or that find no usable GPU."""
-    kept_on_cpu: tuple[str, ...]
+    kept_on_cpu: tuple[str, ...] = ()
     """Names of the torch engines that the user put on the CPU."""
-    gpu_loads: tuple[GpuLoad, ...]
+    gpu_loads: tuple[GpuLoad, ...] = ()
     memory_mb: int
     """Main memory, including that of a GPU that shares it."""
-    temporary_mb: int
-    """Space in TMPDIR: NeMo unpacks its archive there at each start."""
-    missing: tuple[MissingWeights, ...]
-    weights_dir: str
     gpu: GpuKind | None = None
     """The kind of GPU that the engines will find."""
     without_gpu: tuple[str, ...] = ()
     """Settings that name a missing device, so that the engine will not start."""
-    pictures: bool = False
-    """Whether llama.cpp will read pictures."""
-    extras: tuple[str, ...] = ()
-    """Of ``OWN_LOCKS``."""
 
     @property
     def missing_bytes(self) -> int:
@@ -80,7 +55,7 @@ def needs_of(
     torch: TorchChoice = "auto",
     environ: Mapping[str, str] = os.environ,
     system: str = "",
-) -> Needs:
+) -> EngineNeeds:
     """``system``: ``sys.platform``. Raises ``ConfigError``, and ``WeightsError`` if the weights are
     not in the catalogue."""
     catalogue = Catalogue.load(settings.paths.catalogue)
@@ -93,11 +68,11 @@ def needs_of(
     ]
     takes = demand(settings, catalogue, gpu)
     local = [each for _, each in settings.engines() if isinstance(each, LlamaCppOptions)]
-    stack: Stack = "workstation" if any(engine.in_torch for engine in engines) else ""
+    stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     kept = [e for e in engines if e.in_torch and e not in wanting]
     cuda = gpu == "nvidia"
-    return Needs(
+    return EngineNeeds(
         stack=stack,
         torch="" if not stack else _torch(torch, cuda, engines),
         llama=_llama(local, on_gpu=cuda and any(e.spec.name == "llama-cpp" for e in wanting)),

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.doctor.finding import Check
 from app.models.engine_set import EnginesRan
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
 from app.setup.computer import own_instructions
+from app.setup.finding import Check
 from app.setup.llama import PROCESSOR_STAMP
 from app.setup.place import Stamps
 from pipeline.engines.registry import EngineSpec, engine_spec

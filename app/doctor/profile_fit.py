@@ -14,7 +14,7 @@ from itertools import takewhile
 import psutil
 
 from app.doctor.memory import check_memory
-from app.doctor.needs import Needs, needs_of
+from app.doctor.needs import EngineNeeds, needs_of
 from app.doctor.stack import check_gpu, check_nvcc, llama_has_cuda
 from app.models.gpu import Gpus, find_gpus, find_nvcc
 from app.settings.load import DEFAULT, load_settings, resolve
@@ -96,7 +96,7 @@ def _verdict(machine: Machine, name: str) -> Verdict:
     return Verdict(name, why, _fetches(needs), urls)
 
 
-def _fetches(needs: Needs) -> str:
+def _fetches(needs: EngineNeeds) -> str:
     """What to download. Some of the packages may be installed already; only pip knows."""
     locks = [lock for lock in (needs.stack, *needs.extras) if lock]
     packages = [f"the packages of requirements-{lock}.lock" for lock in locks]
@@ -104,7 +104,7 @@ def _fetches(needs: Needs) -> str:
     return ", ".join(packages + weights)
 
 
-def lacking(stated: NeedsSettings, machine: Machine, needs: Needs) -> str:
+def lacking(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> str:
     """What the machine lacks of what the settings state and their engines want; else empty."""
     apple = (machine.system, machine.processor) == ("darwin", "arm64")
     if stated.gpu == "apple" and not apple:

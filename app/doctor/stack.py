@@ -14,9 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.doctor.finding import Check
 from app.doctor.memory import check_gpu_memory, check_memory, memory_mb
-from app.doctor.needs import GPU_FOR_REAL_TIME, Needs
+from app.doctor.needs import GPU_FOR_REAL_TIME, EngineNeeds
 from app.models.gpu import (
     LEAST_CAPABILITY,
     LEAST_DRIVER,
@@ -29,9 +28,9 @@ from app.models.gpu import (
     version,
 )
 from app.settings.load import config_dir
+from app.setup.finding import Check
+from app.setup.stack import CUDA, TORCHAUDIO_STUB, locked_versions
 
-CUDA = "13.0"
-"""What torch and torchaudio in requirements-cuda.lock are built with."""
 NVCC_FOR: Mapping[tuple[int, ...], tuple[int, ...]] = {
     (7, 5): (10, 0),
     (8, 0): (11, 0),
@@ -57,15 +56,11 @@ PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
-TORCHAUDIO_STUB = "0+stub"
-"""Version prefix of the stub that setup installs beside a torch for CPUs."""
-
-
 SETUP = "reachy-voice setup"
 NO_CPU = "takes three times as long as it speaks on a CPU"
 
 
-def check_machine(needs: Needs, gpus: Gpus, setup: str = SETUP) -> list[Check]:
+def check_machine(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> list[Check]:
     """Problems that make a download pointless. ``setup``: the command that installs all of it."""
     checks: list[Check] = []
     if needs.gpu_engines:
@@ -86,7 +81,7 @@ def check_machine(needs: Needs, gpus: Gpus, setup: str = SETUP) -> list[Check]:
     return [*checks, check_memory(needs.memory_mb, *memory_mb())]
 
 
-def check_gpu(needs: Needs, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
+def check_gpu(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
     engines = ", ".join(needs.gpu_engines)
     if gpus.problem:
         fix = "Restart the machine; if that does not help, reinstall NVIDIA's driver (580 or newer)"
@@ -98,7 +93,7 @@ def check_gpu(needs: Needs, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
         yield from check_gpu_memory(needs.gpu_loads, len(gpus.found))
 
 
-def _used(needs: Needs, gpus: Gpus) -> list[Gpu]:
+def _used(needs: EngineNeeds, gpus: Gpus) -> list[Gpu]:
     """GPUs that engines use; identical ones are listed once."""
     if any(load.spread for load in needs.gpu_loads):
         return list(dict.fromkeys(gpus.found))
@@ -106,7 +101,7 @@ def _used(needs: Needs, gpus: Gpus) -> list[Gpu]:
     return list(dict.fromkeys(gpus.found[n] for n in numbers if n < len(gpus.found)))
 
 
-def _no_gpu(needs: Needs, engines: str, setup: str) -> Check:
+def _no_gpu(needs: EngineNeeds, engines: str, setup: str) -> Check:
     slow = ", ".join(sorted(GPU_FOR_REAL_TIME & set(needs.gpu_engines)))
     if needs.gpu == "apple":
         if "cuda" in (needs.torch, needs.llama):
@@ -130,7 +125,7 @@ def _no_gpu(needs: Needs, engines: str, setup: str) -> Check:
     )
 
 
-def _gpu(needs: Needs, gpu: Gpu) -> Check:
+def _gpu(needs: EngineNeeds, gpu: Gpu) -> Check:
     detail = f"{gpu.name}, driver {gpu.driver}"
     detail += f", compute capability {dotted(gpu.capability)}" if gpu.capability else ""
     if needs.torch == "cuda" and version(gpu.driver) < LEAST_DRIVER:
@@ -231,7 +226,7 @@ def setup_command(config: str | None, overrides: Sequence[str] = ()) -> str:
     return shlex.join([*SETUP.split(), *settings])
 
 
-def check_installed(needs: Needs, setup: str) -> list[Check]:
+def check_installed(needs: EngineNeeds, setup: str) -> list[Check]:
     """Do the installed packages fit together? Other checks report missing ones. ``setup``: the
     command that installs them."""
     checks = list(check_llama(needs, setup))
@@ -241,14 +236,14 @@ def check_installed(needs: Needs, setup: str) -> list[Check]:
     return checks
 
 
-def check_llama(needs: Needs, setup: str) -> Iterator[Check]:
+def check_llama(needs: EngineNeeds, setup: str) -> Iterator[Check]:
     if needs.llama == "cuda" and installed("llama-cpp-python") and not llama_has_cuda():
         detail = "built for the CPU only, but llm.gpu_layers wants the GPU"
         yield Check("llama.cpp", "fail", detail, f"Run: {setup}, which builds it with CUDA")
 
 
 def check_torch(
-    needs: Needs, cuda: str | None, torch: str, torchaudio: str | None, setup: str
+    needs: EngineNeeds, cuda: str | None, torch: str, torchaudio: str | None, setup: str
 ) -> Iterator[Check]:
     """``cuda``: the version torch was built with; empty for a CPU build. torchaudio cannot be
     imported beside a torch for another CUDA, and has no CPU build of its own."""
@@ -280,7 +275,7 @@ def check_locked(
     lock = (root or config_dir().parent) / f"requirements-{stack}.lock"
     if not lock.is_file():
         return
-    pinned = locked_versions(lock.read_text())
+    pinned = locked_versions(lock)
     here = {name: (version_of or installed)(name) for name in pinned}
     others = [
         f"{n} {v} for {' or '.join(pinned[n])}" for n, v in here.items() if v and v not in pinned[n]
@@ -291,14 +286,6 @@ def check_locked(
         pip = f"{shlex.quote(sys.executable)} -m pip"
         fix = f"Run: {pip} install --no-deps --require-hashes -r {shlex.quote(str(lock))}"
         yield Check("versions", "warn", detail, fix)
-
-
-def locked_versions(lock: str) -> Mapping[str, list[str]]:
-    """Name -> its versions in a lock file; several where they depend on Python's version."""
-    versions: dict[str, list[str]] = {}
-    for name, pinned in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", lock, re.MULTILINE):
-        versions.setdefault(name, []).append(pinned)
-    return versions
 
 
 def installed(name: str) -> str | None:
@@ -320,7 +307,7 @@ def torch_cuda() -> str | None:
 def llama_has_cuda() -> bool:
     """Whether our version of llama.cpp is installed and built for a GPU."""
     lock = config_dir().parent / "script" / "llama-cpp.lock"
-    ours = locked_versions(lock.read_text()) if lock.is_file() else {}
+    ours = locked_versions(lock) if lock.is_file() else {}
     if installed("llama-cpp-python") not in ours.get(
         "llama-cpp-python", [installed("llama-cpp-python")]
     ):

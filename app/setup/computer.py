@@ -91,17 +91,22 @@ def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
 
 def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:
     """One error for each file system with too little space for its directories."""
-    needs: dict[int, tuple[Path, int]] = {}
-    for directory, needed_mb in needs_mb.items():
+    return [
+        _no_space(place, needed // 10**6, free // 10**6)
+        for place, needed, free in space({path: mb * 10**6 for path, mb in needs_mb.items()})
+        if free < needed
+    ]
+
+
+def space(needs: Mapping[Path, int]) -> list[tuple[Path, int, int]]:
+    """A directory of each file system, and the bytes needed and free there."""
+    found: dict[int, tuple[Path, int]] = {}
+    for directory, needed in needs.items():
         place = existing(directory)
         device = place.stat().st_dev
-        first, sum_mb = needs.get(device, (place, 0))
-        needs[device] = (first, sum_mb + needed_mb)
-    return [
-        _no_space(place, needed_mb, free_mb)
-        for place, needed_mb in needs.values()
-        if (free_mb := shutil.disk_usage(place).free // 1_000_000) < needed_mb
-    ]
+        first, total = found.get(device, (place, 0))
+        found[device] = (first, total + needed)
+    return [(place, needed, shutil.disk_usage(place).free) for place, needed in found.values()]
 
 
 def existing(path: Path) -> Path:

@@ -168,7 +168,7 @@ def show_plan(place: Place, steps: Sequence[Step], needs: Needs) -> None:
         print("Nothing needs to be fetched.", file=sys.stderr)
     _show(place, todo, needs)
     for finding in needs.findings:
-        print("{state:<4}  {name}: {detail}".format_map(finding), file=sys.stderr)
+        print(f"{finding.state:<4}  {finding.name}: {finding.detail}", file=sys.stderr)
     if (error := unfit(needs)) is not None:
         raise error
 
@@ -241,8 +241,8 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
     names = {step.name: step for step in todo}
     errors = [unfit(needs)]
     for finding in needs.findings:
-        if finding["state"] == "warn":
-            print("{name}: {detail}. {fix}".format_map(finding), file=sys.stderr)
+        if finding.state == "warn":
+            print(f"{finding.name}: {finding.detail}. {finding.fix}", file=sys.stderr)
     if "environment" in names:
         errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
     compiles = any(fetch.compile_s for step in todo for fetch in step.fetches)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.setup.failures import NOT_FIT, SetupError
+from app.setup.finding import Check
 from app.setup.place import Place
 
 
@@ -22,28 +23,50 @@ class Cuda:
     capability: str
 
 
+@dataclass(frozen=True, slots=True)
+class MissingWeights:
+    """A catalogue entry that must still be downloaded."""
+
+    name: str
+    size: int
+    """Bytes."""
+    source: str
+    licence: str
+    url: str = ""
+    """Where its first file is fetched, if not from pip's index."""
+
+
 @dataclass(frozen=True)
 class Needs:
-    """See ``app.doctor.needs.Needs``. The defaults are those of the base."""
+    """What the settings need beyond the base. MB are 10^6 bytes. The defaults are those of the
+    base."""
 
     stack: str = ""
+    """The ``requirements-STACK.lock`` installed on top of the base; empty: only the base."""
     torch: str = ""
+    """cpu or cuda; empty: no engine uses it."""
     cuda: Cuda | None = None
     temporary_mb: int = 0
-    missing: Sequence[dict[str, Any]] = ()
-    """Weights: name, size, source, licence."""
+    """Space in TMPDIR: NeMo unpacks its archive there at each start."""
+    missing: tuple[MissingWeights, ...] = ()
     weights_dir: str = ""
-    extras: Sequence[str] = ()
+    extras: tuple[str, ...] = ()
     """Each has a lock file of its own."""
-    findings: Sequence[dict[str, str]] = ()
-    """The doctor's findings: name, state (ok, warn, fail), detail, fix."""
+    findings: tuple[Check, ...] = ()
+    """The doctor's, about this machine."""
     llama: str = "cpu"
+    """How to compile llama.cpp: cpu or cuda; empty: no engine uses it."""
     pictures: bool = False
+    """Whether llama.cpp will read pictures."""
 
     @classmethod
     def read(cls, answer: dict[str, Any]) -> Needs:
-        cuda = Cuda(**answer["cuda"]) if answer["cuda"] else None
-        return cls(**{key: answer[key] for key in cls.__dataclass_fields__} | {"cuda": cuda})
+        parts = {
+            "cuda": Cuda(**answer["cuda"]) if answer["cuda"] else None,
+            "missing": tuple(MissingWeights(**each) for each in answer["missing"]),
+            "findings": tuple(Check(**each) for each in answer["findings"]),
+        }
+        return cls(**{key: answer[key] for key in cls.__dataclass_fields__} | parts)
 
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
@@ -61,9 +84,9 @@ def ask(place: Place, arguments: Sequence[str]) -> Needs:
 
 def unfit(needs: Needs) -> SetupError | None:
     """One error for everything this machine lacks, or ``None``."""
-    failed = [finding for finding in needs.findings if finding["state"] == "fail"]
+    failed = [finding for finding in needs.findings if finding.state == "fail"]
     if not failed:
         return None
-    why = "; ".join(f"{finding['name']}: {finding['detail']}" for finding in failed)
-    fix = "\n       ".join(finding["fix"] for finding in failed)
+    why = "; ".join(f"{finding.name}: {finding.detail}" for finding in failed)
+    fix = "\n       ".join(finding.fix for finding in failed)
     return SetupError(NOT_FIT, "this machine cannot run the chosen engines", why, fix)

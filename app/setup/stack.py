@@ -6,7 +6,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.setup.commands import Log
@@ -16,6 +16,10 @@ from app.setup.plan import INDEX, Fetch, locked_size
 from app.setup.steps import Step, install_locked
 
 CUDA_LOCK = "requirements-cuda.lock"
+CUDA = "13.0"
+"""What its torch and torchaudio are built with."""
+TORCHAUDIO_STUB = "0+stub"
+"""Version prefix of the stub that is installed beside a torch for CPUs."""
 STACK = "requirements-workstation.lock"
 SUPERSEDED = ("faster-qwen3-tts", "qwen-tts-hf")
 """What an earlier release installed for Qwen3-TTS; the second has the modules of qwen-tts."""
@@ -52,7 +56,7 @@ def torch_for_cuda(place: Place) -> Step:
         install_locked(place, CUDA_LOCK, log)
 
     download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
-    fetch = Fetch("torch for CUDA 13.0", INDEX, download_mb, disk_mb)
+    fetch = Fetch(f"torch for CUDA {CUDA}", INDEX, download_mb, disk_mb)
     room_mb = 2 * download_mb + disk_mb
     return Step(
         "torch-cuda", fetch.what, lambda: digest(lock), install, 240, room_mb, fetches=(fetch,)
@@ -61,7 +65,8 @@ def torch_for_cuda(place: Place) -> Step:
 
 def torch_for_cpu(place: Place) -> Step:
     """A CPU build of torch, and a stub for torchaudio, which has no CPU build."""
-    version = pinned(place.root / CUDA_LOCK, "torch")
+    locked = locked_versions(place.root / CUDA_LOCK)
+    [version] = locked["torch"]
     # On other systems than Linux, PyPI's own build is for CPUs.
     wanted = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
     lock = place.root / "script" / "torch-cpu.lock"
@@ -72,7 +77,7 @@ def torch_for_cpu(place: Place) -> Step:
     def install(log: Log) -> None:
         place.stamps.remove("torch-cuda")
         # Always, regardless of stamps: an interrupted setup may have left 4 GB of NVIDIA's.
-        only_cuda = sorted(set(pins(place.root / CUDA_LOCK)) - {"torch", "torchaudio"})
+        only_cuda = sorted(set(locked) - {"torch", "torchaudio"})
         log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL)
         _install_for_cpu(place, requested, log)
         # In scratch, because setuptools builds in the directory itself.
@@ -124,13 +129,10 @@ def packages_of_stack(place: Place) -> Step:
     )
 
 
-def pins(lock: Path) -> list[str]:
-    """Names of the packages in a lock file."""
-    return re.findall(r"^([A-Za-z0-9][\w.\-]*)==", lock.read_text(), re.MULTILINE)
-
-
-def pinned(lock: Path, name: str) -> str:
-    """A package's version in a lock file."""
-    match = re.search(rf"^{re.escape(name)}==([^\s;]+)", lock.read_text(), re.MULTILINE)
-    assert match, f"{lock.name} does not pin {name}"
-    return match[1]
+def locked_versions(lock: Path) -> Mapping[str, list[str]]:
+    """Name -> its versions in a lock file; several where they depend on Python's version."""
+    versions: dict[str, list[str]] = {}
+    text = lock.read_text()
+    for name, pinned in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", text, re.MULTILINE):
+        versions.setdefault(name, []).append(pinned)
+    return versions

@@ -232,9 +232,9 @@ def weights(
                 )
 
     fetches = tuple(
-        Fetch(f"{w['name']} ({w['licence']})", w["source"], size_mb, size_mb)
-        for w in missing
-        for size_mb in [round(w["size"] / 1e6)]
+        Fetch(f"{each.name} ({each.licence})", each.source, size_mb, size_mb)
+        for each in missing
+        for size_mb in [round(each.size / 1e6)]
     )
     to_fetch_mb = sum(fetch.download_mb for fetch in fetches)
     return Step(

@@ -15,10 +15,10 @@ import pytest
 
 from app.doctor import checks as doctor
 from app.doctor.checks import examine
-from app.doctor.finding import Check
 from app.doctor.memory import check_memory
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
+from app.setup.finding import Check
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from tests.support.file_server import FileServer, file_server
 

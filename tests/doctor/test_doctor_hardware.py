@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor.finding import Check
 from app.doctor.hardware import (
     check_echo_path,
     check_hardware,
@@ -16,6 +15,7 @@ from app.doctor.hardware import (
 )
 from app.settings.load import load_settings
 from app.settings.model import Settings
+from app.setup.finding import Check
 from hardware.xvf3800.control import ArrayControl
 from hardware.xvf3800.device import UsbArray
 from hardware.xvf3800.errors import ArrayError, array_error

@@ -11,10 +11,9 @@ import pytest
 
 from app.doctor import for_setup
 from app.doctor import stack as doctor_stack
-from app.doctor.finding import Check
 from app.doctor.for_setup import answer
-from app.doctor.needs import Needs, needs_of
-from app.doctor.stack import check_machine, locked_versions
+from app.doctor.needs import EngineNeeds, needs_of
+from app.doctor.stack import check_machine
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import (
     BYTES_FOR_VALUE,
@@ -26,7 +25,11 @@ from app.models.engine_memory import (
 )
 from app.models.gpu import Gpu, Gpus
 from app.settings.load import load_settings
+from app.setup import steps
+from app.setup.finding import Check
+from app.setup.needs import Needs, unfit
 from app.setup.place import Place
+from app.setup.stack import locked_versions
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from tests.script.test_setup_stack import CUDA, called, do
 from tests.script.test_setup_stack import place as place
@@ -54,13 +57,13 @@ def size_mb(name: str) -> int:
 
 def needs(
     environ: dict[str, str], *overrides: str, gpus: Gpus = HERE, torch: str = "auto"
-) -> Needs:
+) -> EngineNeeds:
     settings = load_settings(None, overrides, environ).settings
     assert torch in ("auto", "cpu", "cuda")
     return needs_of(settings, gpus, torch, environ)  # type: ignore[arg-type]
 
 
-def gpu_mb(found: Needs) -> int:
+def gpu_mb(found: EngineNeeds) -> int:
     (load,) = found.gpu_loads
     return load.needed_mb
 
@@ -212,31 +215,25 @@ def test_whisper_has_packages_of_its_own(environ: dict[str, str]) -> None:
     assert extras("default") == ()
     lock = ROOT / "requirements-languages.lock"
     modules = engine_spec(Kind.STT, "whisper").modules
-    assert set(modules) <= set(locked_versions(lock.read_text()))
+    assert set(modules) <= set(locked_versions(lock))
 
 
 def test_setup_reads_the_answer() -> None:
-    from app.setup.needs import Needs as Read
-    from app.setup.needs import unfit
-
     found = answer(["--set", ALL[0], "--set", ALL[1], "--torch", "auto"], Gpus(problem="broken"))
-    read = Read.read(json.loads(json.dumps(found)))
-    assert Read.read(answer(["--config", "languages"], HERE)).extras == ("languages",)
+    read = Needs.read(json.loads(json.dumps(found)))
+    assert Needs.read(answer(["--config", "languages"], HERE)).extras == ("languages",)
     assert read.torch == "cuda"
-    assert any(weights["name"] == "parakeet-tdt-0.6b-v3" for weights in read.missing)
+    assert any(weights.name == "parakeet-tdt-0.6b-v3" for weights in read.missing)
     error = unfit(read)
     assert error is not None
     assert "broken" in error.why
-    assert unfit(Read.read(answer([], HERE))) is None
+    assert unfit(Needs.read(answer([], HERE))) is None
 
 
 @pytest.mark.parametrize("nvcc", [None, "/bin/false"], ids=["gone", "broken"])
 def test_a_cuda_llama_is_kept_without_an_nvcc(
     place: Place, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
 ) -> None:
-    from app.setup import steps
-    from app.setup.needs import Needs as Read
-
     monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(for_setup, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: nvcc)
@@ -245,10 +242,10 @@ def test_a_cuda_llama_is_kept_without_an_nvcc(
     states = {finding["name"]: finding["state"] for finding in found["findings"]}
     assert states["CUDA compiler"] == "ok"
     place.stamps.write("llama", steps.llama(place, CUDA).inputs())
-    next_start = steps.llama(place, Read.read(found).cuda)
+    next_start = steps.llama(place, Needs.read(found).cuda)
     assert next_start.is_done(place), "it will be built for the CPU and installed over it"
     place.stamps.remove("llama")
-    do(place, steps.llama(place, Read.read(found).cuda))
+    do(place, steps.llama(place, Needs.read(found).cuda))
     (call,) = called(place)
     assert "llama_supports_gpu_offload" in call, "it is only looked at"
 

@@ -10,16 +10,16 @@ import pytest
 
 from app.doctor import checks as doctor
 from app.doctor import stack as doctor_stack
-from app.doctor.finding import Check
 from app.doctor.memory import check_gpu_memory
-from app.doctor.needs import Needs, needs_of
+from app.doctor.needs import EngineNeeds, needs_of
 from app.models.engine_memory import GpuLoad
 from app.models.gpu import Gpu, Gpus, parse_gpus
 from app.settings.load import load_settings
+from app.setup.finding import Check
 from tests.models.test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, machine
 
 HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
-NEEDS = Needs(
+NEEDS = EngineNeeds(
     stack="workstation",
     torch="cuda",
     llama="cuda",
@@ -33,8 +33,8 @@ NEEDS = Needs(
 )
 
 
-def on_cpu(*engines: str) -> Needs:
-    return Needs("workstation", "cpu", "cpu", engines, (), (), 60, 0, (), "/cache/weights")
+def on_cpu(*engines: str) -> EngineNeeds:
+    return EngineNeeds(stack="workstation", torch="cpu", gpu_engines=engines, memory_mb=60)
 
 
 def only(checks: list[Check], name: str) -> Check:
@@ -66,7 +66,7 @@ class TestGpu:
     def test_an_old_driver_does_for_llama_alone(self) -> None:
         (old,) = parse_gpus(OLD_DRIVER)
         loads = (GpuLoad(0, old, 3_000),)
-        needs = Needs("", "", "cuda", ("llama-cpp",), (), loads, 60, 0, (), "")
+        needs = EngineNeeds(llama="cuda", gpu_engines=("llama-cpp",), gpu_loads=loads, memory_mb=60)
         (check, _) = doctor_stack.check_gpu(needs, Gpus((old,)))
         assert check.state == "ok"
 
@@ -82,7 +82,9 @@ class TestGpu:
         assert "script/serve --config x --torch cpu" in check.fix
 
     def test_choosing_the_cpu_for_a_slow_engine_warns(self) -> None:
-        needs = Needs("workstation", "cpu", "cpu", (), ("qwen3-tts",), (), 60, 0, (), "")
+        needs = EngineNeeds(
+            stack="workstation", torch="cpu", kept_on_cpu=("qwen3-tts",), memory_mb=60
+        )
         check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "GPU")
         assert check.state == "warn"
         assert "three times" in check.detail
@@ -190,7 +192,7 @@ class TestCompiler:
 
 class TestMachine:
     def test_the_base_needs_none_of_it(self) -> None:
-        base = Needs("", "", "cpu", (), (), (), 60, 0, (), "")
+        base = EngineNeeds(memory_mb=60)
         (check,) = doctor_stack.check_machine(base, machine(OLD_DRIVER))
         assert check.name == "memory"
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from app.doctor import stack as doctor_stack
 from app.setup import options, plan, stack
 from tests.support.places import ROOT
 
@@ -43,7 +42,7 @@ class TestLocks:
 
     def test_the_stack_holds_what_it_is_for(self) -> None:
         assert pins(WORKSTATION)["transformers"] == {"4.57.3"}
-        assert pins(stack.CUDA_LOCK)["cuda-toolkit"].pop().startswith(f"{doctor_stack.CUDA}.")
+        assert pins(stack.CUDA_LOCK)["cuda-toolkit"].pop().startswith(f"{stack.CUDA}.")
         assert {"nemo-toolkit", "qwen-tts"} <= set(pins(WORKSTATION))
         assert not {"torch", "torchaudio", "triton"} & set(pins(WORKSTATION))
         assert {"torch", "torchaudio", "nvidia-cublas"} <= set(pins(stack.CUDA_LOCK))

@@ -17,21 +17,17 @@ import setup as setup_program
 
 from app.setup import failures, flow, needs, stack, steps
 from app.setup.commands import Log
-from app.setup.needs import Cuda, Needs
+from app.setup.finding import Check
+from app.setup.needs import Cuda, MissingWeights, Needs
 from app.setup.place import Place
 from tests.support.places import ROOT
 
 WORKSTATION = stack.STACK
-FOR_CPU = f"torch=={stack.pinned(ROOT / stack.CUDA_LOCK, 'torch')}+cpu"
+FOR_CPU = f"torch=={stack.locked_versions(ROOT / stack.CUDA_LOCK)['torch'][0]}+cpu"
 HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
 TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
 CUDA = Cuda("/usr/local/cuda/bin/nvcc", "13.0.88", "8.9")
-PARAKEET = {
-    "name": "parakeet",
-    "size": 2_509_332_480,
-    "source": "hub nvidia/parakeet",
-    "licence": "CC-BY-4.0",
-}
+PARAKEET = MissingWeights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-BY-4.0")
 
 
 @pytest.fixture
@@ -100,7 +96,7 @@ class TestTorch:
 
     def test_the_hash_is_of_the_version_that_is_for_cuda(self) -> None:
         lock = ROOT / "script" / "torch-cpu.lock"
-        assert f"torch=={stack.pinned(lock, 'torch')}" == FOR_CPU
+        assert f"torch=={stack.locked_versions(lock)['torch'][0]}" == FOR_CPU
         assert re.search(r"--hash=sha256:[0-9a-f]{64}$", lock.read_text(), re.MULTILINE)
 
     def test_a_full_disk_is_not_asked_twice(self, place: Place) -> None:
@@ -286,15 +282,11 @@ class TestOfTheTests:
         assert all(step.is_done(ready) for step in steps.base_steps(ready, with_tests=False))
 
 
-def finding(name: str, state: str, detail: str, fix: str = "") -> dict[str, str]:
-    return {"name": name, "state": state, "detail": detail, "fix": fix}
-
-
 class TestFitness:
     BAD = (
-        finding("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
-        finding("CUDA compiler", "fail", "no nvcc", "Install cuda-toolkit"),
-        finding("Python for torch", "ok", "3.11"),
+        Check("GPU", "fail", "driver 535, 580 is needed", "Install a newer driver"),
+        Check("CUDA compiler", "fail", "no nvcc", "Install cuda-toolkit"),
+        Check("Python for torch", "ok", "3.11"),
     )
 
     def test_everything_that_is_wrong_in_one_report(self) -> None:
@@ -321,7 +313,7 @@ class TestFitness:
     def test_a_warning_is_told_and_goes_on(
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        found = Needs(findings=(finding("GPU memory", "warn", "little", "Close others"),))
+        found = Needs(findings=(Check("GPU memory", "warn", "little", "Close others"),))
         flow.check_computer(place, [], found)
         assert "GPU memory: little. Close others" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""A finding of the doctor."""
+"""A finding of the doctor, which setup shows, too."""
 
 from __future__ import annotations
 
