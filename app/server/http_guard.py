@@ -1,5 +1,7 @@
-"""uvicorn's HTTP, hardened for a port that strangers can reach: a request must arrive in time, and
-one address cannot use up all idle connections.
+"""Connections that have no session yet: how many there may be, and how long a request may take.
+
+They are counted where they are accepted, before TLS; requests and answers are seen as ASGI
+messages. Each connection gets one answer.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.policy import Network, block_of, is_in, parse_address
-from app.server.websocket_link import WebSocketLink
+from app.server.websocket_link import LINK
 
 MAX_WAITING = 512
 """Most connections without a session. Half of Linux's default limit of file descriptors."""
@@ -25,29 +26,28 @@ MAX_WAITING = 512
 MAX_WAITING_EACH = 64
 """Most per address, or per IPv6 /64, which is what one machine gets. Browsers open six."""
 
+REST_S = 1.0
+"""How long an early answer, such as a refusal, waits for the rest of the request. Closing before
+that has arrived would reset the connection, and the client would never see the answer."""
+
 _PROXIES = "proxies"
 
-Peer = tuple[Any, ...]
-"""The other end's address and port, as the socket reports it."""
+Peer = tuple[str, int]
+"""The other end's address and port."""
 
 
-def _last_words(status: bytes, code: str, message: str) -> bytes:
-    error = {"message": message, "type": "invalid_request_error", "code": code, "param": None}
+def _last_words() -> bytes:
+    message = "The request took too long to arrive (limits.handshake_s)."
+    kind, code = "invalid_request_error", "request_timeout"
+    error = {"message": message, "type": kind, "code": code, "param": None}
     body = json.dumps({"error": error}).encode()
     return (
-        b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        b"Content-Length: %d\r\n\r\n%b" % (status, len(body), body)
+        b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     )
 
 
-_TOO_SLOW = _last_words(
-    b"408 Request Timeout",
-    "request_timeout",
-    "The request took too long to arrive (limits.handshake_s).",
-)
-_NO_UPGRADE = _last_words(
-    b"400 Bad Request", "invalid_request", "This is not a request for a WebSocket."
-)
+TOO_SLOW = _last_words()
 
 
 class WaitingRoom:
@@ -67,7 +67,7 @@ class WaitingRoom:
 
     def enter(self, peer: Peer, cut: Callable[[], None]) -> bool:
         """Take a place; ``False`` if all are taken. ``cut`` ends the connection."""
-        group = self._group(address_of(peer))
+        group = self._group(peer[0])
         held = len(self._groups.get(group, ()))
         if group != _PROXIES and held >= MAX_WAITING_EACH:
             return False
@@ -100,156 +100,137 @@ class WaitingRoom:
         return block_of(address)
 
 
-def address_of(peer: Peer) -> str:
-    return str(peer[0])
+def address_of(place: Any) -> str:
+    """The address in what a socket reports as its other end."""
+    return str(place[0])
+
+
+class HttpGuard:
+    """Outermost ASGI middleware, and the door for the listening sockets. ``handshake_s`` limits how
+    long a whole request may take to arrive, and how long the client may take to read the answer."""
+
+    def __init__(self, app: ASGIApp, handshake_s: float, proxies: Sequence[Network] = ()) -> None:
+        self._app = app
+        self._handshake_s = handshake_s
+        self._room = WaitingRoom(proxies)
+        self._waiting: dict[Peer, Connection] = {}
+        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+
+    def enter(self, peer: Peer, connection: Connection) -> bool:
+        """Admit a new connection; ``False`` if all places are taken."""
+        if not self._room.enter(peer, connection.cut):
+            return False
+        self._waiting[peer] = connection
+        self._limit(peer, TOO_SLOW)
+        return True
+
+    def leave(self, peer: Peer) -> None:
+        """It has a session, or is closed. May be called more than once."""
+        self._stop(peer)
+        self._room.leave(peer)
+        self._waiting.pop(peer, None)
+
+    def cut_idle(self) -> None:
+        """Cut connections whose request is not whole, and those that do not read their answer."""
+        for peer in list(self._timers):
+            self._waiting[peer].cut()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        peer: Peer = tuple(scope["client"] or ("", 0))  # none: it is gone already
+        if scope["type"] == "websocket":
+            self._stop(peer)
+            scope["extensions"][LINK].on_settled = partial(self.leave, peer)
+            await self._app(scope, receive, send)
+            return
+        unread = _has_body(scope)
+        if not unread:
+            self._stop(peer)
+
+        async def heard() -> Message:
+            nonlocal unread
+            message = await receive()
+            if not message.get("more_body"):
+                unread = False
+                self._stop(peer)
+            return message
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REST_S):
+                        while unread:
+                            await heard()
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            try:
+                async with asyncio.timeout(self._handshake_s):
+                    await send(message)
+            except TimeoutError:
+                if peer in self._waiting:
+                    self._waiting[peer].cut()
+
+        try:
+            await self._app(scope, heard, answer)
+        finally:
+            self._limit(peer)
+
+    def _limit(self, peer: Peer, last_words: bytes = b"") -> None:
+        self._stop(peer)
+        if peer in self._waiting:
+            cut = partial(self._waiting[peer].cut, last_words)
+            self._timers[peer] = asyncio.get_running_loop().call_later(self._handshake_s, cut)
+
+    def _stop(self, peer: Peer) -> None:
+        if timer := self._timers.pop(peer, None):
+            timer.cancel()
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 class GuardedListener(socket.socket):
-    """A listening socket that admits clients while the waiting room has places: before the TLS
-    handshake, which the protocols above do not see."""
+    """A listening socket that admits clients while the guard has places: before the TLS handshake,
+    which the application does not see."""
 
-    def __init__(self, listener: socket.socket, room: WaitingRoom) -> None:
+    def __init__(self, listener: socket.socket, guard: HttpGuard, *, secured: bool) -> None:
         """A second handle of ``listener``: the port is free when both are closed."""
         super().__init__(fileno=os.dup(listener.fileno()))
         self.setblocking(False)
-        self._room = room
+        self._guard = guard
+        self._secured = secured
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Raises ``ConnectionAbortedError`` for a connection that was turned away."""
-        accepted, peer = super().accept()
-        connection = _Connection(accepted, partial(self._room.leave, peer))
-        if self._room.enter(peer, connection.cut):
-            return connection, peer
+        accepted, place = super().accept()
+        peer = address_of(place), place[1]
+        connection = Connection(accepted, partial(self._guard.leave, peer), secured=self._secured)
+        if self._guard.enter(peer, connection):
+            return connection, place
         connection.close()
         raise ConnectionAbortedError
 
 
-class _Connection(socket.socket):
+class Connection(socket.socket):
     """An accepted connection that reports when it is closed."""
 
-    def __init__(self, accepted: socket.socket, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, accepted: socket.socket, on_close: Callable[[], None], *, secured: bool
+    ) -> None:
         family, kind, number = accepted.family, accepted.type, accepted.proto
         super().__init__(family, kind, number, fileno=accepted.detach())
         self._on_close = on_close
+        self._secured = secured
 
-    def cut(self) -> None:
-        with contextlib.suppress(OSError):  # the client closed it first
+    def cut(self, last_words: bytes = b"") -> None:
+        with contextlib.suppress(OSError):  # the client closed it first, or reads nothing
+            if last_words and not self._secured:
+                self.send(last_words)
+        with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         super().close()
         self._on_close()
-
-
-_SENDING = (h11.IDLE, h11.SEND_BODY)
-
-
-class GuardedHttp(H11Protocol):
-    """One connection, until it becomes a WebSocket. ``handshake_s`` limits how long a whole request
-    may take to arrive, and how long the client may stop reading the answer."""
-
-    def __init__(
-        self,
-        *args: Any,
-        room: WaitingRoom,
-        handshake_s: float,
-        on_refused: Callable[[], None],
-        **options: Any,
-    ) -> None:
-        """``on_refused``: called for each rejected upgrade."""
-        super().__init__(*args, **options)
-        self._room = room
-        self._handshake_s = handshake_s
-        self._on_refused = on_refused
-        self._upgraded = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            super().data_received(data)
-        except h11.LocalProtocolError:  # garbage after a request that is already answered
-            self.transport.abort()
-            return
-        self._watch()
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._upgraded = True  # nothing more arrives here: the connection has a new protocol
-        self._stop_watching()
-        super().handle_websocket_upgrade(event)
-        link = self.transport.get_protocol()
-        assert isinstance(link, WebSocketLink)
-        link.on_settled = partial(self._room.leave, self.transport.get_extra_info("peername"))
-        if self.flow.write_paused:
-            link.pause_writing()
-        if not link.handshake_initiated:
-            # websockets' own limits are tighter (8 KiB for a header, no body).
-            self.transport.write(b"".join(link.conn.data_to_send()) or _NO_UPGRADE)
-            self.transport.close()
-        if not link.handshake_initiated or link.response.status_code != 101:
-            self._on_refused()
-
-    def send_400_response(self, msg: str) -> None:
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
-        else:
-            self.transport.abort()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._watch()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._watch()
-
-    def shutdown(self) -> None:
-        half = self.cycle and self.cycle.more_body and not self.cycle.response_complete
-        if half or self.flow.write_paused:  # the server would wait for the client forever
-            self.transport.abort()
-        else:
-            super().shutdown()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._watch()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_watching()
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        """Give the client ``handshake_s`` to send the rest of its request or to read our answer. A
-        trickle of bytes does not extend this."""
-        if self._upgraded:
-            return
-        takes_nothing = self.flow.write_paused or self.transport.is_closing()
-        # Between two requests, uvicorn's own timer limits the wait.
-        sends = not self.timeout_keep_alive_task and self.conn.their_state in _SENDING
-        if not (takes_nothing or sends):
-            self._stop_watching()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self._handshake_s, self._too_slow)
-
-    def _stop_watching(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _too_slow(self) -> None:
-        self._timer = None
-        if self.flow.write_paused or self.transport.is_closing():
-            self.transport.abort()
-            return
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(_TOO_SLOW)
-        self.transport.close()
-        self._watch()

@@ -7,14 +7,13 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
-from app.access.policy import Network
-from app.server.http_guard import GuardedHttp, GuardedListener, WaitingRoom
+from app.server.http_guard import GuardedListener, HttpGuard
 from app.server.websocket_link import WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
@@ -71,21 +70,19 @@ class Listener:
 
 
 class GuardedServer(uvicorn.Server):
-    """uvicorn's server without its signal handlers, and with a guard against idle connections."""
+    """uvicorn's server without its signal handlers, behind a guard."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         listeners: Sequence[Listener],
+        guard: HttpGuard,
         handshake_s: float,
-        on_refused: Callable[[], None],
-        proxies: Sequence[Network],
     ) -> None:
         super().__init__(config)
-        self._handshake_s = handshake_s
-        self._on_refused = on_refused
-        self._room = WaitingRoom(proxies)
         self._listeners = listeners
+        self._guard = guard
+        self._handshake_s = handshake_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -93,7 +90,7 @@ class GuardedServer(uvicorn.Server):
         self.servers = [
             await loop.create_server(
                 self._connection,
-                sock=GuardedListener(listener.socket, self._room),
+                sock=GuardedListener(listener.socket, self._guard, secured=bool(listener.tls)),
                 ssl=listener.tls,
                 ssl_handshake_timeout=self._handshake_s if listener.tls else None,
                 backlog=BACKLOG,
@@ -102,14 +99,11 @@ class GuardedServer(uvicorn.Server):
         ]
         self.started = True
 
-    def _connection(self) -> GuardedHttp:
-        return GuardedHttp(
-            self.config,
-            self.server_state,
-            self.lifespan.state,
-            room=self._room,
-            handshake_s=self._handshake_s,
-            on_refused=self._on_refused,
+    def _connection(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
 
     @contextlib.contextmanager
@@ -122,11 +116,16 @@ class GuardedServer(uvicorn.Server):
         for listener in self._listeners:
             listener.socket.close()
 
+    def end(self) -> None:
+        """Do not wait for clients that do nothing."""
+        self._guard.cut_idle()
+        self.should_exit = True
 
-def uvicorn_config(app: Starlette, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
+
+def uvicorn_config(app: ASGIApp, max_message_bytes: int, ping_s: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=GuardedHttp,
+        http="h11",
         ws=WebSocketLink,
         proxy_headers=False,  # any client could fake its address
         lifespan="off",

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.access.api_errors import error_response, on_http_exception
-from app.access.policy import Caller, Network
+from app.access.policy import Caller
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import Running
@@ -33,6 +33,7 @@ from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, SECRET, Access, AccessGate
+from app.server.http_guard import HttpGuard
 from app.server.identity import Identity, identity_of
 from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
 from app.server.load import PERIOD_S, Load
@@ -307,14 +308,9 @@ async def serve(
     """
     listener = listener or bind(host, port)
     listeners = [Listener(listener, tls), *beside]
-    metrics: Metrics = app.state.sockets.metrics
-    config = uvicorn_config(app, max_message_bytes, ping_s)
-    proxies: Sequence[Network] = app.state.proxies
-
-    def on_refused() -> None:
-        metrics.refused("other")
-
-    server = GuardedServer(config, listeners, handshake_s, on_refused, proxies)
+    guard = HttpGuard(app, handshake_s, app.state.proxies)
+    config = uvicorn_config(guard, max_message_bytes, ping_s)
+    server = GuardedServer(config, listeners, guard, handshake_s)
     stop, at_once = asyncio.Event(), asyncio.Event()
     with contextlib.ExitStack() as stack:
         for each in listeners:
@@ -368,7 +364,7 @@ async def _end(
     finally:
         draining.cancel()
         hurry.cancel()
-        server.should_exit = True
+        server.end()
     await asyncio.gather(draining, return_exceptions=True)
 
 

@@ -39,6 +39,13 @@ MAX_FRAGMENTS = 32_768
 """Most fragments per message: the largest message (32 MiB) in fragments that are not small."""
 
 
+_NO_UPGRADE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n" + (
+    b"Content-Type: application/json\r\nContent-Length: 139\r\n\r\n"
+    b'{"error": {"message": "This is not a request for a WebSocket.", '
+    b'"type": "invalid_request_error", "code": "invalid_request", "param": null}}'
+)
+
+
 class WebSocketLink(WebSocketsSansIOProtocol):
     """One connection. An unreachable client is cut: closing would wait for its acknowledgement, and
     hold its session, until TCP gives up."""
@@ -101,6 +108,10 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._heard.set()
         if not self.handshake_initiated:
             super().data_received(data)
+            if not self.handshake_initiated:
+                # websockets' own limits are tighter (8 KiB for a header, no body).
+                self.transport.write(b"".join(self.conn.data_to_send()) or _NO_UPGRADE)
+                self.transport.close()
             return
         self._unread += data
         if self._feeding is None:

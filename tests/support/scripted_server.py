@@ -175,9 +175,13 @@ class Served:
 
 def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """From now on every connection comes from ``address``, as far as the server can see."""
+
+    def remote(transport: asyncio.Transport) -> tuple[str, int]:
+        return address, transport.get_extra_info("peername")[1]
+
     for module in (h11_impl, websockets_sansio_impl):
-        monkeypatch.setattr(module, "get_remote_addr", lambda transport: (address, 50_000))
-    monkeypatch.setattr(http_guard, "address_of", lambda peer: address)
+        monkeypatch.setattr(module, "get_remote_addr", remote)
+    monkeypatch.setattr(http_guard, "address_of", lambda place: address)
 
 
 async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:
