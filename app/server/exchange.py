@@ -82,7 +82,7 @@ class Exchange:
         tell(f"loading {described(options)} beside {self._assistant.describe(kind)}")
         started = await self._engines.start(engine, kind)
         try:
-            _require_fit(kind, self._engines[kind], engine)
+            _require_fit(self._engines[kind], engine)
             await check(engine)
         except BaseException:
             engine.close()
@@ -159,7 +159,7 @@ class Exchange:
         return before
 
 
-def _require_fit(kind: Kind, old: Engine, new: Engine) -> None:
+def _require_fit(old: Engine, new: Engine) -> None:
     """Sessions cut their audio to fit the voice activity and turn detectors that they began with.
     Raises ``ConfigError``."""
     if not (isinstance(old, Worker) and isinstance(new, Worker) and old.info and new.info):

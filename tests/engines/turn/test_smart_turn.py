@@ -19,7 +19,6 @@ from pipeline.errors import WeightsError
 from tests.support.recordings import Recording, real_recordings, recording
 
 HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
-WINDOW_SECONDS = silero.WINDOW_SAMPLES / LISTEN_RATE
 
 Weights = Callable[[str], Path]
 
