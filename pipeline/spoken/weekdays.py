@@ -6,18 +6,8 @@ import re
 from collections.abc import Sequence
 
 from pipeline.spoken.rules import Rule, full_stop, rule
+from pipeline.spoken.words import by_turns, words_of
 
-_DAYS = {
-    "de": "Mo Montag Di Dienstag Mi Mittwoch Do Donnerstag Fr Freitag Sa Samstag So Sonntag",
-    "en": "Mon Monday Tue Tuesday Tues Tuesday Wed Wednesday Thu Thursday Thur Thursday"
-    " Thurs Thursday Fri Friday Sat Saturday Sun Sunday",
-    "es": "lun lunes mar martes mié miércoles mie miércoles jue jueves vie viernes sáb sábado"
-    " sab sábado dom domingo",
-    "fr": "lun lundi mar mardi mer mercredi jeu jeudi ven vendredi sam samedi dim dimanche",
-    "it": "lun lunedì mar martedì mer mercoledì gio giovedì ven venerdì sab sabato dom domenica",
-    "nl": "ma maandag di dinsdag wo woensdag do donderdag vr vrijdag za zaterdag zo zondag",
-    "pt": "seg segunda ter terça qua quarta qui quinta sex sexta sáb sábado sab sábado dom domingo",
-}
 _BEFORE = "(?:[Aa]m|[Bb]is|[Aa]b|[Vv]om|[Jj]eden|on|by|until|op)"
 _LINKS = "bis|to|thru|through|au|à|al?|tot|t/m|oder|or|ou|of?|u\\."
 """Words between two days."""
@@ -26,8 +16,7 @@ _CLOCK = r"\d\d?(?:[:.h]\d\d)?\s?(?:[-–—]|Uhr|uur|h\b|[ap]m\b)"
 
 def short_days(language: str) -> dict[str, str]:
     """Without its full stop -> the day."""
-    words = _DAYS.get(language, "").split()
-    days = dict(zip(words[::2], words[1::2], strict=True))
+    days = by_turns(words_of(language).get("days", ""))
     return days | {short.capitalize(): day for short, day in days.items()}
 
 

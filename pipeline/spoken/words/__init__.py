@@ -1,0 +1,50 @@
+"""The words of each language, from ``LANGUAGE.yaml`` beside this.
+
+``maths``: signs and functions; ``letters``: Greek letters with a name of their own; ``days``: of
+the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
+end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
+``pipeline.spoken.wording.Wording``. A table is written as ``sign = word; ...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+LANGUAGES = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.yaml")))
+
+
+@cache
+def words_of(language: str) -> Mapping[str, Any]:
+    """Empty for a language without a file."""
+    if language not in LANGUAGES:
+        return {}
+    words: Mapping[str, Any] = YAML(typ="safe").load(
+        (Path(__file__).parent / f"{language}.yaml").read_text(encoding="utf-8")
+    )
+    return words
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Of ``written = said; ...``."""
+    found = (each.partition(" = ") for each in text.strip().split("; "))
+    return {written: said for written, _, said in found}
+
+
+def table(text: str) -> dict[str, tuple[str, str]]:
+    """Of ``signs = one | several; ...``: sign -> one of it, and the name of several."""
+    found: dict[str, tuple[str, str]] = {}
+    for signs, names in pairs(text).items():
+        one, _, several = names.partition(" | ")
+        found |= dict.fromkeys(signs.split(), (one, several))
+    return found
+
+
+def by_turns(text: str) -> dict[str, str]:
+    """Of ``short long short long ...``."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
