@@ -6,93 +6,14 @@ import re
 
 from pipeline.spoken.numbers import cardinal, ordinal, roman
 from pipeline.spoken.rules import full_stop, rule
+from pipeline.spoken.words import pairs, words_of
 
-TITLES = {
-    "Mr": "Mister",
-    "Mrs": "Missus",
-    "Ms": "Miss",
-    "Dr": "Doctor",
-    "Prof": "Professor",
-    "Gov": "Governor",
-    "Sen": "Senator",
-    "Gen": "General",
-    "Col": "Colonel",
-    "Capt": "Captain",
-    "Lt": "Lieutenant",
-    "Sgt": "Sergeant",
-    "Pvt": "Private",
-    "Cpl": "Corporal",
-    "Maj": "Major",
-    "Adm": "Admiral",
-    "Messrs": "Messers",
-    "Assoc": "Associate",
-    "Bros": "Brothers",
-    "Rev": "Reverend",
-    "Hon": "Honorable",
-    "Mt": "Mount",
-    "Ft": "Fort",
-    "St": "Saint",
-}
+_WORDS = words_of("en")
+TITLES = pairs(_WORDS["titles"])
 """Said so only before a name."""
-_BEFORE_NUMBERS = {
-    "no": "number",
-    "nos": "numbers",
-    "fig": "figure",
-    "eq": "equation",
-    "p": "page",
-    "pp": "pages",
-    "vol": "volume",
-    "ch": "chapter",
-    "art": "article",
-    "arts": "articles",
-    "figs": "figures",
-    "sec": "section",
-    "para": "paragraph",
-    "ext": "extension",
-    "tel": "telephone",
-    "rm": "room",
-    "bldg": "building",
-    "apt": "apartment",
-    "ste": "suite",
-    "est": "established",
-}
-_ANYWHERE = {
-    "e.g.": "for example",
-    "eg.": "for example",
-    "i.e.": "that is",
-    "ie.": "that is",
-    "a.k.a.": "also known as",
-    "vs.": "versus",
-    "vs": "versus",
-    "cf.": "compare",
-    "approx.": "approximately",
-    "max.": "maximum",
-    "excl.": "excluding",
-    "resp.": "respectively",
-    "viz.": "namely",
-    "dept.": "department",
-    "incl.": "including",
-    "ca.": "about",
-    "w/o": "without",
-    "b/c": "because",
-    "c/o": "care of",
-    "attn.": "attention",
-    "temp.": "temperature",
-    "avg.": "average",
-}
-_AT_ENDS = {
-    "etc.": "et cetera",
-    "et al.": "and others",
-    "Jr.": "Junior",
-    "Sr.": "Senior",
-    "Inc.": "Incorporated",
-    "Ltd.": "Limited",
-    "Corp.": "Corporation",
-    "Ave.": "Avenue",
-    "Blvd.": "Boulevard",
-    "Rd.": "Road",
-    "St.": "Street",
-}
+_BEFORE_NUMBERS = pairs(_WORDS["numbered"])
+_ANYWHERE = pairs(_WORDS["abbreviations"])
+_AT_ENDS = pairs(_WORDS["at_ends"])
 """These may end a sentence, with one full stop for both."""
 
 

@@ -7,55 +7,8 @@ from collections.abc import Iterable
 
 from pipeline.spoken.numbers import cardinal, number
 from pipeline.spoken.rules import rule
+from pipeline.spoken.words import table, words_of
 
-_NAMES = """
-    m meter
-    g gram
-    l,L liter
-    ml,mL milliliter
-    dl,dL deciliter
-    cl,cL centiliter
-    mol mole
-    mmol millimole
-    s,sec,secs second
-    ms millisecond
-    min,mins minute
-    h,hr,hrs hour
-    W watt
-    V volt
-    mA milliampere
-    mAh milliampere_hour
-    cal calorie
-    kcal kilocalorie
-    Hz hertz hertz
-    dB decibel
-    hPa hectopascal
-    fps frame_per_second frames_per_second
-    rpm r_p_m r_p_m
-    km/h,kmh,kph kilometer_per_hour kilometers_per_hour
-    mph mile_per_hour miles_per_hour
-    m/s meter_per_second meters_per_second
-    m/s²,m/s^2 meter_per_second_squared meters_per_second_squared
-    ft foot feet
-    yd yard
-    mi mile
-    lb,lbs pound
-    oz ounce
-    gal gallon
-    tbsp tablespoon
-    tsp teaspoon
-    ha hectare
-    ° degree
-    °C,℃ degree_Celsius degrees_Celsius
-    °F,℉ degree_Fahrenheit degrees_Fahrenheit
-    m²,m2,m^2 square_meter
-    km²,km2,km^2 square_kilometer
-    cm²,cm2,cm^2 square_centimeter
-    ft²,ft2,ft^2 square_foot square_feet
-    m³,m3,m^3 cubic_meter
-    cm³,cm3,cm^3 cubic_centimeter
-"""
-"""Signs, what one is called, and what several are called where that is not just an s more."""
 _PREFIXED = (
     ("k kilo,c centi,m milli,µ micro,μ micro,u micro,n nano", "m meter meters"),
     ("k kilo,m milli,µ micro,μ micro,u micro,n nano", "g gram grams"),
@@ -72,19 +25,14 @@ _TIMES = ("second", "minute", "hour", "day", "night", "week", "month", "year", "
 
 def _units() -> dict[str, tuple[str, str]]:
     """Sign -> one, several."""
-    table: dict[str, tuple[str, str]] = {}
-    for line in _NAMES.strip().splitlines():
-        signs, one, *several = line.split()
-        many = several[0] if several else f"{one}s"
-        for sign in signs.split(","):
-            table[sign] = (one.replace("_", " "), many.replace("_", " "))
+    found = table(words_of("en")["units"])
     for prefixes, unit in _PREFIXED:
         sign, one, many = unit.split()
         for prefix in prefixes.split(","):
             short, _, long = prefix.partition(" ")
             names = (f"{long}{one}", f"{long}{many}")
-            table[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
-    return table
+            found[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
+    return found
 
 
 def _any_of(signs: Iterable[str]) -> str:

@@ -3,7 +3,8 @@
 ``maths``: signs and functions; ``letters``: Greek letters with a name of their own; ``days``: of
 the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
 end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
-``pipeline.spoken.wording.Wording``. A table is written as ``sign = word; ...``.
+``pipeline.spoken.wording.Wording``; English has those of ``abbreviations``, ``units`` and
+``phrases``. A table is written as ``sign = word; ...``.
 """
 
 from __future__ import annotations
