@@ -50,6 +50,8 @@ class JudgedConversation:
     async def warm(
         self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
     ) -> Warmed:
+        """The judge reads ahead, too: its first prompt must not be slower than the others."""
+        await self._read(messages, said, work)
         return await self._llm.warm(messages, tools, work, said)
 
     async def reply(
@@ -92,12 +94,14 @@ class JudgedConversation:
     async def _opinion(self, messages: Sequence[Message], work: Work) -> float | None:
         """``None`` if the last message is not the user's, or the judge fails."""
         *before, last = messages or (self._instructions,)
-        if last.role != "user":
-            return None
+        return await self._read(before, last.content, work) if last.role == "user" else None
+
+    async def _read(self, before: Sequence[Message], said: str, work: Work) -> float | None:
+        """``None`` if the judge fails."""
         asked = [each for each in before if each.role == "assistant" and each.content][-1:]
         asked = [Message("assistant", each.content[-_MOST_CHARS:]) for each in asked]
         try:
-            read = await self._judge.warm((self._instructions, *asked), (), work, last.content)
+            read = await self._judge.warm((self._instructions, *asked), (), work, said)
         except (ReachyVoiceError, Cancelled):
             return None
         return read.end_probability

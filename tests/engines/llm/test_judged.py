@@ -185,11 +185,21 @@ async def test_the_judge_reads_the_last_question_and_the_words() -> None:
     assert len(judge.read) == 1, "the user has not spoken"
 
 
-async def test_both_are_closed_and_reading_ahead_is_the_answering_ones() -> None:
+async def test_both_read_ahead_and_both_are_closed() -> None:
     llm, judge = Model(), Model(0.2)
     conversation = JudgedLlm(llm, judge, INSTRUCTIONS).open()
     llm.free.set()
+    judge.free.set()
     assert await conversation.warm((OWN,), (), Work(), "can you") == Warmed()
     assert llm.read == [((OWN,), "can you")]
+    assert judge.read == [((Message("system", INSTRUCTIONS),), "can you")]
     conversation.close()
     assert (llm.closed, judge.closed) == (1, 1)
+
+
+async def test_a_judge_that_cannot_read_ahead_does_not_keep_the_other_from_it() -> None:
+    llm, judge = Model(), Model(error=EngineError("It is gone"))
+    llm.free.set()
+    judge.free.set()
+    conversation = JudgedLlm(llm, judge, INSTRUCTIONS).open()
+    assert await conversation.warm((OWN,), (), Work()) == Warmed()
