@@ -125,7 +125,7 @@ class Attempts:
         """How long the pause must last, decided again with each new piece of evidence until the
         turn has ended. The reply and the turn detector run meanwhile."""
         if not attempt.said or attempt.false_interruption:
-            yield self._decide(turn, attempt)  # no more evidence will come, or is needed
+            yield self._tell(turn, attempt)  # no more evidence will come, or is needed
         self._keep_speculative(turn, attempt)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._detect(turn, attempt))]
@@ -137,13 +137,14 @@ class Attempts:
                 while await self._news(attempt):
                     if attempt.speculative and not attempt.speculative.judged:
                         continue  # no answer could come earlier anyway
-                    decision = self._decide(turn, attempt)
-                    if decision.probability >= tuning.LIKELY and not attempt.speculative:
+                    likely = self._decide(turn, attempt).probability >= tuning.LIKELY
+                    if likely and not attempt.speculative:
                         self._answer(turn, attempt)
                         if attempt.speculative:
                             waiting = self._await_words(attempt.speculative, attempt)
                             tasks.append(group.create_task(waiting))
-                    yield decision
+                            continue
+                    yield self._tell(turn, attempt)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -170,10 +171,12 @@ class Attempts:
 
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
         """Wait until the language model has judged the words, which it does as it reads the prompt.
-        A busy or slow model is not waited for longer than the wait of a likely end. A second model
-        may judge them even later (``engines.llm.judged``)."""
+        One that cannot judge them is not waited for longer than the wait of a likely end. A second
+        model may judge them even later (``engines.llm.judged``)."""
         words = speculative.reply.words
-        until = attempt.paused_at + self._context.endpointing.likely_wait_ms / 1000
+        likely_ms = self._context.endpointing.likely_wait_ms
+        most_ms = likely_ms * (tuning.PATIENCE if self._stages.word_scales else 1)
+        until = attempt.paused_at + most_ms / 1000
         try:
             async with asyncio.timeout_at(until):
                 await words.prompt_read.wait()
@@ -202,6 +205,11 @@ class Attempts:
         if attempt.false_interruption:  # the listener waits for the answer to go on
             reasons = (*decision.reasons, "false interruption")
             decision = replace(decision, wait_ms=endpointing.clear_wait_ms, reasons=reasons)
+        return decision
+
+    def _tell(self, turn: UserTurn, attempt: Attempt) -> Decision:
+        """The decision, published."""
+        decision = self._decide(turn, attempt)
         self._context.bus.publish(
             TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
         )

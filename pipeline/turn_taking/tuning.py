@@ -49,6 +49,9 @@ PRIOR_PAUSES = 6
 """How many pauses of this speaker weigh as much as ``endpointing.mean_pause_ms``."""
 LIKELY = 0.5
 """Probability from which a turn is likely over, so that a reply begins even on a tight budget."""
+PATIENCE = 2
+"""How many waits of a likely end a language model that judges words is waited for: no answer could
+come earlier, but its reply runs after those that are confirmed."""
 
 # --- speech over an answer (``barge_in``; benchmarks.interruptions) -------------------------------
 

@@ -14,6 +14,8 @@ import pytest
 
 from pipeline import events
 from pipeline.engines.contract import ToolCall
+from pipeline.engines.stages import Stages
+from pipeline.engines.word_scale import UNMEASURED
 from pipeline.settings import SessionSettings, Speculation
 from tests.support.lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
 from tests.support.talk_script import lines, perform, sure_of_more
@@ -103,6 +105,17 @@ def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over
     assert row == f"{begins + 51} thinks about '{last}'", "the last one when the detector is sure"
 
 
+def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
+    """Six pauses in which something was wasted, then one that sounds like the end."""
+    texts = [" ".join(f"well{n}" for n in range(m)) for m in range(1, 8)]
+    engines = sure_of_more(*texts)
+    engines.instinct.sounds[texts[-1]] = 0.98
+    script = "\n".join([*(f"{480 * n} 320 well{n}" for n in range(7)), "3900 512 it is."])
+    settings = SessionSettings(speculation=Speculation(budget=0.0))
+    story = perform(script, engines, settings=settings)
+    assert len(story.events(events.SpeechStopped)) == 1
+
+
 def test_waste_is_all_that_was_spent_in_vain() -> None:
     """The model works from the transcript on until the user goes on."""
     engines = sure_of_more("I want the")
@@ -113,6 +126,26 @@ def test_waste_is_all_that_was_spent_in_vain() -> None:
 
 
 # --- engines that take their time --------------------------------------------------------------
+
+
+class Measured(Engines):
+    """A language model that is known to judge words."""
+
+    def stages(self) -> Stages:
+        stages = super().stages()
+        stages.word_scales["en"] = UNMEASURED
+        return stages
+
+
+@pytest.mark.parametrize(("cast", "turns"), [(Measured, 1), (Engines, 2)])
+def test_a_slow_judgement_is_waited_for_where_one_will_come(
+    cast: type[Engines], turns: int
+) -> None:
+    engines = cast(brain=Brain(read_s=0.8, first_s=0.85))
+    engines.instinct.sounds["Please ask her to."] = 0.98
+    engines.brain.complete["Please ask her to."] = 0.0001
+    story = perform("0 640 Please ask her to.\n1740 640 Come in.", engines)
+    assert len(story.events(events.SpeechStopped)) == turns
 
 
 def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
