@@ -132,7 +132,7 @@ class Lexicon:
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
-    ``leaning_ends`` do if no full stop follows.
+    ``leaning_ends`` do if no full stop follows or the language model doubts it.
     """
 
     language: str = ""

@@ -10,6 +10,7 @@ import unicodedata
 from typing import Literal
 
 from pipeline.settings import Lexicon
+from pipeline.turn_taking import tuning
 
 Clue = Literal[
     "nothing",
@@ -35,7 +36,7 @@ LAST_WORDS: dict[Clue, float] = {
     "statement": 0.1,
     "filler": -1.0,
     "leaning word": -0.5,
-    "comma": -0.4,
+    "comma": -0.3,
     "unfinished": 0.0,
 }
 """Log odds that each clue adds for the turn being over. Fitted together with ``tuning.READ``. The
@@ -55,8 +56,13 @@ _SHORT_WORDS = 3
 _FEW_WORDS = 2
 
 
-def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
-    """The clue at the end of ``text``; ``asked``: what the assistant said last."""
+def ending(text: str, lexicon: Lexicon, asked: str = "", complete: float | None = None) -> Clue:
+    """The clue at the end of ``text``. ``asked``: what the assistant said last. ``complete``: the
+    language model's log odds that the words are complete, if known.
+
+    A recogniser writes a mark wherever the sound stops ("Could you help me to?"). So a mark means
+    nothing after two words, nor if the model finds the words open: after a word that may lean any
+    doubt suffices, after another they must be plainly open."""
     text, asked = _plain(text, lexicon.language), _plain(asked, lexicon.language)
     words = _words(text)
     end = text.rstrip(_QUOTES)
@@ -69,8 +75,12 @@ def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
     if begins or words[-1] in lexicon.fillers:
         return "filler"
     answers = asked.endswith("?") and len(words) <= _SHORT_WORDS
-    alone = 1 < len(words) <= _FEW_WORDS and not answers
-    if _leans(words[-1], "" if alone else mark, lexicon):
+    may_lean = words[-1] in lexicon.leaning_ends
+    if mark in _FULL and len(words) > 1 and not answers:
+        least = tuning.OPEN if may_lean else tuning.PLAINLY_OPEN
+        if len(words) <= _FEW_WORDS or (complete is not None and complete < least):
+            mark = ""
+    if words[-1] in lexicon.leaning or (may_lean and mark not in _FULL):
         return "leaning word"
     if mark in {",", "-", ":", ";", "..."}:
         return "comma"
@@ -78,6 +88,8 @@ def ending(text: str, lexicon: Lexicon, asked: str = "") -> Clue:
         return "short answer"
     if len(words) <= _FEW_WORDS:
         return "one word" if len(words) == 1 else "two words"
+    if may_lean and complete is None:
+        return "unfinished"
     if mark == "?":
         return "question"
     return "statement" if mark in {".", "!"} else "unfinished"
@@ -97,10 +109,3 @@ def _words(text: str) -> list[str]:
     )
     words = _UNSPACED.sub(r" \g<0> ", letters).split()
     return [word for each in words if (word := each.strip(_WITHIN_WORDS))]
-
-
-def _leans(word: str, mark: str, lexicon: Lexicon) -> bool:
-    """Whether more must follow. Words that also end sentences ("What is it?") count only without a
-    full stop, although the recogniser puts one after nearly everything. After two words ("Could
-    you.") the full stop means nothing."""
-    return word in lexicon.leaning or (word in lexicon.leaning_ends and mark not in _FULL)

@@ -67,7 +67,7 @@ def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decis
         reasons.append("words")
     clue = None
     if evidence.text is not None:
-        clue = ending(evidence.text, lexicon, evidence.asked)
+        clue = ending(evidence.text, lexicon, evidence.asked, evidence.words)
         log_odds += weights.clue * LAST_WORDS[clue]
     if evidence.turn_ms is not None and clue in _WHOLE:
         length = tuning.LENGTH * math.log(

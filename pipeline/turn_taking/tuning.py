@@ -33,6 +33,10 @@ together, cross-validated by speaker: the corpus alone gives sound 0.09 and word
 UNREAD = Weights(bias=0.15, sound=0.3, words=0.0, clue=1.5)
 """Before that, or with a model that cannot judge words. Fitted alike, with a little more
 sound than the fit gave (0.18 to 0.23), because people need more."""
+OPEN, PLAINLY_OPEN = -0.5, -2.5
+"""The language model's log odds of complete words below which a mark of the recogniser does not
+count: after words that may lean, and after any. Of the ends of the tuning part and of people, 6 of
+633 are below."""
 LENGTH = 0.7
 """Factor on the logarithm of a turn's length over ``SHORT_TURN_MS``, if its words are a whole
 sentence: another rarely follows a long one. Fitted together with ``READ``. In the corpus, short

@@ -33,10 +33,9 @@ SETTINGS = Endpointing()
         ("I want the.", "", "leaning word"),
         ("Please enter your.", "", "leaning word"),
         ("Eggs, milk and", "", "leaning word"),
-        ("What is it?", "", "question"),
-        ("What are you looking at?", "", "question"),
+        ("What is it?", "", "unfinished"),
         ("I think that", "", "leaning word"),
-        ("I know that.", "", "statement"),
+        ("I know that.", "", "unfinished"),
         ("Could you?", "", "leaning word"),
         ("I do.", "Do you like it?", "short answer"),
         ("I need eggs, milk,", "", "comma"),
@@ -51,6 +50,52 @@ def test_what_the_last_words_are(text: str, asked: str, clue: str) -> None:
     assert ending(text, ENGLISH, asked) == clue
 
 
+@pytest.mark.parametrize(
+    ("text", "asked", "complete", "clue"),
+    [
+        ("What is it?", "", 0.5, "question"),
+        ("What are you looking at?", "", 0.5, "question"),
+        ("I know that.", "", 0.5, "statement"),
+        ("Could you help me to?", "", -0.6, "leaning word"),
+        ("I want to go to.", "", -0.6, "leaning word"),
+        ("I do.", "Do you like it?", -0.6, "short answer"),
+        ("It.", "", -0.6, "one word"),
+        ("Can you tell me?", "", -1.0, "question"),
+        ("Can you tell me?", "", -3.0, "unfinished"),
+        ("We met a strange.", "", -3.0, "unfinished"),
+        ("We met a strange,", "", -3.0, "comma"),
+    ],
+)
+def test_a_mark_counts_unless_the_words_are_open(
+    text: str, asked: str, complete: float, clue: str
+) -> None:
+    assert ending(text, ENGLISH, asked, complete) == clue
+
+
+OPEN = [
+    ("en", "Would you ask her to"),
+    ("de", "Ich gehe morgen mit"),
+    ("fr", "Je voudrais aller à"),
+    ("es", "Me gustaría hablar con"),
+    ("it", "Vorrei parlare con"),
+    ("pt", "Queria falar com"),
+    ("nl", "Ik wil morgen met"),
+]
+
+
+@pytest.mark.parametrize("mark", ["?", ".", "!", "？", "。"])
+@pytest.mark.parametrize(("language", "text"), OPEN)
+def test_open_words_outvote_sound_mark_and_length(language: str, text: str, mark: str) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+
+    def wait_ms(said: str, words: float | None) -> int:
+        return decide(Evidence(0.99, said, words, turn_ms=8000), SETTINGS, lexicon).wait_ms
+
+    assert wait_ms(text + mark, -2.0) == wait_ms(text, -2.0) >= 1400
+    unknown = [wait_ms(said, None) for said in (f"{text} x{mark}", text + mark, text)]
+    assert unknown == sorted(unknown), "a mark after them is weaker than after other words"
+
+
 def test_a_one_word_answer_does_not_wait_for_the_turn_detector() -> None:
     for word in ("Yes.", "No.", "Reachy?", "Okay."):
         assert decide(Evidence(text=word), SETTINGS, ENGLISH).wait_ms <= SETTINGS.likely_wait_ms
@@ -61,7 +106,7 @@ def test_a_one_word_answer_does_not_wait_for_the_turn_detector() -> None:
 def test_hesitation_waits_longer_than_a_plain_end() -> None:
     waits = [
         decide(Evidence(audio=audio, text=text), SETTINGS, ENGLISH).wait_ms
-        for audio, text in [(0.98, "What time is it?"), (0.6, "I think so."), (0.3, "I want the")]
+        for audio, text in [(0.98, "Where is the key?"), (0.6, "I think so."), (0.3, "I want the")]
     ]
     assert waits == sorted(waits)
     assert waits[0] == SETTINGS.clear_wait_ms
@@ -90,7 +135,7 @@ def test_a_long_sentence_is_the_last_one() -> None:
 
 
 def test_the_reasons_name_what_was_known() -> None:
-    long = decide(Evidence(text="I want to see it.", turn_ms=5000), SETTINGS, ENGLISH)
+    long = decide(Evidence(text="I want to see the sea.", turn_ms=5000), SETTINGS, ENGLISH)
     assert long.reasons == ("length", "statement")
     assert decide(Evidence(), SETTINGS, ENGLISH).reasons == ()
     assert decide(Evidence(text="Yes."), SETTINGS, ENGLISH).reasons == ("one-word answer",)
