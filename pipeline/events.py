@@ -14,7 +14,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
 from pipeline.items import FunctionCallItem, Item, MessageItem
 from pipeline.messages import Usage
-from pipeline.turn_record import Ignored, Interruption, TurnRecord
+from pipeline.turn_record import Ignored, Interruption, Invention, TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -99,10 +99,11 @@ class SpeechIgnored:
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
     """The utterance had no words: it was noise, and becomes no item. ``engine_seconds`` were spent
-    to find that out. Internal."""
+    to find that out. ``invented``: why words that were recognised do not count. Internal."""
 
     item_id: str
     engine_seconds: float = 0.0
+    invented: Invention | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,8 @@ class Lexicon:
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
     ``leaning_ends`` do if no full stop follows or the language model doubts it.
+
+    What recognisers invent: texts that begin like ``credits``, and ``courtesies`` out of noise.
     """
 
     language: str = ""
@@ -146,6 +148,8 @@ class Lexicon:
     starters: tuple[str, ...] = ()
     leaning: tuple[str, ...] = ()
     leaning_ends: tuple[str, ...] = ()
+    credits: tuple[str, ...] = ()
+    courtesies: tuple[str, ...] = ()
 
 
 WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]

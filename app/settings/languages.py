@@ -39,7 +39,7 @@ def _read(path: Path) -> Lexicon:
 
 def _listed(key: str, text: str) -> tuple[str, ...]:
     """Words are separated by white space, phrases by commas."""
-    if key == "encouragements":
+    if key in PHRASES:
         return tuple(phrase.strip() for phrase in text.split(","))
     return tuple(text.split())
 
@@ -71,6 +71,7 @@ def _unusable(language: str, why: str) -> ConfigError:
     return ConfigError(f"{shown} cannot be used", why=why, fix="See config/languages/en.yaml")
 
 
+PHRASES = ("encouragements", "credits", "courtesies")
 SENTENCES = "sentences"
 """One sentence per line; a | marks a place where it may be cut and more must follow."""
 NOTICES = ("apology", "exchange_notice", "filler_sentences")

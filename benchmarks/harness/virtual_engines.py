@@ -174,6 +174,7 @@ class ScoredVad:
 
     scores: NDArray[np.float64]
     window_samples: int = WINDOW_SAMPLES
+    least_movement_db: float = SileroVad.least_movement_db
     _next: int = 0
 
     async def open(self) -> ScoredVad:
@@ -193,6 +194,7 @@ class InlineVad:
     def __init__(self, vad: SileroVad) -> None:
         self._vad = vad
         self.window_samples = vad.window_samples
+        self.least_movement_db = vad.least_movement_db
 
     async def open(self) -> InlineVadStream:
         return InlineVadStream(self._vad)

@@ -13,6 +13,7 @@ from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
+from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.work import Work
@@ -77,8 +78,7 @@ class Transcriber:
     async def _follow(self, item: MessageItem, recognition: Recognition) -> None:
         said: Transcript | ReachyVoiceError
         try:
-            said = await recognition.transcript(Work())
-            self._context.note_language(said)
+            said = believed(self._context, await recognition.transcript(Work()), Segment())
         except ReachyVoiceError as error:
             said = error
         finally:
@@ -133,9 +133,7 @@ class Transcriber:
         recognition.append(resampler.flush())
         recognition.begin(context.tasks)
         try:
-            said = await recognition.transcript(Work())
-            context.note_language(said)
-            return said.text
+            return believed(context, await recognition.transcript(Work()), Segment()).text
         finally:
             recognition.stop()
 

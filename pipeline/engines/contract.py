@@ -19,6 +19,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.turn_record import Invention
 from pipeline.work import CancelToken
 
 # --- capabilities ------------------------------------------------------------------------------
@@ -28,11 +29,12 @@ from pipeline.work import CancelToken
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """``window_samples`` and ``history_seconds``: see ``Vad``, ``TurnDetector``; ``streams``: see
-    ``Stt``; ``rate`` in Hz and ``voices`` by name: see ``Tts``; ``languages``: ISO 639-1, empty if
-    the engine does not list them."""
+    """``window_samples``, ``least_movement_db`` and ``history_seconds``: see ``Vad``,
+    ``TurnDetector``; ``streams``: see ``Stt``; ``rate`` in Hz and ``voices`` by name: see ``Tts``;
+    ``languages``: ISO 639-1, empty if the engine does not list them."""
 
     window_samples: int = 0
+    least_movement_db: float = 0.0
     history_seconds: float = 0.0
     streams: bool = False
     rate: int = 0
@@ -45,7 +47,7 @@ def info_of(kind: Kind, engine: Any) -> EngineInfo:
     languages = tuple(getattr(engine, "languages", ()))
     match kind:
         case Kind.VAD:
-            return EngineInfo(window_samples=engine.window_samples)
+            return EngineInfo(engine.window_samples, getattr(engine, "least_movement_db", 0.0))
         case Kind.TURN:
             return EngineInfo(history_seconds=engine.history_seconds)
         case Kind.STT:
@@ -69,7 +71,9 @@ class VadStream(Protocol):
 
 class Vad(Protocol):
     """``together`` (optional): method of a stream -> method of the engine that does the calls of
-    several streams at once: it takes ``(stream, *arguments)`` of each, and returns the results."""
+    several streams at once: it takes ``(stream, *arguments)`` of each, and returns the results.
+    ``least_movement_db`` (optional): a sound whose timbre moves less (``hearing.timbre``) is no
+    voice, although it may score as one."""
 
     rate: int
     window_samples: int
@@ -103,12 +107,14 @@ class Partial:
 class Transcript:
     """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
     what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
-    ``language_probability``: how sure it is."""
+    ``language_probability``: how sure it is. ``invented``: not for engines; why a session does not
+    believe the text, which is empty then."""
 
     text: str
     seconds: float
     language: str = ""
     language_probability: float = 1.0
+    invented: Invention | None = None
 
 
 class Utterance(Protocol):

@@ -33,6 +33,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.fading import Fading
 from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.speech_scores import SpeechScores
+from pipeline.hearing.timbre import movement_db
 from pipeline.settings import Endpointing
 
 HISTORY_SPARE_SECONDS = 2.0
@@ -129,6 +130,10 @@ class TurnTaker:
     def certainty(self) -> float:
         """Mean score since the newest turn began, 0 to 1."""
         return self._recent.mean_since(self._start)
+
+    def speech_score(self, end: int) -> float:
+        """Mean score of the newest turn's speech up to sample ``end``, without its pauses."""
+        return self._recent.speech_score(self._start, end, self._settings.silence_threshold)
 
     @property
     def suspects(self) -> bool:
@@ -238,6 +243,7 @@ class Listener:
         directions: Directions | None = None,
     ) -> None:
         """``directions``: of an array; speech from elsewhere opens no turn."""
+        self._stages = stages
         self._scores = SpeechScores(stages, directions)
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
@@ -274,6 +280,22 @@ class Listener:
     def certainty(self) -> float:
         """Mean of the VAD's scores since the newest turn began, 0 to 1."""
         return self._taker.certainty
+
+    def speech_score(self, end: int) -> float:
+        """Mean of the VAD's scores of the newest turn's speech up to sample ``end``, 0 to 1."""
+        return self._taker.speech_score(end)
+
+    def moves(self, start: int, end: int) -> bool:
+        """Whether the timbre of the sound between two samples moves as a voice's does, as far as
+        can be told."""
+        short = end - start < tuning.TIMBRE_SHORT_SAMPLES
+        least_db = getattr(self._stages.vad, "least_movement_db", 0.0)
+        least_db *= tuning.TIMBRE_SHORT if short else 1.0
+        first = max(0, start - tuning.TIMBRE_BEFORE_SAMPLES)
+        pcm = self.read(first, end)
+        known = least_db and len(pcm) == end - first
+        found_db = movement_db(pcm, start - first) if known else None
+        return found_db is None or found_db >= least_db
 
     def configure(self, endpointing: Endpointing) -> None:
         """Use other settings from now on."""

@@ -54,6 +54,12 @@ class RecentScores:
         scores = [frame.score for frame in self._frames if frame.end > start]
         return sum(scores) / len(scores) if scores else 0.0
 
+    def speech_score(self, start: int, end: int, least: float) -> float:
+        """Mean of the scores from ``least`` on between two samples; 1 if none is known."""
+        frames = (frame for frame in self._frames if start < frame.end and frame.index < end)
+        scores = [frame.score for frame in frames if frame.score >= least]
+        return sum(scores) / len(scores) if scores else 1.0
+
     def may_be_speech(self, threshold: float) -> bool:
         """Whether the newest frame may be speech in this room."""
         newest = self._frames[-1] if self._frames else None

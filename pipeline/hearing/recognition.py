@@ -221,8 +221,9 @@ class Recognition:
 
 def same_words(one: str, other: str) -> bool:
     """Whether two transcripts say the same, apart from case and punctuation."""
-    return _plain(one) == _plain(other)
+    return plain_words(one) == plain_words(other)
 
 
-def _plain(text: str) -> list[str]:
+def plain_words(text: str) -> list[str]:
+    """The words in lower case, without punctuation; hyphens and apostrophes split them."""
     return re.findall(r"[^\W_]+", text.lower())

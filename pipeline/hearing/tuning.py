@@ -68,3 +68,32 @@ SILENT_SAMPLES = 256 * LISTEN_RATE // 1000
 """Longer than a closure within a word: the speaker is done."""
 SILENT_SCORE = 0.2
 """Windows below this score are silent."""
+
+# --- words that cannot have been said (``plausibility``) ------------------------------------------
+
+SURE, HARDLY_SURE = 0.8, 0.7
+"""Mean score of the VAD over speech: below the second, few words are not believed; below the first,
+none that would stop an answer, and no hum."""
+FEW_WORDS, FEW_WORDS_S = 3, 0.4
+"""So many are few, and so much sound has no more."""
+SURE_OF_COURTESY, LONGEST_COURTESY_S = 0.85, 1.3
+"""For "Thank you." the VAD must be this sure, and the sound no longer."""
+MOST_LETTERS_PER_S, SPARE_S = 30.0, 0.5
+"""Fast speech has up to 25 letters a second. The audio may be cut that much too short."""
+REPEATS, MOST_REPEATS = 4, 8
+"""How often in a row a phrase comes in a repetition; how often people say a word that is no command
+("yes yes yes")."""
+
+# --- whether a timbre moves (``timbre``) ----------------------------------------------------------
+
+TIMBRE_EDGES_HZ = (250, 450, 720, 1060, 1470, 1950)
+"""Bands, wide enough that the harmonics of a gliding motor stay within theirs, below its hiss."""
+TIMBRE_FRAMES = 3
+"""Frames of 32 ms, 16 ms apart, whose power is averaged."""
+TIMBRE_SAMPLES, TIMBRE_BEFORE_SAMPLES = 192 * LISTEN_RATE // 1000, LISTEN_RATE
+"""Less sound says nothing; the room is heard in the sound before it."""
+TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES = 0.7, 600 * LISTEN_RATE // 1000
+"""Up to this length that much of the movement is enough: "Basta" has one vowel."""
+TIMBRE_LOUD_DB, TIMBRE_CONTRAST_DB = 20.0, 10.0
+"""Frames further below the loudest do not count. A sound that is less above the room mostly has the
+room's timbre."""

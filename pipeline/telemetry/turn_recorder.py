@@ -177,7 +177,7 @@ class TurnRecorder:
             case SpeechStopped():
                 turn.state, turn.end_ms, turn.stopped_at = State.STOPPED, event.audio_ms, at
             case SpeechRejected():
-                turn.text = ""
+                turn.text, turn.invented = "", event.invented
                 turn.wasted_s += event.engine_seconds
                 self._drop_before(turn, at)
                 self._end(turn, "rejected", at)

@@ -23,6 +23,7 @@ from pipeline.engines.word_scale import scale_of
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.hearing.listening import Listener, Paused, Resumed
+from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking import tuning
@@ -113,13 +114,26 @@ class Attempts:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        segment = self.segment(turn, attempt.speech_end)  # later its scores are forgotten
         try:
             said = await turn.recognition.transcript(attempt.work)
         except ReachyVoiceError as error:
             return error
         self._budget.recognised(said.seconds, loop.time() - began)
-        self._context.note_language(said)
-        return said
+        return believed(self._context, said, segment)
+
+    def segment(self, turn: UserTurn, end: int) -> Segment:
+        """What is known of the sound of ``turn`` up to sample ``end``."""
+        over_answer = turn.weighing is not None or turn.cut is not None
+        # A voice over an echo scores less.
+        known = not (over_answer and self._listener.hears_itself)
+        return Segment(
+            ms_of(end - turn.onset) / 1000,
+            self._listener.speech_score(end) if known else 1.0,
+            self._listener.moves(turn.onset, end),
+            over_answer,
+            self._replies.asked.rstrip().endswith("?"),
+        )
 
     async def decisions(self, turn: UserTurn, attempt: Attempt) -> AsyncGenerator[Decision, None]:
         """How long the pause must last, decided again with each new piece of evidence until the

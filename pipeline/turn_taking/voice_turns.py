@@ -29,6 +29,7 @@ from pipeline.events import (
 )
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Ended, Listener, Paused, Resumed, Signal, Started
+from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import Recognition, StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.spoken import speakable
@@ -179,21 +180,22 @@ class VoiceTurns:
                 self._weigh(turn, None, ended=False)
 
     async def _read_and_weigh(self, turn: UserTurn, weighing: Weighing) -> None:
-        text = None
+        said = None
+        segment = self._attempts.segment(turn, self._listener.heard_end)
         with suppress(ReachyVoiceError):  # then its length decides
-            said = await turn.recognition.transcript(weighing.work)
-            self._context.note_language(said)
-            text = said.text
+            found = await turn.recognition.transcript(weighing.work)
+            said = believed(self._context, found, segment)
         weighing.looking = False
         if not weighing.work.cancelled and turn.attempt is None:
-            self._weigh(turn, text, ended=False)
+            self._weigh(turn, said, ended=False)
 
-    def _weigh(self, turn: UserTurn, text: str | None, *, ended: bool, over: bool = False) -> None:
-        """Judge speech over an answer and act on the verdict. ``text``: its words so far;
-        ``None``: unknown. ``ended``: there is a pause. ``over``: the turn is over, so an unsure
-        verdict counts as an interruption."""
+    def _weigh(self, turn: UserTurn, said: Said | None, *, ended: bool, over: bool = False) -> None:
+        """Judge speech over an answer and act on the verdict. ``said``: its words so far, if they
+        are known. ``ended``: there is a pause. ``over``: the turn is over, so an unsure verdict
+        counts as an interruption."""
         if turn.weighing is None:
             return
+        text = said.text if isinstance(said, Transcript) else None
         spoken_to = turn.attempt.speech_end if turn.attempt else self._listener.heard_end
         speech_ms = ms_of(spoken_to - turn.weighing.onset)
         spoken, asks = self._replies.spoken, self._replies.asks
@@ -204,7 +206,8 @@ class VoiceTurns:
         elif ignored(verdict):
             self._replies.go_on()
             if over:
-                self._ignore(turn, text, verdict)
+                invented = said.invented if isinstance(said, Transcript) else None
+                self._ignore(turn, text, invented or verdict)
         elif over:
             self._interrupt(turn, "words")
 
@@ -313,7 +316,7 @@ class VoiceTurns:
         else:
             attempt.error = said
         if turn.attempt is attempt:
-            self._weigh(turn, None if attempt.error else attempt.said, ended=True)
+            self._weigh(turn, said, ended=True)
         attempt.false_interruption = self._is_false_interruption(turn, attempt)
         async with aclosing(self._attempts.decisions(turn, attempt)) as decisions:
             async for decision in decisions:
@@ -349,16 +352,14 @@ class VoiceTurns:
 
     def _commit(self, turn: UserTurn, attempt: Attempt, said: Said) -> None:
         turn.recognition.stop()
-        self._weigh(
-            turn, said.text if isinstance(said, Transcript) else None, ended=True, over=True
-        )
+        self._weigh(turn, said, ended=True, over=True)
         del self._ending[attempt]
         if turn.ignored:
             self._not_a_turn()
             return
         self._publish_stop(attempt, "silence")
         if isinstance(said, Transcript) and not said.text:
-            self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds))
+            self._bus.publish(SpeechRejected(turn.item_id, attempt.engine_seconds, said.invented))
             if not self._say_the_rest(turn, attempt):
                 self._not_a_turn()
             return

@@ -270,6 +270,10 @@ class _Vad(_Stage):
     def window_samples(self) -> int:
         return self._worker.known.window_samples
 
+    @property
+    def least_movement_db(self) -> float:
+        return self._worker.known.least_movement_db
+
     async def open(self) -> _VadStream:
         return _VadStream(self._worker)
 

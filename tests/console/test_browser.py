@@ -274,12 +274,15 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await expect(row).to_contain_text("1 discarded unused, 0.10 s of engine time")
         session.bus.publish(TurnRecord("text", "answered", text="Slow.", first_audio_ms=1_400.0))
         await expect(row).to_have_count(2)
+        session.bus.publish(TurnRecord("voice", "rejected", text="", invented="credits"))
+        await expect(row.first).to_contain_text("(voice)")
+        await expect(row.first).to_contain_text("rejected · not believed: credits")
         for name, shown in {
             "slow": 1,
             "cut off": 0,
             "interrupted": 1,
             "failed": 0,
-            "all": 2,
+            "all": 3,
         }.items():
             await page.get_by_role("button", name=name, exact=True).click()
             await expect(row).to_have_count(shown)

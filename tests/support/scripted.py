@@ -257,6 +257,7 @@ class Scene:
     session: Session
     log: list[Published]
     stages: Stages
+    bus: Bus
     loop: asyncio.AbstractEventLoop
     began: float = 0.0
     noise: Noise = field(default_factory=lambda: Noise(1))
@@ -270,6 +271,12 @@ class Scene:
         """Let everything that can happen now happen."""
         for _ in range(50):
             await asyncio.sleep(0)
+
+    async def until(self, kind: type[Any]) -> None:
+        """Wait for the next event of this kind."""
+        published = asyncio.Event()
+        self.bus.tap(lambda each: published.set() if isinstance(each.event, kind) else None)
+        await published.wait()
 
     async def hear(self, seconds: float, *, level: int = 0, rate: int = 16_000) -> None:
         """Feed 20 ms chunks of noise in real time."""
@@ -345,7 +352,7 @@ async def scene(
     logging = asyncio.create_task(record())
     running = asyncio.create_task(session.run())
     try:
-        played = Scene(session, log, stages, asyncio.get_running_loop())
+        played = Scene(session, log, stages, bus, asyncio.get_running_loop())
         await played.settle()
         yield played
     finally:

@@ -1,0 +1,121 @@
+"""Finds transcripts that no voice in the sound can have said.
+
+A recogniser writes words for a motor, too: hums, thanks, the credits of subtitles, one phrase over
+and over. ``invention`` (pure) names what is wrong with a text; ``believed`` applies it to every
+final transcript, whatever the recogniser: of turns, of looks at speech over an answer, and of
+recordings. A text that is not believed counts as none, as if the sound had been noise.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+
+from pipeline.context import SessionContext
+from pipeline.engines.contract import Transcript
+from pipeline.hearing import tuning
+from pipeline.hearing.recognition import plain_words
+from pipeline.settings import Lexicon, lexicon_of
+from pipeline.spoken.language import SMALL_WORDS
+from pipeline.turn_record import Invention
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The sound behind a text. ``speech_s``: length of the speech, pauses included; ``certainty``:
+    mean score of the VAD without these. ``moves``: whether its timbre does, as a voice's
+    (``hearing.timbre``). ``over_answer``: an answer is at stake. ``asked``: the robot has just
+    asked something, so that a hum may answer it. The defaults are for what the client commits."""
+
+    speech_s: float = 0.0
+    certainty: float = 1.0
+    moves: bool = True
+    over_answer: bool = False
+    asked: bool = True
+
+
+def believed(context: SessionContext, said: Transcript, segment: Segment) -> Transcript:
+    """``said``, and its language noted; without text if it was invented."""
+    every = lexicon_of(context.settings.lexicons, "")  # recognisers invent in any language
+    lexicon = replace(
+        context.lexicon,
+        language=context.config.language,
+        credits=every.credits,
+        courtesies=every.courtesies,
+    )
+    if why := invention(said, segment, lexicon):
+        return replace(said, text="", language="", invented=why)
+    context.note_language(said)
+    return said
+
+
+def invention(found: Transcript, segment: Segment, lexicon: Lexicon) -> Invention | None:
+    """Why the words cannot have been said in ``segment``; ``None``: they can."""
+    words = plain_words(found.text)
+    sure = segment.certainty >= tuning.SURE
+    if not words:
+        return None
+    if _is_foreign(found.text, lexicon.language):
+        return "letters"
+    if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (found.seconds + tuning.SPARE_S):
+        return "too fast"
+    credit = any(words[: len(each)] == each for each in map(plain_words, lexicon.credits))
+    if credit or "©" in found.text:
+        return "credits"
+    if _is_repetition(words, lexicon, sure):
+        return "repetition"
+    if all(_is_hum(word, lexicon) for word in words):
+        # Over an answer, ``turn_taking.barge_in`` knows what a hum means.
+        return None if sure and (segment.asked or segment.over_answer) else "hum"
+    return "hardly speech" if _is_hardly_speech(words, segment, lexicon) else None
+
+
+def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> bool:
+    """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
+    one."""
+    least = tuning.SURE if segment.over_answer else tuning.HARDLY_SURE
+    if " ".join(words) in lexicon.courtesies:
+        least = tuning.SURE_OF_COURTESY
+        if segment.speech_s > tuning.LONGEST_COURTESY_S:
+            return True
+    few = len(words) <= tuning.FEW_WORDS or segment.speech_s < tuning.FEW_WORDS_S
+    return (few and segment.certainty < least) or not segment.moves
+
+
+def _is_foreign(text: str, language: str) -> bool:
+    """Whether most letters are of a script in which ``language`` is not written. Latin letters name
+    things in every language."""
+    own = {*_scripts(SMALL_WORDS.get(language, "")), "LATIN"}
+    found = _scripts(text)
+    return language in SMALL_WORDS and 2 * sum(each not in own for each in found) > len(found)
+
+
+def _scripts(text: str) -> list[str]:
+    """Of each letter. Unicode names letters by their script first: "HANGUL SYLLABLE I"."""
+    letters = filter(str.isalpha, unicodedata.normalize("NFKC", text))
+    return [unicodedata.name(letter, "").partition(" ")[0] for letter in letters]
+
+
+def _is_repetition(words: list[str], lexicon: Lexicon, sure: bool) -> bool:
+    """Whether one phrase is said over and over, the last time perhaps in part, and not as people
+    do: "no no no no no"."""
+    lengths = range(1, (len(words) - 1) // (tuning.REPEATS - 1) + 1)
+    length = next((n for n in lengths if words[n:] == words[:-n]), 0)
+    if not length or not sure:
+        return length > 0
+    if words[0] in lexicon.commands:
+        return False
+    return length > 1 or words[0] in lexicon.courtesies or len(words) > tuning.MOST_REPEATS
+
+
+def _is_hum(word: str, lexicon: Lexicon) -> bool:
+    """Whether it is only h and m, or hesitates and agrees alike ("uh", "huh")."""
+    hums = {_short(filler) for filler in lexicon.fillers if filler in lexicon.backchannels}
+    word = _short(word)
+    return set(word) <= {"h", "m"} or not hums.isdisjoint((word, word.lstrip("h")))
+
+
+def _short(word: str) -> str:
+    """Without letters that are drawn out: "uhhh"."""
+    return re.sub(r"(.)\1+", r"\1", word)

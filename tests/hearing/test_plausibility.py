@@ -1,0 +1,132 @@
+"""Transcripts that no voice in the sound can have said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.engines.contract import Transcript
+from pipeline.hearing.plausibility import Segment, invention
+from pipeline.settings import Lexicon, lexicon_of
+from pipeline.turn_record import Invention
+from tests.support.lexicons import LEXICONS
+
+VOICE = Segment(speech_s=0.6, certainty=0.95, asked=False)
+MOTOR = Segment(speech_s=1.4, certainty=0.6, asked=False)
+BUZZ = Segment(speech_s=1.4, certainty=0.95, moves=False)
+ANSWERED = replace(VOICE, asked=True)
+BARGE_IN = replace(VOICE, over_answer=True)
+BUTTON = Segment()
+"""The client ended the turn."""
+
+
+def words_of(language: str) -> Lexicon:
+    every = lexicon_of(LEXICONS, "")
+    own = lexicon_of(LEXICONS, language)
+    return replace(own, credits=every.credits, courtesies=every.courtesies)
+
+
+def why(text: str, segment: Segment, language: str = "en", s: float = 2.0) -> Invention | None:
+    return invention(Transcript(text, s), segment, words_of(language))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("자아요요요", "letters"),
+        ("이이이", "letters"),
+        ("啊", "letters"),
+        ("Спасибо за просмотр.", "letters"),
+        ("© transcript Emily Beynon", "credits"),
+        ("Thanks for watching!", "credits"),
+        ("Thank you so much for watching.", "credits"),
+        ("Untertitel der Amara.org-Community", "credits"),
+        ("Untertitel von Stephanie Geiges", "credits"),
+        ("Untertitelung des ZDF, 2020", "credits"),
+        ("Vielen Dank fürs Zuschauen!", "credits"),
+        ("Sous-titres réalisés par la communauté d'Amara.org", "credits"),
+        ("Subtítulos realizados por la comunidad de Amara.org", "credits"),
+        ("Sottotitoli creati dalla comunità Amara.org", "credits"),
+        ("Ondertitels ingediend door de Amara.org gemeenschap", "credits"),
+        ("Legendas pela comunidade Amara.org", "credits"),
+        ("you you you you", "repetition"),
+        ("The first one. The first one. The first one. The first", "repetition"),
+        ("Okay. " * 12, "repetition"),
+        ("Thank you. " * 12, "too fast"),
+        ("I think we should all go to the beach and have a swim there today." * 2, "too fast"),
+    ],
+)
+@pytest.mark.parametrize("segment", [VOICE, MOTOR, ANSWERED, BARGE_IN, BUTTON])
+def test_no_sound_makes_these_words_believable(
+    text: str, segment: Segment, reason: Invention
+) -> None:
+    assert why(text, segment) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "segment", "reason"),
+    [
+        ("Uh-huh", VOICE, "hum"),
+        ("Mm-hmm.", VOICE, "hum"),
+        ("Mmmm...", MOTOR, "hum"),
+        ("Uh-huh, uh-huh", replace(MOTOR, asked=True), "hum"),
+        ("Mm-hmm.", replace(MOTOR, over_answer=True), "hum"),
+        ("Yes, yes, yes, yes", MOTOR, "repetition"),
+        ("Yeah.", MOTOR, "hardly speech"),
+        ("Thank you.", MOTOR, "hardly speech"),
+        ("Thank you.", replace(VOICE, certainty=0.82), "hardly speech"),
+        ("Vielen Dank.", replace(VOICE, speech_s=1.5), "hardly speech"),
+        ("Let it go.", MOTOR, "hardly speech"),
+        ("Stop.", replace(BARGE_IN, certainty=0.75), "hardly speech"),
+        ("And in a different direction.", BUZZ, "hardly speech"),
+        ("You can see that", replace(MOTOR, speech_s=0.2), "hardly speech"),
+    ],
+)
+def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: Invention) -> None:
+    assert why(text, segment) == reason
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Stop."),
+        ("en", "No."),
+        ("en", "Yes."),
+        ("en", "Thank you."),
+        ("en", "no no no no no"),
+        ("en", "Yes, yes, yes, yes!"),
+        ("en", "Help."),
+        ("en", "Oh,"),
+        ("en", "Turn on the subtitles by the window."),
+        ("en", "How do you say 안녕하세요 in English?"),
+        ("de", "Nein, nein, nein, nein!"),
+        ("de", "Danke."),
+        ("de", "Untertitel einschalten, bitte."),
+        ("de", "Geschwindigkeitsbegrenzung?"),
+        ("es", "¡Para, para, para, para!"),
+        ("es", "Este."),
+        ("fr", "Merci beaucoup."),
+        ("it", "Grazie mille!"),
+        ("nl", "Dank je wel."),
+        ("pt", "É."),
+        ("pt", "Um."),
+        ("bg", "Спри, моля."),
+        ("ja", "止まって"),
+        ("", "자아요"),
+        ("en", ""),
+    ],
+)
+@pytest.mark.parametrize("segment", [VOICE, ANSWERED, BARGE_IN, BUTTON])
+def test_what_people_say_is_believed(language: str, text: str, segment: Segment) -> None:
+    assert why(text, segment, language, 1.4) is None
+
+
+@pytest.mark.parametrize("text", ["Mm-hmm.", "Uh-huh."])
+@pytest.mark.parametrize("segment", [ANSWERED, BARGE_IN, BUTTON])
+def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> None:
+    assert why(text, segment) is None
+
+
+def test_a_whole_sentence_is_believed_in_noise() -> None:
+    assert why("Bring me a cup of tea.", MOTOR) is None

@@ -1,0 +1,99 @@
+"""A mouth moves; a motor, a fan and a hiss do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.harness.acoustics import (
+    Signal,
+    gained,
+    noise,
+    rms_dbfs,
+    room_tone,
+    to_pcm,
+    to_signal,
+)
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.contract import info_of
+from pipeline.engines.registry import Kind
+from pipeline.engines.vad.silero import LEAST_MOVEMENT_DB, SileroVad
+from pipeline.hearing.timbre import movement_db
+from pipeline.hearing.tuning import TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES
+from tests.support.pico import spoken_by_pico
+from tests.support.recordings import real_recordings
+
+SECOND = LISTEN_RATE
+
+
+def servo(seed: int, seconds: float = 1.2) -> Signal:
+    """A sawtooth that glides, a hiss in its rhythm, and clicks."""
+    rng = np.random.default_rng(seed)
+    count = round(seconds * LISTEN_RATE)
+    turns = np.cumsum(np.linspace(*rng.uniform(90, 250, 2), count)) / LISTEN_RATE
+    spectrum = np.fft.rfft(rng.standard_normal(count))
+    hz = np.fft.rfftfreq(count, 1 / LISTEN_RATE)
+    spectrum[(hz < 2000) | (hz > 6000)] = 0
+    hiss = np.fft.irfft(spectrum, count) * (1 + 0.8 * np.sin(2 * np.pi * turns / 4))
+    clicks = np.convolve(rng.random(count) < 12 / count, np.exp(-np.arange(200) / 25))[:count]
+    whole = 2 * (turns % 1) - 1 + 0.7 * hiss / hiss.std() + 2 * clicks
+    return whole.astype(np.float32)
+
+
+def in_room(sound: Signal, level_dbfs: float = -26.0, room_dbfs: float = -60.0) -> Pcm:
+    """A second of the room, and then ``sound`` in it."""
+    rng = np.random.default_rng(1)
+    whole = room_tone(SECOND + len(sound), rng, room_dbfs)
+    whole[SECOND:] += gained(sound, level_dbfs - rms_dbfs(sound))
+    return to_pcm(whole)
+
+
+def moves(pcm: Pcm) -> bool:
+    found = movement_db(pcm, SECOND)
+    assert found is not None
+    short = len(pcm) - SECOND < TIMBRE_SHORT_SAMPLES
+    return found >= LEAST_MOVEMENT_DB * (TIMBRE_SHORT if short else 1)
+
+
+@pytest.mark.parametrize("level_dbfs", [-32, -26, -20])
+def test_motors_do_not_move(level_dbfs: float) -> None:
+    assert not any(moves(in_room(servo(seed), level_dbfs)) for seed in range(20))
+
+
+@pytest.mark.parametrize("kind", ["pink", "fan", "babble"])
+def test_bursts_of_noise_do_not_move(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    assert not moves(in_room(noise(kind, SECOND, rng)))  # type: ignore[arg-type]
+
+
+def test_people_move() -> None:
+    for recording in real_recordings():
+        assert moves(in_room(to_signal(recording.pcm))), recording.name
+
+
+@pytest.mark.parametrize(
+    ("language", "word"),
+    [
+        ("en", "Stop."),
+        ("en", "No."),
+        ("de", "Nein."),
+        ("fr", "Oui."),
+        ("it", "Sì."),
+        ("es", "Para."),
+    ],
+)
+def test_words_move_also_while_a_motor_does_not(language: str, word: str) -> None:
+    said = to_signal(spoken_by_pico(word, language))
+    motor = servo(3, len(said) / LISTEN_RATE)[: len(said)]
+    assert moves(in_room(said))
+    assert moves(in_room(said + gained(motor, rms_dbfs(said) - rms_dbfs(motor) - 5.0)))
+
+
+def test_nothing_is_known_of_a_moment_or_of_a_sound_that_the_room_drowns() -> None:
+    assert movement_db(in_room(servo(1, 0.15)), SECOND) is None
+    assert movement_db(in_room(servo(1), -40, -38), SECOND) is None
+    assert movement_db(in_room(servo(1))[SECOND:], 0) is None, "the room was not heard"
+
+
+def test_an_engine_tells_how_much_a_voice_moves() -> None:
+    assert info_of(Kind.VAD, SileroVad(None)).least_movement_db == LEAST_MOVEMENT_DB

@@ -1,0 +1,129 @@
+"""A recogniser that writes words for noise: nothing is answered, and no answer is stopped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.audio import Pcm
+from pipeline.commands import AppendAudio, CommitAudio
+from pipeline.engines.registry import Kind
+from pipeline.events import (
+    InputCommitted,
+    ReplyStarted,
+    SpeechIgnored,
+    SpeechRejected,
+    SpeechStarted,
+    TranscriptReady,
+)
+from pipeline.turn_record import TurnRecord
+from tests.support.far_server import FarServer, serving
+from tests.support.scripted import PUSH_TO_TALK, LevelVad, ScriptedStt, scene
+from tests.support.url_engines import running
+from tests.support.virtual_time import in_virtual_time
+from tests.turn_taking.test_overlaps import HEARD_S, QUESTION_S, first_answer, story
+
+MOTOR = 1500
+"""Level of a noise that the VAD half takes for a voice."""
+NOISE_S = 1.5
+INVENTED = {
+    "Thank you.": "hardly speech",
+    "Yeah.": "hardly speech",
+    "Uh-huh": "hum",
+    "이이이": "letters",
+    "Thanks for watching!": "credits",
+    "Untertitel von Stephanie Geiges": "credits",
+    "you you you you": "repetition",
+    "Thank you very much. " * 12: "too fast",
+}
+
+
+class HalfSureVad(LevelVad):
+    async def score(self, pcm: Pcm) -> float:
+        loud = np.abs(pcm.astype(int)).mean()
+        return 0.65 if 500 < loud < 2000 else await super().score(pcm)
+
+
+class BuzzingVad(LevelVad):
+    """Sure of any loud sound, but it is the buzz of a motor."""
+
+    least_movement_db = 1.4
+
+
+def inventing(text: str) -> ScriptedStt:
+    return ScriptedStt(texts=("Tell me a story.", text), languages=("en",))
+
+
+@pytest.mark.parametrize(("text", "reason"), INVENTED.items())
+@in_virtual_time
+async def test_an_invention_is_not_answered(text: str, reason: str) -> None:
+    stt = ScriptedStt(texts=(text,), languages=("en",))
+    async with scene(stt=stt, vad=HalfSureVad()) as played:
+        await played.hear(NOISE_S, level=MOTOR)
+        await played.hear(3.0)
+    assert not played.events(ReplyStarted)
+    assert not played.events(InputCommitted)
+    assert [each.invented for each in played.events(SpeechRejected)] == [reason]
+    [record] = played.events(TurnRecord)
+    assert (record.outcome, record.invented, record.text) == ("rejected", reason, "")
+
+
+@pytest.mark.parametrize(("text", "reason"), INVENTED.items())
+@in_virtual_time
+async def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
+    async with scene(stt=inventing(text), llm=story(), vad=HalfSureVad()) as played:
+        await played.say(QUESTION_S)
+        await played.hear(HEARD_S)
+        await played.hear(NOISE_S, level=MOTOR)
+        await played.hear(9.0)
+    assert first_answer(played).status == "completed"
+    assert len(played.events(SpeechStarted)) == 1
+    assert [each.reason for each in played.events(SpeechIgnored)] == [reason]
+
+
+@in_virtual_time
+async def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:
+    stt = ScriptedStt(texts=("And in a different direction.",))
+    async with scene(stt=stt, vad=BuzzingVad()) as played:
+        await played.hear(1.0)
+        await played.hear(NOISE_S, level=MOTOR)
+        await played.hear(3.0)
+    assert [each.invented for each in played.events(SpeechRejected)] == ["hardly speech"]
+    assert not played.events(ReplyStarted)
+
+
+@pytest.mark.parametrize("text", ["Stop.", "No.", "no no no no no"])
+@in_virtual_time
+async def test_a_command_by_a_voice_stops_the_answer(text: str) -> None:
+    async with scene(stt=inventing(text), llm=story(), vad=HalfSureVad()) as played:
+        await played.say(QUESTION_S)
+        await played.hear(HEARD_S)
+        await played.say(0.5)
+        await played.hear(1.0)
+    assert first_answer(played).status == "cancelled"
+
+
+@in_virtual_time
+async def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
+    stt = ScriptedStt(texts=("Thanks for watching!",))
+    async with scene(stt=stt, config=PUSH_TO_TALK) as played:
+        await played.hear(1.0)
+        await played.do(CommitAudio())
+        await played.hear(1.0)
+    [ready] = played.events(TranscriptReady)
+    assert ready.text == ""
+
+
+@pytest.mark.parametrize("text", ["Thank you.", "Thanks for watching!", "you you you you"])
+async def test_a_recogniser_by_url_that_invents(text: str) -> None:
+    far = FarServer("speech", models=("whisper",), transcript=text)
+    async with (
+        serving(far),
+        running(Kind.STT, "openai-transcriptions", far.url) as engine,
+        scene(stt=engine.stage, vad=HalfSureVad()) as played,
+    ):
+        for level, seconds in ((MOTOR, NOISE_S), (0, 3.0)):
+            for _ in range(round(seconds / 0.02)):
+                await played.session.submit(AppendAudio(played.noise(level, 320), 16_000))
+        await played.until(SpeechRejected)
+    assert not played.events(ReplyStarted)
