@@ -17,6 +17,11 @@ from pipeline.settings import Eagerness, Endpointing
 
 Modality = Literal["audio", "text"]
 
+NoiseReduction = Literal["near_field", "far_field"]
+
+BACKGROUND_DB: dict[NoiseReduction, float] = {"near_field": 9.0, "far_field": 12.0}
+"""``endpointing.background_db`` for a client that says how near its speakers are."""
+
 
 MAX_PREFIX_PADDING_MS = 2000
 """The listener keeps no more audio than this before an onset."""
@@ -68,10 +73,11 @@ class SessionConfig:
     """The effective settings of one session.
 
     ``answers`` False: the session only transcribes. ``turn_detection`` ``None``: push to talk.
-    ``partials``: whether stable words are published before an utterance is committed. ``speed``: a
-    factor on the voice's own pace. ``language``: ISO 639-1; empty: what is heard.
-    ``asked_languages``: those that the client prefers, as it wrote them, the best first.
-    ``max_output_tokens`` ``None``: only the engine's own limit.
+    ``noise_reduction`` ``None``: ``endpointing.background_db`` applies. ``partials``: whether
+    stable words are published before an utterance is committed. ``speed``: a factor on the voice's
+    own pace. ``language``: ISO 639-1; empty: what is heard. ``asked_languages``: those that the
+    client prefers, as it wrote them, the best first. ``max_output_tokens`` ``None``: only the
+    engine's own limit.
     """
 
     instructions: str
@@ -81,6 +87,7 @@ class SessionConfig:
     output_format: AudioFormat = field(default_factory=AudioFormat)
     answers: bool = True
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
+    noise_reduction: NoiseReduction | None = None
     partials: bool = False
     language: str = "en"
     asked_languages: tuple[str, ...] = ()

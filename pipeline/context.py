@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pipeline.bus import Bus
-from pipeline.commands import SessionConfig
+from pipeline.commands import BACKGROUND_DB, SessionConfig
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.events import Refused
@@ -95,9 +95,12 @@ class SessionContext:
 
     @property
     def endpointing(self) -> Endpointing:
-        """The YAML's endpointing, overridden by the client's turn detection."""
-        ours, asked = self.settings.endpointing, self.config.turn_detection
-        return asked.over(ours) if asked else ours
+        """The YAML's endpointing, overridden by the client's turn detection and noise reduction."""
+        ours, asked = self.settings.endpointing, self.config
+        if asked.noise_reduction:
+            background_db = BACKGROUND_DB[asked.noise_reduction]
+            ours = ours.model_copy(update={"background_db": background_db})
+        return asked.turn_detection.over(ours) if asked.turn_detection else ours
 
     def note_language(self, said: Transcript) -> None:
         """The user has said something: which language it is in, if the recogniser or the words

@@ -76,12 +76,14 @@ class SpeechStopped:
 
     ``direction_deg``: its direction; an array is often too slow for ``SpeechStarted``.
     ``why``: silence was long enough (see the last ``TurnJudged``), the user spoke again before the
-    commit, or the client committed or cleared the audio."""
+    commit, or the client committed or cleared the audio. ``background_db``: so far below the
+    speaker was speech that counted as silence; 0: none did."""
 
     item_id: str
     audio_ms: int
     direction_deg: float | None = None
     why: StopReason = "silence"
+    background_db: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

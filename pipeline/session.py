@@ -281,16 +281,17 @@ class Session:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
 
     def _configure(self, config: SessionConfig) -> None:
-        before, self._context.asked = self._context.config, config
+        heard_as, before = self._context.endpointing, self._context.config
+        self._context.asked = config
         config = self._context.config
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
             self._replies.answer_pending()
-        if config.turn_detection != before.turn_detection:
+        if self._context.endpointing != heard_as:
             self._listener.configure(self._context.endpointing)
-            if self._stop_idle_timer():
-                self._count_silence(0)
+        if config.turn_detection != before.turn_detection and self._stop_idle_timer():
+            self._count_silence(0)
         self._turns.configured()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm_up.begin()

@@ -41,6 +41,7 @@ class Endpointing(BaseModel):
     confidence: float = Field(0.88, gt=0.5, lt=1)
     mean_pause_ms: int = Field(450, ge=50, le=5000)
     max_utterance_s: float = Field(120.0, gt=0, le=3600)
+    background_db: float | None = Field(10.0, ge=3, le=40)
     stall_ms: int = Field(300, ge=50, le=10_000)
 
     def paced(self, eagerness: Eagerness) -> Self:

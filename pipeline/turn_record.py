@@ -109,6 +109,8 @@ class TurnRecord:
     millisecond."""
     pauses: tuple[Pause, ...] = ()
     """All pauses, including the last."""
+    background_db: float = 0.0
+    """How far below the speaker was the speech that went on when the turn ended; 0: none did."""
 
     endpoint_ms: float | None = None
     transcript_ms: float | None = None

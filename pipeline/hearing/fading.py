@@ -60,9 +60,9 @@ class Fading:
         return start
 
     def _follow(self, score: float, level_db: float) -> None:
-        if self._room_db is None:
-            self._room_db = level_db
         if score < tuning.ROOM_SCORE:
+            if self._room_db is None:
+                self._room_db = level_db
             self._room_db += tuning.FOLLOW_ROOM * (level_db - self._room_db)
         if score < tuning.SPEECH_SCORE:
             return

@@ -5,7 +5,8 @@ A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
 (``pipeline.hearing.fading``) or the scores have fallen, whichever comes first: it may be over, and
 the session starts a reply behind a shut gate. ``pipeline.turn_taking.endpointing`` decides how long
 the pause must last before the turn has *ended*; ``judge`` sets it. No turn ends before the scores
-have fallen.
+have fallen, or what still scores as speech is found to be background
+(``pipeline.hearing.nearness``): it neither rises nor stops as soon as a quiet word does.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pipeline.hearing import tuning
 from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.fading import Fading
+from pipeline.hearing.nearness import Background, Nearness
 from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.speech_scores import SpeechScores
 from pipeline.hearing.timbre import movement_db
@@ -43,7 +45,7 @@ and a late onset may last up to a second before it counts."""
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Speech began at sample ``start``."""
+    """Speech began at sample ``start``. In an open turn: all before was background, and no turn."""
 
     start: int
 
@@ -67,9 +69,11 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The turn is over; its last speech sample is before ``speech_end``."""
+    """The turn is over; its last speech sample is before ``speech_end``. ``below_db``: how far
+    the background that goes on is below the speaker; 0: none does."""
 
     speech_end: int
+    below_db: float = 0.0
 
 
 Signal = Started | Paused | Resumed | Ended
@@ -91,6 +95,11 @@ class TurnTaker:
         self._state = _State.QUIET
         self._recent = RecentScores()
         self._fading = Fading()
+        self._background = Background()
+        self._scored_end = 0
+        """End of the newest frame that scored as speech, of any voice."""
+        self._far = False
+        """Whether the newest frame is too soft to be the speaker's voice."""
         self._onset: int | None = None
         self._rising = False
         self._quiet_score = self._quiet_peak = 0.0
@@ -103,14 +112,27 @@ class TurnTaker:
         self._heard_end = 0
         self._wait_ms = settings.unsure_wait_ms
 
-    def feed(self, score: float, frame: AudioFrame) -> list[Signal]:
-        """Take the next frame and its probability of speech."""
+    def feed(
+        self, score: float, frame: AudioFrame, below_db: float = 0.0, nearer_from: int | None = None
+    ) -> list[Signal]:
+        """Take the next frame, its probability of speech, and the rest of ``nearness.Heard``."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
         self._rising = score > self._quiet_peak and self._recent.rises(
             self._settings.speech_threshold
         )
         self._fading.note(score, frame)
+        self._far = below_db > 0
+        if score >= self._settings.silence_threshold:
+            if frame.index - self._scored_end >= samples_of(tuning.APART_MS):
+                self._background.forget()
+            self._scored_end = frame.end
+        speaking = self._state is _State.SPEAKING
+        least = self._settings.silence_threshold if speaking else self._settings.speech_threshold
+        if score >= least and not self._fading.quiet:  # else the VAD has yet to notice the silence
+            self._background.note(frame, below_db)
+        if self.open and nearer_from is not None:
+            return self._begin(nearer_from, nearer_from, frame)
         match self._state:
             case _State.QUIET:
                 return self._quiet(score, frame)
@@ -125,6 +147,13 @@ class TurnTaker:
     def open(self) -> bool:
         """Whether a turn has begun and not ended."""
         return self._state is not _State.QUIET
+
+    @property
+    def kept_to(self) -> int:
+        """Sample up to which the newest sound is the speaker's, or may end the last word."""
+        if not (self._far and self._background.end):
+            return self._heard_end
+        return min(self._heard_end, self._background.start + samples_of(tuning.KEPT_MS))
 
     @property
     def certainty(self) -> float:
@@ -175,15 +204,18 @@ class TurnTaker:
             self._onset = frame.index
         if frame.end - self._onset < samples_of(self._settings.onset_ms):
             return []
-        self._state = _State.SPEAKING
-        self._fading.forget_speaker()
         begin = self._recent.beginning(self._onset, self._settings.speech_threshold)
         # Earlier speech belongs to the previous turn.
-        self._start = max(begin, self._speech_end)
-        self.noticed, self._onset = self._onset, None
+        return self._begin(max(begin, self._speech_end), self._onset, frame)
+
+    def _begin(self, start: int, noticed: int, frame: AudioFrame) -> list[Signal]:
+        self._state = _State.SPEAKING
+        self._fading.forget_speaker()
+        self._background.forget()
+        self._start, self.noticed, self._onset = start, noticed, None
         self._quiet_score = 0.0
         self._speech_end = frame.end
-        return [Started(self._start)]
+        return [Started(start)]
 
     def _speaking(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.silence_threshold:
@@ -191,6 +223,11 @@ class TurnTaker:
         if frame.end - self._start >= self._settings.max_utterance_s * LISTEN_RATE:
             self._state = _State.QUIET
             return [Paused(self._speech_end, frame.end), Ended(self._speech_end)]
+        far_from = self._background.start
+        if self._background.end == frame.end and frame.end - far_from >= samples_of(tuning.FAR_MS):
+            self._speech_end = max(far_from, self._start)
+            self._state, self._wait_ms = _State.PAUSED, self._settings.unsure_wait_ms
+            return [Paused(self._speech_end, self.kept_to)]
         pause_samples = samples_of(self._settings.pause_ms)
         faded_from = self._fading.faded_from(frame.end, pause_samples)
         silent = frame.end - self._speech_end >= pause_samples
@@ -203,33 +240,45 @@ class TurnTaker:
         return [Paused(self._speech_end, frame.end)]
 
     def _faded(self, score: float, frame: AudioFrame) -> list[Signal]:
-        if score < self._settings.silence_threshold:
+        too_long = frame.end - self._speech_end >= samples_of(tuning.CLOSURE_MS)
+        goes_on = too_long or not self._fading.quiet
+        if score < self._settings.silence_threshold or (goes_on and self._far):
             self._state = _State.PAUSED
             return self._end_if_due()
-        too_long = frame.end - self._speech_end >= samples_of(tuning.CLOSURE_MS)
-        if too_long or not self._fading.quiet:
-            return self._resumed(frame, within_word=True)
-        return []
+        return self._resumed(frame, within_word=True) if goes_on else []
 
     def _paused(self, score: float, frame: AudioFrame) -> list[Signal]:
-        if score >= self._settings.speech_threshold:
+        if score >= self._settings.speech_threshold and not self._far:
             return self._resumed(frame)
-        return self._end_if_due()
+        return self._quiet_word(frame) or self._end_if_due()
+
+    def _quiet_word(self, frame: AudioFrame) -> list[Signal]:
+        """Background that has stopped so soon was the end of what the speaker said."""
+        start, end = max(self._background.start, self._speech_end), self._background.end
+        stopped = frame.end - self._scored_end >= samples_of(tuning.STOPPED_MS)
+        if end <= self._speech_end or not stopped or self._background.is_long(frame.end):
+            return []
+        self._speech_end, self._wait_ms = end, self._settings.unsure_wait_ms
+        return [Resumed(start, within_word=True), Paused(end, frame.end)]
 
     def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
         if self._fading.quiet:
             self._fading.forget_speaker()  # a voice that goes on this softly has not faded
+        self._background.forget()
         self._state = _State.SPEAKING
         self._speech_end = frame.end
         return [Resumed(frame.index, within_word)]
 
     def _end_if_due(self) -> list[Signal]:
-        if self._state is _State.FADED:
+        followed = self._background.end > self._speech_end
+        if self._state is _State.FADED or (
+            followed and not self._background.is_long(self._heard_end)
+        ):
             return []
         if self._heard_end - self._speech_end < samples_of(self._wait_ms):
             return []
         self._state = _State.QUIET
-        return [Ended(self._speech_end)]
+        return [Ended(self._speech_end, self._background.below_db if followed else 0.0)]
 
 
 class Listener:
@@ -245,10 +294,11 @@ class Listener:
         """``directions``: of an array; speech from elsewhere opens no turn."""
         self._stages = stages
         self._scores = SpeechScores(stages, directions)
+        self._nearness = Nearness()
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
-        self._threshold = endpointing.speech_threshold
+        self._endpointing = endpointing
         self._unexplained: list[Signal] = []
         """Signals of a turn that may be an echo, held back."""
         # A client may ask for more padding later.
@@ -261,6 +311,11 @@ class Listener:
     def heard_end(self) -> int:
         """Index of the sample after the newest one."""
         return self._history.end
+
+    @property
+    def kept_to(self) -> int:
+        """As ``heard_end``, without what may be background."""
+        return self._taker.kept_to
 
     @property
     def heard_ms(self) -> int:
@@ -300,7 +355,7 @@ class Listener:
     def configure(self, endpointing: Endpointing) -> None:
         """Use other settings from now on."""
         self._taker.configure(endpointing)
-        self._threshold = endpointing.speech_threshold
+        self._endpointing = endpointing
 
     def resample(self, pcm: Pcm, rate: int) -> Pcm:
         """Convert a client's audio to ``LISTEN_RATE``; keeps state between calls."""
@@ -321,14 +376,17 @@ class Listener:
             # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
-            score = await self._scores.score(window, self._taker.open, self._threshold)
-            yield self._explained(self._taker.feed(score, window.frame))
+            evidence, frame = await self._scores.evidence(window), window.frame
+            was_open = self._taker.open
+            heard = self._nearness.hear(evidence, frame, was_open, self._endpointing)
+            yield self._explained(self._taker.feed(heard.score, frame, *heard[1:]), was_open)
 
-    def _explained(self, signals: list[Signal]) -> list[Signal]:
+    def _explained(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its
         first pause; forget the turn if it is. While echoes are heard, a sound that ends undecided
         counts as one."""
-        if not self._unexplained and not any(isinstance(each, Started) for each in signals):
+        begins = not was_open and any(isinstance(each, Started) for each in signals)
+        if not self._unexplained and not begins:
             return signals
         self._unexplained += signals
         explained = self._hearing.explains(self._taker.noticed)
@@ -363,7 +421,12 @@ class Listener:
 
     def forget_turn(self) -> None:
         self._taker.reset()
+        self.forget_speaker()
         self._unexplained = []
+
+    def forget_speaker(self) -> None:
+        """The newest turn was no person's: nothing is learned from its level."""
+        self._nearness.forget_turn()
 
     def read(self, start: int, end: int) -> Pcm:
         return self._history.read(start, end)

@@ -12,13 +12,12 @@ import asyncio
 import logging
 
 from pipeline.audio import Pcm
-from pipeline.echo.detector import near_end
 from pipeline.echo.path import EchoWindow
-from pipeline.echo.tuning import DETECTOR_LEAST_LLR
 from pipeline.engines.stages import Stages, VadStage, VadStreamStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import tuning
 from pipeline.hearing.direction import Directions
+from pipeline.hearing.nearness import Evidence
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.session")
@@ -52,12 +51,13 @@ class VadMemory:
 
 
 class SpeechScores:
-    """Scores how likely each window is speech and not the echo of an answer.
+    """Finds out about each window how likely it is speech, and whether an echo or a direction
+    explains it.
 
     If the engine fails, everything counts as silence, so that an open turn ends and is answered."""
 
     def __init__(self, stages: Stages, directions: Directions | None = None) -> None:
-        """``directions``: of an array; speech from elsewhere opens no turn."""
+        """``directions``: of an array."""
         self._stages = stages
         self._stage = stages.vad
         self._vad = VadMemory(stages.vad)
@@ -67,48 +67,34 @@ class SpeechScores:
         self._directions = directions
         self._deaf = False
 
-    async def score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        """0 to 1; from ``threshold`` on it is speech. In an open turn, doubt favours speech."""
+    async def evidence(self, window: EchoWindow) -> Evidence:
+        """What is known about the next window, but for its level."""
         if self._stage is not self._stages.vad:
             self._use_new_vad()
         try:
-            return await self._score(window, turn_is_open, threshold)
+            return await self._evidence(window)
         except Cancelled:
             if self._stage is self._stages.vad:
                 raise
             self._use_new_vad()  # it was closed under this window
-            return await self._score(window, turn_is_open, threshold)
+            return await self._evidence(window)
 
-    async def _score(self, window: EchoWindow, turn_is_open: bool, threshold: float) -> float:
-        score = await self._without_echo(window, turn_is_open, threshold)
-        if turn_is_open or self._directions is None:
-            return score
-        now = asyncio.get_running_loop().time()
-        if not self._directions.elsewhere(now):
-            return score
-        # Other people's speech is not the beginning of the next turn.
-        return 0.0 if self._directions.others(now) else min(score, tuning.NO_SPEECH, threshold / 2)
+    async def _evidence(self, window: EchoWindow) -> Evidence:
+        scores = await self._with_echo(window)
+        now, directions = asyncio.get_running_loop().time(), self._directions
+        elsewhere = directions is not None and directions.elsewhere(now)
+        others = directions is not None and directions.others(now)
+        return Evidence(*scores, window.llr, elsewhere, others)
 
-    async def _without_echo(
-        self, window: EchoWindow, turn_is_open: bool, threshold: float
-    ) -> float:
+    async def _with_echo(self, window: EchoWindow) -> tuple[float, float | None]:
         if window.post_filtered is None:
-            return await self._after_echo(window.frame.pcm)
+            return await self._after_echo(window.frame.pcm), None
         if self._left is None:
             self._left = self._echo_begins()
         self._since_echo_samples = 0
         first, more = self._left
         score = await self._heard(first, window.frame.pcm)
-        second = await self._heard(more, window.post_filtered)
-        if near_end(score, second, window.llr):
-            return max(score, second, tuning.SPEECH)
-        if turn_is_open:
-            return score if window.llr > DETECTOR_LEAST_LLR else min(score, second)
-        return (
-            min(score, tuning.NO_SPEECH, threshold / 2)
-            if window.llr > tuning.EXPLAINED_LLR
-            else 0.0
-        )
+        return score, await self._heard(more, window.post_filtered)
 
     def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
         """If someone is speaking, the VAD that heard the beginning stays in charge."""

@@ -228,6 +228,7 @@ class EffectiveSession:
             "turn_detection": turn_detection.turn_detection(
                 state.turn_detection, answers=self.answers
             ),
+            "noise_reduction": (state.noise_reduction or {}).get("type"),
             "language": self._defaults.language,
             "asked_languages": self._asked_languages(),
             "partials": self._wants_partials(),

@@ -48,6 +48,7 @@ class OpenTurn:
     pauses: list[Pause] = field(default_factory=list)
     discarded: int = 0
     wasted_s: float = 0.0
+    background_db: float = 0.0
     also: tuple[str, ...] = ()
 
     @property
@@ -108,6 +109,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         speech_start_sample=None if turn.start_ms is None else sample_at(turn.start_ms),
         speech_end_sample=None if turn.end_ms is None else sample_at(turn.end_ms),
         pauses=tuple(turn.pauses),
+        background_db=turn.background_db,
         endpoint_ms=since(turn.stopped_at),
         transcript_ms=since(turn.transcript_at),
         ended_ms=since(at),

@@ -176,6 +176,7 @@ class TurnRecorder:
                 turn.pauses[-1] = replace(pause, lasted_ms=lasted_ms)
             case SpeechStopped():
                 turn.state, turn.end_ms, turn.stopped_at = State.STOPPED, event.audio_ms, at
+                turn.background_db = event.background_db
             case SpeechRejected():
                 turn.text, turn.invented = "", event.invented
                 turn.wasted_s += event.engine_seconds

@@ -62,6 +62,8 @@ class Attempt:
     """Set when there is new evidence, and when the turn has ended."""
     ended: bool = False
     """Whether the turn is over."""
+    background_db: float = 0.0
+    """How far below the speaker is what went on when it ended; 0: silence."""
     discarded: bool = False
     """Whether its reply was thrown away although the turn was over."""
     stop_published: bool = False

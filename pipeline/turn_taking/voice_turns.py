@@ -96,7 +96,7 @@ class VoiceTurns:
             if self._turn is None:
                 self._suspect()
             elif self._turn.attempt is None:
-                self._feed(self._turn, self._listener.heard_end)
+                self._feed(self._turn, self._listener.kept_to)
                 self._look(self._turn)
 
     def _follow(self, signals: list[Signal]) -> None:
@@ -109,7 +109,7 @@ class VoiceTurns:
                 case Resumed():
                     self._resume(signal)
                 case Ended():
-                    self._end()
+                    self._end(signal)
 
     # -- speech begins
 
@@ -128,7 +128,13 @@ class VoiceTurns:
         return self._context.config.interruptible and self._replies.hold()
 
     def _open(self, signal: Started) -> None:
-        """Speech has lasted long enough to be a turn: published at once, or weighed first."""
+        """Speech has lasted long enough to be a turn: published at once, or weighed first. An open
+        turn was background, which a nearer speaker shows."""
+        if background := self._turn:
+            self._closed_to = signal.start
+            if self._forget(background):
+                self._publish_stopped(background.item_id, signal.start, "spoke again")
+                self._bus.publish(SpeechRejected(background.item_id))
         padding = samples_of(self._context.endpointing.prefix_padding_ms)
         start = max(signal.start - padding, self._closed_to, 0)
 
@@ -339,13 +345,14 @@ class VoiceTurns:
 
     # -- the turn is over
 
-    def _end(self) -> None:
+    def _end(self, signal: Ended) -> None:
         """The turn is over; commit it as soon as its transcript is ready."""
         turn, self._turn = self._turn, None
         if turn is None:
             return
         attempt = turn.attempt
         assert attempt
+        attempt.background_db = signal.below_db
         self._ending[attempt] = turn
         self._closed_to = attempt.end
         attempt.end_turn()
@@ -354,6 +361,8 @@ class VoiceTurns:
         turn.recognition.stop()
         self._weigh(turn, said, ended=True, over=True)
         del self._ending[attempt]
+        if turn.ignored or attempt.false_interruption or not attempt.said:
+            self._listener.forget_speaker()
         if turn.ignored:
             self._not_a_turn()
             return
@@ -420,12 +429,14 @@ class VoiceTurns:
         self._listener.forget_turn()
         self._suspect()
         self._closed_to = self._listener.heard_end
-        if turn is None:
-            return
+        if turn and self._forget(turn):
+            self._publish_stopped(turn.item_id, self._listener.heard_end, "client")
+
+    def _forget(self, turn: UserTurn) -> bool:
+        """End all work for a turn. Whether it had been published."""
         self._attempts.discard(turn)
         turn.recognition.stop()
-        if not self._drop_weighed(turn):
-            self._publish_stopped(turn.item_id, self._listener.heard_end, "client")
+        return not self._drop_weighed(turn)
 
     def drop_ended(self) -> None:
         """Forget turns that have ended but are not committed yet."""
@@ -473,8 +484,10 @@ class VoiceTurns:
         """Publish the stop once: at the commit, or earlier if the user speaks again."""
         if not attempt.stop_published:
             attempt.stop_published = True
-            self._publish_stopped(attempt.item_id, attempt.end, why)
+            self._publish_stopped(attempt.item_id, attempt.end, why, attempt.background_db)
 
-    def _publish_stopped(self, item_id: str, end: int, why: StopReason) -> None:
+    def _publish_stopped(
+        self, item_id: str, end: int, why: StopReason, background_db: float = 0.0
+    ) -> None:
         direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
-        self._bus.publish(SpeechStopped(item_id, ms_of(end), direction_deg, why))
+        self._bus.publish(SpeechStopped(item_id, ms_of(end), direction_deg, why, background_db))

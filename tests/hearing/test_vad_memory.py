@@ -19,6 +19,7 @@ from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.errors import EngineError
+from pipeline.hearing.nearness import weigh
 from pipeline.hearing.speech_scores import SpeechScores
 from tests.support.recordings import recording
 
@@ -65,7 +66,7 @@ def heard_by(script: list[tuple[bool, float]]) -> list[int]:
         scores = SpeechScores(cast(Stages, SimpleNamespace(vad=stage)))
         for number, (echo, stage.says) in enumerate(script):
             frame = AudioFrame(SILENCE, LISTEN_RATE, number * WINDOW)
-            await scores.score(EchoWindow(frame, SILENCE if echo else None), False, 0.5)
+            await scores.evidence(EchoWindow(frame, SILENCE if echo else None))
         scores.close()
 
     asyncio.run(hear())
@@ -107,9 +108,9 @@ def test_replacing_a_vad_closes_all_streams_of_the_old_one() -> None:
     async def hear() -> None:
         scores = SpeechScores(cast(Stages, stages))
         window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0), SILENCE)
-        await scores.score(window, False, 0.5)
+        await scores.evidence(window)
         stages.vad = new
-        await scores.score(window, False, 0.5)
+        await scores.evidence(window)
         assert [stream.closed for stream in old.streams] == [True] * 2
         scores.close()
 
@@ -127,8 +128,8 @@ async def test_a_vad_that_cannot_be_opened_is_tried_again_at_the_next_window() -
 
     scores = SpeechScores(cast(Stages, SimpleNamespace(vad=Restarting(says=0.9))))
     window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0))
-    assert await scores.score(window, False, 0.5) == 0.0
-    assert await scores.score(window, False, 0.5) == 0.9
+    assert (await scores.evidence(window)).score == 0.0
+    assert (await scores.evidence(window)).score == 0.9
     scores.close()
 
 
@@ -148,7 +149,8 @@ def test_after_some_answers_it_hears_as_much_as_during_the_first(
             windows = (
                 EchoWindow(frame, frame.pcm if echo else None) for frame in Framer(WINDOW).feed(pcm)
             )
-            return [await scores.score(window, False, 0.5) for window in windows]
+            found = [await scores.evidence(window) for window in windows]
+            return [weigh(each, False, 0.5, None).score for each in found]
 
         for _ in range(answers):
             await hear(rustle, echo=True)

@@ -234,9 +234,12 @@ def test_transcription_and_noise_reduction_merge() -> None:
     words = {"model": "x", "prompt": "robots", "keywords": ["Reachy"], "delay": "low"}
     client.updated(audio={"input": {"noise_reduction": noise, "transcription": words}})
     update = {"noise_reduction": {"type": "near_field"}, "transcription": {"language": "de"}}
-    shown, _ = client.updated(audio={"input": update})
+    shown, config = client.updated(audio={"input": update})
+    assert config.noise_reduction == "near_field"
     assert shown["audio"]["input"]["noise_reduction"] == {"type": "near_field", "strength": 0.5}
     assert shown["audio"]["input"]["transcription"] == {**words, "language": "de"}
+    _, config = client.updated(audio={"input": {"noise_reduction": None}})
+    assert config.noise_reduction is None
 
 
 def test_a_session_too_long_to_be_shown_is_refused() -> None:

@@ -139,7 +139,8 @@ function why(turn) {
   const judged = turn.pauses.flatMap((pause, index) => pause.judgements.map((each) => [index + 1, pause, each]));
   if (!judged.length && !turn.ignored.length) return nothing;
   const last = turn.pauses.at(-1)?.judgements.at(-1);
-  const headline = last ? `Over with probability ${last.probability.toFixed(2)}: waited ${last.wait_ms} ms (${last.reasons.join(", ") || "no evidence"})` : "Speech over the answer";
+  const wentOn = turn.background_db ? `; ended: what went on was ${Math.round(turn.background_db)} dB below the speaker` : "";
+  const headline = last ? `Over with probability ${last.probability.toFixed(2)}: waited ${last.wait_ms} ms (${last.reasons.join(", ") || "no evidence"})${wentOn}` : "Speech over the answer";
   const waste = turn.engine_wasted_s ? `${turn.speculations_discarded} discarded unused, ${turn.engine_wasted_s.toFixed(2)} s of engine time; ${turn.engine_used_s.toFixed(2)} s used.` : "";
   return html`<details><summary>${headline}</summary>
     ${judged.length ? html`<table><thead><tr><th scope="col">Pause</th><th scope="col">Judged after</th><th scope="col">Over?</th><th scope="col">Wait</th><th scope="col">By</th></tr></thead>

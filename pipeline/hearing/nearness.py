@@ -1,0 +1,235 @@
+"""Decides what in the sound is speech of the person who speaks to the robot. Pure.
+
+``weigh`` has all that is known about one window: the VAD's certainty, an echo, the direction and
+the level. Two voices in a room differ in level by more than one voice does from word to word, so
+speech far below the speaker's level is background. ``pipeline.hearing.listening`` still gives it
+time to stop or to rise again, because the speaker may have dropped the voice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.audio import AudioFrame, samples_of
+from pipeline.echo.detector import near_end
+from pipeline.echo.tuning import CANCELLER_NO_DOUBT, DETECTOR_LEAST_LLR
+from pipeline.hearing import tuning
+from pipeline.settings import Endpointing
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about one window.
+
+    ``score``: the VAD's, 0 to 1. ``post_filtered``: its score without most of the residual echo;
+    ``None``: there can be no echo. ``llr``: how much louder the window is than the echo explains.
+    ``elsewhere``: the array hears no speech from the accepted sector; ``others``: it hears speech.
+    ``below_db``: how far the level is below the speaker's; 0 if no speaker is known."""
+
+    score: float
+    post_filtered: float | None = None
+    llr: float = CANCELLER_NO_DOUBT
+    elsewhere: bool = False
+    others: bool = False
+    below_db: float = 0.0
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is speech for which no echo can be mistaken."""
+        return self.score >= tuning.SPEECH_SCORE and self.post_filtered is None
+
+
+class _Speech(NamedTuple):
+    start: int
+    level_db: float
+
+
+class Heard(NamedTuple):
+    """``score``: 0 to 1, from the threshold on it is speech. ``below_db``: if that speech is
+    background, how far it is below the speaker. ``nearer_from``: the sample at which a speaker
+    begins who is so near that the open turn before is background."""
+
+    score: float
+    below_db: float = 0.0
+    nearer_from: int | None = None
+
+
+def weigh(
+    evidence: Evidence, turn_is_open: bool, threshold: float, margin_db: float | None
+) -> Heard:
+    """The verdict on one window. ``margin_db``: what is further below the speaker is background;
+    ``None``: nothing is. In an open turn, doubt favours speech."""
+    doubtful = min(evidence.score, tuning.NO_SPEECH, threshold / 2)
+    score = _without_echo(evidence, turn_is_open, doubtful)
+    far = margin_db is not None and evidence.below_db > margin_db
+    below_db = evidence.below_db if far else 0.0
+    if turn_is_open:
+        return Heard(score, below_db)
+    # Other people's speech is not the beginning of the next turn.
+    if evidence.elsewhere and evidence.others:
+        return Heard(0.0, below_db)
+    return Heard(min(score, doubtful) if evidence.elsewhere or far else score, below_db)
+
+
+def _without_echo(evidence: Evidence, turn_is_open: bool, doubtful: float) -> float:
+    score, second, llr = evidence.score, evidence.post_filtered, evidence.llr
+    if second is None:
+        return score
+    if near_end(score, second, llr):
+        return max(score, second, tuning.SPEECH)
+    if turn_is_open:
+        return score if llr > DETECTOR_LEAST_LLR else min(score, second)
+    return doubtful if llr > tuning.EXPLAINED_LLR else 0.0
+
+
+class Nearness:
+    """Judges each window of one stream by the level of the person who holds the turn, or held one
+    lately. That level is learned from speech without any echo."""
+
+    def __init__(self) -> None:
+        self._powers: deque[float] = deque(maxlen=tuning.LEVEL_WINDOWS)
+        self._speech: deque[_Speech] = deque(maxlen=tuning.SUNK_WINDOWS)
+        """The newest windows of the open turn that are its speaker's."""
+        self._turn_is_open = False
+        self._began = 0
+        self._loudest_db = 0.0
+        """Highest level of the speaker in this turn, over about two seconds."""
+        self._remembered_db: float | None = None
+        self._before_db: float | None = None
+        """What was remembered before the newest turn."""
+        self._left_samples = 0
+        """How much longer the level is remembered."""
+
+    def hear(
+        self, evidence: Evidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
+    ) -> Heard:
+        """Take the next window and what is known about it but for its level."""
+        samples = frame.pcm.astype(np.float32)
+        self._powers.append(float(samples @ samples) / max(1, len(samples)))
+        # Before a turn, a single window counts: a voice rises faster than a mean.
+        power = (
+            np.mean(self._powers) if turn_is_open else max(self._powers[-1], np.mean(self._powers))
+        )
+        level_db = float(10 * np.log10(power + 1))
+        if turn_is_open != self._turn_is_open:
+            self._turn_changes(turn_is_open, frame)
+        margin_db, below_db = settings.background_db, self._below_db(level_db)
+        if margin_db is not None and (sunk_db := self._sunk_db(frame)) > tuning.SUNK_DB:
+            margin_db, below_db = tuning.SUNK_DB, sunk_db
+        known = replace(evidence, below_db=below_db)
+        heard = weigh(known, turn_is_open, settings.speech_threshold, margin_db)
+        if not turn_is_open:
+            self._fade(frame, heard.below_db > 0 and evidence.score >= settings.speech_threshold)
+        elif known.is_certain and not heard.below_db:
+            self._speech.append(_Speech(frame.index, level_db))
+            return heard._replace(nearer_from=self._nearer_from(margin_db))
+        return heard
+
+    def forget_turn(self) -> None:
+        """The newest turn was none: nothing is learned from it."""
+        self._speech.clear()
+        self._turn_is_open = False
+        self._remembered_db = self._before_db
+
+    def _turn_changes(self, turn_is_open: bool, frame: AudioFrame) -> None:
+        speaker_db = self._speaker_db
+        self._turn_is_open = turn_is_open
+        if turn_is_open:
+            self._before_db = self._remembered_db
+            self._begin(frame.index)
+        elif speaker_db is not None:
+            self._remembered_db, self._left_samples = speaker_db, tuning.REMEMBERED_SAMPLES
+
+    def _begin(self, began: int) -> None:
+        self._began, self._loudest_db = began, 0.0
+        while self._speech and self._speech[0].start < began:
+            self._speech.popleft()
+
+    @property
+    def _speaker_db(self) -> float | None:
+        """Level of the open turn's speaker, once enough is heard."""
+        if len(self._speech) < tuning.FEWEST_WINDOWS:
+            return None
+        return _loud_db(list(self._speech)[-tuning.SPEAKER_WINDOWS :])
+
+    def _below_db(self, level_db: float) -> float:
+        if self._turn_is_open:
+            return 0.0 if self._speaker_db is None else self._speaker_db - level_db
+        remembered_db = self._remembered_db
+        return 0.0 if remembered_db is None else remembered_db + tuning.OPENING_DB - level_db
+
+    def _fade(self, frame: AudioFrame, far: bool) -> None:
+        """No turn is open. What goes on far away is remembered as far for longer: a person who is
+        not heard stops, and tries again."""
+        left = self._left_samples + (len(frame.pcm) if far else -len(frame.pcm))
+        self._left_samples = min(left, tuning.REMEMBERED_SAMPLES)
+        if left <= 0:
+            self._remembered_db = None
+
+    def _sunk_db(self, frame: AudioFrame) -> float:
+        """In a long turn: how far the newest speech is below the loudest. One person's level hardly
+        falls for so long, so somebody else has been talking since."""
+        if not self._turn_is_open or len(self._speech) < tuning.LOUD_WINDOWS:
+            return 0.0
+        newest = list(self._speech)[-tuning.LOUD_WINDOWS :]
+        self._loudest_db = max(self._loudest_db, _loud_db(newest))
+        is_long = frame.end - self._began >= tuning.LONG_TURN_SAMPLES
+        is_known = len(self._speech) == tuning.SUNK_WINDOWS
+        return self._loudest_db - _loud_db(self._speech) if is_long and is_known else 0.0
+
+    def _nearer_from(self, margin_db: float | None) -> int | None:
+        """Where the open turn's speaker begins, if what was before turns out to be background."""
+        speech = list(self._speech)[-tuning.SPEAKER_WINDOWS :]
+        before, newest = speech[: -tuning.NEWEST_WINDOWS], speech[-tuning.NEWEST_WINDOWS :]
+        if margin_db is None or len(before) < tuning.FEWEST_BEFORE:
+            return None
+        limit_db = _loud_db(before) + margin_db
+        if np.median([each.level_db for each in newest]) <= limit_db:
+            return None
+        began = next(each.start for each in newest if each.level_db > limit_db)
+        self._begin(began)
+        return max(0, began - samples_of(tuning.KEPT_MS))
+
+
+def _loud_db(speech: Sequence[_Speech]) -> float:
+    """The 80th percentile of the levels."""
+    return sorted(each.level_db for each in speech)[len(speech) * 4 // 5]
+
+
+class Background:
+    """The background speech since the speaker was last heard, with its pauses; empty: none."""
+
+    def __init__(self) -> None:
+        self.start = self.end = self._samples = 0
+        self._below_db: deque[float] = deque(maxlen=tuning.LOUD_WINDOWS)
+
+    def note(self, frame: AudioFrame, below_db: float) -> None:
+        """Take the next frame of speech; ``below_db``: 0 if it is the speaker's."""
+        if not below_db:
+            self.forget()
+            return
+        if not self._below_db:
+            self.start = frame.index
+        self.end = frame.end
+        self._samples += len(frame.pcm)
+        self._below_db.append(below_db)
+
+    def forget(self) -> None:
+        """The speaker is heard."""
+        self.start = self.end = self._samples = 0
+        self._below_db.clear()
+
+    def is_long(self, now: int) -> bool:
+        """Whether it is more than a quiet word, or comes again and again up to sample ``now``."""
+        lasts = now - self.start >= samples_of(tuning.QUIET_WORDS_MS)
+        return lasts or self._samples >= samples_of(tuning.QUIET_WORD_MS)
+
+    @property
+    def below_db(self) -> float:
+        """How far it is below the speaker, on average; 0 if there is none."""
+        return float(np.mean(self._below_db)) if self._below_db else 0.0

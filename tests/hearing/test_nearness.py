@@ -1,0 +1,291 @@
+"""Speech far below the speaker's level is background: levels and scores in, signals out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from benchmarks.harness.acoustics import Signal as Sound
+from benchmarks.harness.acoustics import gained, rms_dbfs, room_tone, to_pcm, to_signal
+from benchmarks.harness.energy import frame_db
+from benchmarks.harness.virtual_engines import InlineVad
+from pipeline.audio import LISTEN_RATE, AudioFrame
+from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.listening import Ended, Listener, Paused, Signal, Started, TurnTaker
+from pipeline.hearing.nearness import Evidence, Heard, Nearness, weigh
+from pipeline.settings import Echo, Endpointing
+from tests.support.recordings import recording
+
+WINDOW = 512
+WINDOWS_PER_S = LISTEN_RATE / WINDOW
+
+ROOM, SPEAKER, SOFT, TURNED, TELEVISION = (
+    (0.01, -70.0),
+    (0.99, -25.0),
+    (0.9, -31.0),
+    (0.9, -40.0),
+    (0.9, -43.0),
+)
+"""A VAD's score and a level in dBFS."""
+
+
+@dataclass
+class Ear:
+    """Judges and follows one stream; a pause ends after ``wait_ms``."""
+
+    settings: Endpointing = field(default_factory=Endpointing)
+    wait_ms: int = 400
+    windows: int = 0
+
+    def __post_init__(self) -> None:
+        self.nearness, self.taker = Nearness(), TurnTaker(self.settings)
+        self.noise = np.random.default_rng(1)
+
+    def hear(
+        self, sound: tuple[float, float], seconds: float, post_filtered: float | None = None
+    ) -> list[Signal]:
+        found: list[Signal] = []
+        score, dbfs = sound
+        for _ in range(round(seconds * WINDOWS_PER_S)):
+            pcm = to_pcm(gained(self.noise.normal(size=WINDOW).astype(np.float32), dbfs))
+            frame = AudioFrame(pcm, LISTEN_RATE, self.windows * WINDOW)
+            self.windows += 1
+            known = Evidence(score, post_filtered)
+            heard = self.nearness.hear(known, frame, self.taker.open, self.settings)
+            found += self.taker.feed(heard.score, frame, heard.below_db, heard.nearer_from)
+            found += self.taker.judge(self.wait_ms)
+        return found
+
+    def hear_all(self, *script: tuple[tuple[float, float], float]) -> list[Signal]:
+        return [signal for sound, seconds in script for signal in self.hear(sound, seconds)]
+
+
+def kinds(signals: list[Signal]) -> list[type[Signal]]:
+    return [type(signal) for signal in signals]
+
+
+def seconds(samples: int) -> float:
+    return samples / LISTEN_RATE
+
+
+@pytest.mark.parametrize(
+    ("evidence", "turn_is_open", "heard"),
+    [
+        (Evidence(0.9), False, Heard(0.9)),
+        # Level.
+        (Evidence(0.9, below_db=11.0), False, Heard(0.9)),
+        (Evidence(0.9, below_db=13.0), False, Heard(0.25, 13.0)),
+        (Evidence(0.9, below_db=13.0), True, Heard(0.9, 13.0)),
+        # Direction, which says nothing in an open turn.
+        (Evidence(0.9, elsewhere=True), False, Heard(0.25)),
+        (Evidence(0.9, elsewhere=True, others=True), False, Heard(0.0)),
+        (Evidence(0.9, elsewhere=True, others=True), True, Heard(0.9)),
+        # Echo: explained, in doubt, and louder than explained.
+        (Evidence(0.9, 0.0, llr=1.0), False, Heard(0.0)),
+        (Evidence(0.9, 0.0, llr=3.0), False, Heard(0.25)),
+        (Evidence(0.9, 0.0, llr=1.0), True, Heard(0.0)),
+        (Evidence(0.9, 0.0, llr=6.0), True, Heard(0.9)),
+        (Evidence(0.3, 0.95, llr=12.0), False, Heard(0.95)),
+        # Near-end speech over an answer, from elsewhere or from far away.
+        (Evidence(0.3, 0.95, llr=12.0, elsewhere=True), False, Heard(0.25)),
+        (Evidence(0.3, 0.95, llr=12.0, below_db=20.0), False, Heard(0.25, 20.0)),
+    ],
+)
+def test_all_evidence_counts(evidence: Evidence, turn_is_open: bool, heard: Heard) -> None:
+    assert weigh(evidence, turn_is_open, 0.5, 12.0) == heard
+
+
+def test_without_a_margin_no_level_counts() -> None:
+    assert weigh(Evidence(0.9, below_db=40.0), False, 0.5, None) == Heard(0.9)
+
+
+def test_a_television_that_goes_on_ends_the_turn() -> None:
+    signals = Ear().hear_all((ROOM, 0.5), (SPEAKER, 2), (TELEVISION, 10))
+    assert kinds(signals) == [Started, Paused, Ended]
+    paused, ended = cast(Paused, signals[1]), cast(Ended, signals[2])
+    assert seconds(paused.speech_end) == pytest.approx(2.5, abs=0.1)
+    assert paused.end - paused.speech_end <= 0.13 * LISTEN_RATE, "a word's end, and no more"
+    assert ended.below_db == pytest.approx(18, abs=1.5)
+
+
+def test_its_pauses_change_nothing() -> None:
+    blips = ((ROOM, 0.3), (TELEVISION, 0.8)) * 3
+    signals = Ear(wait_ms=1500).hear_all((SPEAKER, 2), (TELEVISION, 0.8), *blips)
+    assert kinds(signals) == [Started, Paused, Ended]
+
+
+@pytest.mark.parametrize(
+    ("script", "ends_at_s"),
+    [
+        ([(TURNED, 0.2)], 2.2),
+        ([(TURNED, 0.45)], 2.45),
+        ([(ROOM, 0.2), (TURNED, 0.45)], 2.65),
+        ([(SOFT, 3)], 5.0),
+        ([(TURNED, 0.3), (SPEAKER, 1)], 3.3),
+        ([(TURNED, 0.5), (SPEAKER, 1)], 3.5),
+        ([(ROOM, 0.2), (SPEAKER, 1)], 3.2),
+    ],
+)
+def test_a_quiet_word_is_the_speakers(
+    script: list[tuple[tuple[float, float], float]], ends_at_s: float
+) -> None:
+    """It rises again, or stops soon."""
+    signals = Ear(wait_ms=600).hear_all((SPEAKER, 2), *script, (ROOM, 2))
+    assert isinstance(signals[-1], Ended)
+    assert kinds(signals).count(Ended) == 1
+    assert seconds(signals[-1].speech_end) == pytest.approx(ends_at_s, abs=0.05)
+    assert signals[-1].below_db == 0
+
+
+@pytest.mark.parametrize(
+    ("then", "opens"),
+    [
+        ([(TELEVISION, 20)], False),
+        ([(ROOM, 5), (SOFT, 1)], True),
+        ([(ROOM, 5), (TURNED, 1)], False),
+        ([(ROOM, 31), (TURNED, 1)], True),
+        ([(TELEVISION, 25), (ROOM, 20), (TELEVISION, 1)], False),
+        ([(TELEVISION, 25), (ROOM, 31), (TELEVISION, 1)], True),
+        ([(TELEVISION, 20), (SPEAKER, 1)], True),
+    ],
+)
+def test_the_speakers_level_is_remembered(
+    then: list[tuple[tuple[float, float], float]], opens: bool
+) -> None:
+    ear = Ear()
+    assert kinds(ear.hear_all((SPEAKER, 2), (ROOM, 1))) == [Started, Paused, Ended]
+    assert (Started in kinds(ear.hear_all(*then))) == opens
+
+
+def test_a_turn_without_words_is_not_remembered() -> None:
+    ear = Ear()
+    ear.hear_all((TURNED, 2), (ROOM, 1), (SPEAKER, 2), (ROOM, 1))
+    ear.nearness.forget_turn()
+    assert Started in kinds(ear.hear(TURNED, 1))
+
+
+def test_an_echo_is_not_learned_from() -> None:
+    ear = Ear()
+    ear.hear(SPEAKER, 0.5)
+    ear.hear(SPEAKER, 2, post_filtered=0.9)
+    ear = Ear()
+    loud = (0.99, -10.0)
+    assert kinds(ear.hear(loud, 2, post_filtered=0.99)) == [Started]
+    signals = ear.hear_all((SPEAKER, 2), (ROOM, 1))
+    assert kinds(signals) == [Paused, Ended]
+    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(4, abs=0.1)
+
+
+def test_a_nearer_speaker_begins_the_turn() -> None:
+    signals = Ear().hear_all((TELEVISION, 5), (SPEAKER, 2), (TELEVISION, 5))
+    assert kinds(signals) == [Started, Started, Paused, Ended]
+    assert seconds(cast(Started, signals[1]).start) == pytest.approx(4.87, abs=0.04)
+    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(7, abs=0.1)
+
+
+def test_a_second_person_at_the_same_level_goes_on() -> None:
+    signals = Ear().hear_all((SPEAKER, 2), (SOFT, 3), (SPEAKER, 2), (SOFT, 3), (ROOM, 1))
+    assert kinds(signals) == [Started, Paused, Ended]
+    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(10, abs=0.1)
+
+
+def test_a_lasting_fall_ends_a_long_turn() -> None:
+    """Somebody else, only 7 dB below, who never pauses."""
+    begun, paused, ended, *_ = Ear().hear_all((SPEAKER, 4), ((0.9, -32.0), 30))
+    assert kinds([begun, paused, ended]) == [Started, Paused, Ended]
+    assert seconds(cast(Ended, ended).speech_end) < 28
+    assert cast(Ended, ended).below_db == pytest.approx(7, abs=1)
+
+
+# --- the real network --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stages(weights: Callable[[str], Path]) -> Stages:
+    vad = InlineVad(build(SileroOptions(), weights("silero-vad")))
+    return cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
+
+
+def without_pauses(name: str, seconds: float, dbfs: float) -> Sound:
+    """A person who talks on and on."""
+    sound = to_signal(recording(name).pcm)
+    levels = frame_db(sound)
+    frames = sound[: len(levels) * 160].reshape(-1, 160)[levels > levels.max() - 32].ravel()
+    said = np.resize(frames, round(seconds * LISTEN_RATE))
+    return gained(said, dbfs - rms_dbfs(said))
+
+
+def scene(seconds: float, *parts: tuple[float, Sound]) -> Sound:
+    """``parts``: when each begins, in seconds."""
+    scene = room_tone(round(seconds * LISTEN_RATE), np.random.default_rng(1))
+    for at_s, sound in parts:
+        at = round(at_s * LISTEN_RATE)
+        scene[at : at + len(sound)] += sound
+    return scene
+
+
+def heard(stages: Stages, sound: Sound, settings: Endpointing | None = None) -> list[Signal]:
+    settings = settings or Endpointing()
+    listener = Listener(stages, EchoHearing(ClientEcho(WINDOW), Echo()), settings)
+
+    async def hear() -> list[Signal]:
+        found: list[Signal] = []
+        async for signals in listener.hear(to_pcm(sound)):
+            found += signals + listener.judge(600)
+        return found
+
+    return asyncio.run(hear())
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["something", "goforward", "librivox-0880"])
+def test_a_real_television_18_db_below_ends_no_turn_late_and_opens_none(
+    stages: Stages, name: str
+) -> None:
+    said = to_signal(recording(name).pcm)
+    said = gained(said, -25 - rms_dbfs(said))
+    over_s = 3 + len(said) / LISTEN_RATE
+    television = without_pauses("two_cities", over_s + 27, -43)
+    signals = heard(stages, scene(over_s + 28, (0, television), (3, said)))
+    ends = [signal for signal in signals if isinstance(signal, Ended)]
+    assert seconds(ends[-1].speech_end) < over_s + 0.3
+    assert 12 < ends[-1].below_db < 30
+    starts = [signal for signal in signals if isinstance(signal, Started)]
+    assert seconds(starts[-1].start) < over_s
+
+
+@pytest.mark.real
+def test_a_real_monologue_of_60_s_is_not_cut(stages: Stages) -> None:
+    signals = heard(stages, scene(62, (0.5, without_pauses("two_cities", 60, -25))))
+    ended = signals[-1]
+    assert isinstance(ended, Ended)
+    assert kinds(signals).count(Ended) == 1
+    assert seconds(ended.speech_end) > 60
+
+
+@pytest.mark.real
+def test_a_real_second_speaker_at_the_same_level_is_heard(stages: Stages) -> None:
+    first, second = without_pauses("beckett", 3, -25), without_pauses("librivox-0880", 3, -28)
+    signals = heard(stages, scene(8, (0.5, first), (3.5, second)))
+    assert isinstance(signals[-1], Ended)
+    assert kinds(signals).count(Ended) == 1
+    assert seconds(signals[-1].speech_end) > 6
+
+
+@pytest.mark.real
+def test_a_real_quiet_last_word_is_kept(stages: Stages) -> None:
+    said = without_pauses("something", 2, -25)
+    word = without_pauses("goforward", 0.4, -38)
+    signals = heard(stages, scene(6, (1, said), (3.1, word)))
+    assert isinstance(signals[-1], Ended)
+    assert seconds(signals[-1].speech_end) > 3.2
