@@ -111,10 +111,9 @@ class Nearness:
         """Take the next window and what is known about it but for its level."""
         samples = frame.pcm.astype(np.float32)
         self._powers.append(float(samples @ samples) / max(1, len(samples)))
-        # Before a turn, a single window counts: a voice rises faster than a mean.
-        power = (
-            np.mean(self._powers) if turn_is_open else max(self._powers[-1], np.mean(self._powers))
-        )
+        power = float(np.mean(self._powers))
+        if not turn_is_open:  # a voice rises faster than a mean
+            power = max(power, self._powers[-1])
         level_db = float(10 * np.log10(power + 1))
         if turn_is_open != self._turn_is_open:
             self._turn_changes(turn_is_open, frame)
