@@ -7,7 +7,8 @@ People: the recordings of the conversation corpus without added noise or room.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -152,16 +153,16 @@ class RobotVoices:
             return cls({name: held[name] for name in held.files})
 
 
-def say_all(piper_weights: Path, file: Path) -> None:
+SPOKEN = tuple(itertools.product(sorted(set(ROBOT_VOICES)), (*TUNING_TEXTS, *FRESH_TEXTS)))
+"""Voices and texts."""
+
+
+def say_all(piper_weights: Path, file: Path, spoken: Iterable[tuple[str, str]] = SPOKEN) -> None:
     """Write ``file`` (NPZ) if it is missing."""
     if file.exists():
         return
     voices = Voices(piper_weights, "Hello.")
-    found = {
-        f"{voice}: {text}": voices.say(voice, text).spoken
-        for voice in sorted(set(ROBOT_VOICES))
-        for text in (*TUNING_TEXTS, *FRESH_TEXTS)
-    }
+    found = {f"{voice}: {text}": voices.say(voice, text).spoken for voice, text in spoken}
     unfinished = file.with_suffix(".part.npz")
     np.savez(unfinished, **found)  # type: ignore[arg-type]
     unfinished.replace(file)

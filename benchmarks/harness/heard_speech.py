@@ -214,7 +214,7 @@ def words_of_people() -> tuple[Speech, ...]:
         print("No short words of people: run apt-get install asterisk-core-sounds-en-g722 ffmpeg")
         return ()
     return tuple(
-        cut("real: asterisk", text, _g722(ASTERISK / f"{name}.g722"))
+        cut("real: asterisk", text, g722(ASTERISK / f"{name}.g722"))
         for name, text in sorted(_PROMPTS.items())
     )
 
@@ -224,10 +224,11 @@ def rests_of_people() -> tuple[Speech, ...]:
     """Prompts that may follow such a word."""
     if not words_of_people():
         return ()
-    return tuple(cut("real: asterisk", "", _g722(ASTERISK / f"{name}.g722")) for name in _RESTS)
+    return tuple(cut("real: asterisk", "", g722(ASTERISK / f"{name}.g722")) for name in _RESTS)
 
 
-def _g722(path: Path) -> Pcm:
+def g722(path: Path) -> Pcm:
+    """A recording as int16, 16 kHz. Needs the program ffmpeg."""
     command = ["ffmpeg", "-v", "error", "-f", "g722", "-i", str(path), "-f", "s16le", "-"]
     return pcm_from_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
 

@@ -1,4 +1,4 @@
-"""Is the beginning of speech ever lost? And how often does a turn begin without speech?
+"""Is the beginning of speech ever lost?
 
     python -m benchmarks.onsets [-n 1000] [--seed N]... [--corpus DIR]... [--jobs N] [--out FILE]
 
@@ -6,15 +6,10 @@ Each scene (``benchmarks.onsets.scenes``) goes through a real session in virtual
 pieces, with the real VAD; the other engines are scripted. The recogniser is an oracle: it finds
 words in an utterance exactly if some of the speech is in it, so it rejects an utterance of noise
 like a real one. A scene is *covered* if a committed range includes its first speech sample.
-
-Then sounds without speech (``benchmarks.onsets.false_starts``) go through the listener, which
-counts the turns that open: ``after``, with the current listener, and ``before``, with a fixed
-padding and the VAD's plain scores.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import multiprocessing
 from collections.abc import Callable, Sequence
@@ -26,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.onsets.false_starts import false_starts
-from benchmarks.onsets.play import Outcome, fixed_padding_only, outcome, play
+from benchmarks.onsets.play import Outcome, outcome, play
 from benchmarks.onsets.scenes import OnsetScene, SceneMaker
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.vad.silero import SileroOptions, build
@@ -46,15 +40,6 @@ def play_seed(seed: int, count: int, corpora: Sequence[Path]) -> list[Played]:
         result = outcome(scene, run_virtual(play(scene, vad, Endpointing())))
         found.append((seed, replace(scene, pcm=scene.pcm[:0]), result))
     return found
-
-
-def count_false_starts(seed: int) -> dict[str, Any]:
-    """Before and after, on the same sounds."""
-    vad = build(SileroOptions(), weights("silero-vad"))
-    after = asyncio.run(false_starts(vad, Endpointing(), seed))
-    with fixed_padding_only():
-        before = asyncio.run(false_starts(vad, Endpointing(), seed))
-    return {"before": before, "after": after}
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -135,22 +120,18 @@ def main() -> None:
         help="a part of the conversation corpus, whose real speakers join in; may be repeated",
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--no-noise", action="store_true", help="leave false starts out")
     given = parser.parse_args()
     before = load()
     seeds: list[int] = given.seed or [1]
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
         playing = [pool.submit(play_seed, seed, given.n, given.corpus) for seed in seeds]
-        noise = None if given.no_noise else pool.submit(count_false_starts, seeds[0])
         played = [each for part in playing for each in part.result()]
-        starts = noise.result() if noise else None
     report = {
         "seeds": seeds,
         "corpora": [corpus.name for corpus in given.corpus],
         "endpointing": Endpointing().model_dump(),
         "summary": summary(played),
-        "false_starts": starts,
         "missed": [_described(*each) for each in played if not each[2].covered],
     }
     finish(report, given.out, before, details="missed")

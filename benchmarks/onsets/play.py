@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 from unittest.mock import patch
 
 import soxr
@@ -17,14 +19,17 @@ from benchmarks.onsets.scenes import OnsetScene
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.noise import SecondOpinion
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
+from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.listening import Ended, Listener, Paused, Started
 from pipeline.hearing.onset import RecentScores
 from pipeline.session import Session
-from pipeline.settings import BargeIn, Endpointing, SessionSettings
+from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work
 from tests.support import scripted
 
@@ -162,3 +167,25 @@ async def _speak(session: Session, scene: OnsetScene) -> None:
         # A piece arrives when its last sample has been said.
         await asyncio.sleep(1 / CHUNKS_PER_SECOND)
         await session.submit(AppendAudio(pcm[start : start + chunk], scene.rate))
+
+
+async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
+    """Turns that open, and the seconds that they are open."""
+    turn = SimpleNamespace(history_seconds=8.0)
+    stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad), turn=turn))
+    hearing = EchoHearing(ClientEcho(vad.window_samples), Echo())
+    listener = Listener(stages, hearing, endpointing)
+    starts, open_samples, began = 0, 0, None
+    async for signals in listener.hear(pcm):
+        pending = list(signals)
+        for signal in pending:
+            match signal:
+                case Started():
+                    starts, began = starts + 1, signal.start
+                case Paused():
+                    pending.extend(listener.judge(endpointing.unsure_wait_ms))
+                case Ended() if began is not None:
+                    open_samples, began = open_samples + signal.speech_end - began, None
+    if began is not None:
+        open_samples += len(pcm) - began
+    return starts, open_samples / LISTEN_RATE

@@ -6,7 +6,6 @@ All of it is real. Texts come with the recording, or from Moonshine (``text_by``
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ruamel.yaml import YAML
 
 from benchmarks.harness.acoustics import Signal, gained, rms_dbfs, to_signal
 from benchmarks.harness.energy import FRAME_SAMPLES, frame_db, quietest, silences, speech_span
+from benchmarks.harness.heard_speech import g722
 from benchmarks.harness.scene import SceneKind
 from benchmarks.turns.clips import Border, Clip, Line
 from benchmarks.turns.listen import Listener, border_kind, likely_token_after
@@ -73,17 +73,13 @@ def allison(packages: Packages) -> list[Clip]:
 
 
 def _allison_clip(file: Path, name: str, text: str) -> Clip:
-    command = ["ffmpeg", "-v", "error", "-f", "g722", "-i", str(file)]
-    command += ["-f", "s16le", "-ar", str(LISTEN_RATE), "-"]
-    done = subprocess.run(command, check=True, capture_output=True)
-    pcm = np.frombuffer(done.stdout, dtype="<i2").astype(np.int16)
     return Clip(
         name=f"allison-{name.replace('/', '-')}",
         source="real:asterisk-allison",
         speaker="allison",
         kind=kind_of(text),
         text=text,
-        signal=trimmed(to_signal(pcm)),
+        signal=trimmed(to_signal(g722(file))),
     )
 
 

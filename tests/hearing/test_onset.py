@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.acoustics import noise
 from benchmarks.harness.heard_speech import bounds
-from benchmarks.onsets.false_starts import turns_in
-from benchmarks.onsets.play import fixed_padding_only, outcome, play
+from benchmarks.onsets.play import fixed_padding_only, outcome, play, turns_in
 from benchmarks.onsets.scenes import OnsetScene
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
