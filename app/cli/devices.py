@@ -12,7 +12,15 @@ from rich.markup import escape
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.settings.load import load_settings
-from app.talk.devices import SLEEPY_MS, DeviceLine, SoundTest, list_devices, run_test
+from app.talk.devices import (
+    SILENT_S,
+    SLEEPY_MS,
+    DeviceLine,
+    SoundTest,
+    list_devices,
+    run_test,
+    with_false_starts,
+)
 
 app = typer.Typer()
 
@@ -44,11 +52,16 @@ def devices(
 def try_devices(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
-    """Listen, play three chirps, and report what came back: level, latency, echo.
+    """Listen to the silent room while the robot moves, play three chirps, and report: level, false
+    starts of turns, latency, echo.
 
     The exit code is 1 if the microphone delivers only zeros.
     """
-    tested = asyncio.run(run_test(load_settings(config, overrides or []).settings.sound))
+    settings = load_settings(config, overrides or []).settings
+    if not as_json:
+        typer.echo(f"Please be silent for {SILENT_S:g} seconds.")
+    tested, silence = asyncio.run(run_test(settings.sound, settings.robot))
+    tested = with_false_starts(tested, silence, settings)
     if as_json:
         typer.echo(json.dumps(asdict(tested), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -93,7 +106,11 @@ def _print_test(tested: SoundTest) -> None:
     console.print(
         f"loudspeaker  {escape(tested.speaker)}, {tested.speaker_hz} Hz, driver {played:g} ms"
     )
-    console.print(f"room         {tested.room_dbfs:g} dBFS")
+    console.print(f"room         {tested.room_dbfs:g} dBFS, robot: {escape(tested.robot)}")
+    starts = "not measured: the VAD is not installed"
+    if tested.false_starts is not None:
+        starts = f"{tested.false_starts} turns would have begun in {SILENT_S:g} s of silence"
+    console.print(f"false starts {starts}")
     if tested.loopback_ms is not None and tested.echo_delay_ms is not None:
         console.print(f"loop-back    {tested.loopback_ms:g} ms")
         console.print(
@@ -115,6 +132,23 @@ def advise(tested: SoundTest) -> list[str]:
             " is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
         ]
+    return _advise_on_noise(tested) + _advise_on_echo(tested)
+
+
+def _advise_on_noise(tested: SoundTest) -> list[str]:
+    if not tested.false_starts:
+        return []
+    if tested.quiet_threshold is not None:
+        setting = f"endpointing.speech_threshold to {tested.quiet_threshold:g}"
+        return [
+            f"A noise is taken for speech. Set {setting}, at which no turn began, and test again"
+        ]
+    if tested.robot == "moved":
+        return ["The robot's motors may sound like speech to it. Set robot.moves to false"]
+    return ["A noise is taken for speech at any threshold. Find it, and test again without it"]
+
+
+def _advise_on_echo(tested: SoundTest) -> list[str]:
     if tested.echo_delay_ms is None:
         return [
             "The chirps were not heard. With an XVF3800 that is right: its chip cancels them."

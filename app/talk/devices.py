@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log10
 
 import numpy as np
 
 from app.compose import first_error
-from hardware.settings import Sound
+from app.settings.model import Settings
+from app.talk.false_starts import false_starts, quiet_threshold, scored, turning_head
+from hardware.robot.errors import RobotError
+from hardware.settings import Robot, Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
@@ -20,13 +23,13 @@ from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo, lost_start_
 from hardware.sound.notices import AllZero, Lifeless, Lost, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import MissingExtra, ReachyVoiceError, WeightsError
 
 _SILENCE_DBFS = -96.3
 """One quantisation step of int16."""
 _SETTLE_S = 1.0
-_ROOM_S = 5.5
-"""Long enough for a loudspeaker to fall asleep, and to notice a microphone without sound."""
+SILENT_S = 10.0
+"""Also long enough for a loudspeaker to fall asleep, and to notice a microphone without sound."""
 SLEEPY_MS = 60
 """Of a chirp's beginning; less may be its room's."""
 _CHIRPS = 3
@@ -55,7 +58,11 @@ class SoundTest:
     that plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo lags
     behind the canceller's reference, 6 to 300 are good. ``echo_return_loss_db``: how much quieter
     the echo is than the played sound. ``lost_start_ms``: how much of the first chirp, which comes
-    after silence, was not played. The last four are None if no echo is heard."""
+    after silence, was not played. Those four are None if no echo is heard.
+
+    ``false_starts``: turns that would have begun in the ten seconds of silence; None without a VAD
+    to tell. ``quiet_threshold``: the ``endpointing.speech_threshold`` at which none would; None if
+    none is high enough. ``robot``: ``moved``, ``none``, or why it kept still."""
 
     microphone: str
     speaker: str
@@ -70,6 +77,9 @@ class SoundTest:
     lost_samples: int
     xruns: int
     lost_start_ms: float | None = None
+    false_starts: int | None = None
+    quiet_threshold: float | None = None
+    robot: str = "none"
 
     @property
     def deaf(self) -> bool:
@@ -121,19 +131,24 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
         driver.end()
 
 
-async def run_test(sound: Sound, driver: SoundDriver | None = None) -> SoundTest:
-    """Listens for 5.5 s, then plays three chirps. Raises ``SoundError``."""
+async def run_test(
+    sound: Sound, robot: Robot, driver: SoundDriver | None = None
+) -> tuple[SoundTest, Pcm]:
+    """Listens for ten seconds while the robot moves, then plays three chirps. Returns also what
+    was heard in the ten seconds, for ``with_false_starts``. Raises ``SoundError``."""
     notices: list[SoundNotice] = []
+    troubles: list[RobotError] = []
     card = SoundCard(sound, notices.append, driver)
     heard = _Heard()
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(card.run())
             reading = tasks.create_task(heard.read(card))
-            await asyncio.sleep(_SETTLE_S)
-            begin = len(heard.blocks)
-            await asyncio.sleep(_ROOM_S)
-            room = _power(_joined([block.pcm for block in heard.blocks[begin:]]))
+            async with turning_head(robot, troubles.append):
+                await asyncio.sleep(_SETTLE_S)
+                begin = len(heard.blocks)
+                await asyncio.sleep(SILENT_S)
+                silence = _joined([block.pcm for block in heard.blocks[begin:]])
             played_s = []
             for number in range(_CHIRPS):
                 played_s.append(asyncio.get_running_loop().time())
@@ -145,7 +160,25 @@ async def run_test(sound: Sound, driver: SoundDriver | None = None) -> SoundTest
     except* ReachyVoiceError as errors:
         # Show the user the one error, not the group around it.
         raise first_error(errors) from None
-    return _measured(state, notices, heard, played_s, room)
+    tested = _measured(state, notices, heard, played_s, _power(silence))
+    return replace(tested, robot=_moved(robot, troubles)), silence
+
+
+def with_false_starts(tested: SoundTest, silence: Pcm, settings: Settings) -> SoundTest:
+    """With the turns that begin in ``silence``, if the VAD is installed. Blocks."""
+    try:
+        windows = scored(silence, settings)
+    except (MissingExtra, WeightsError):
+        return tested
+    count = false_starts(windows, settings.endpointing)
+    threshold = quiet_threshold(windows, settings.endpointing) if count else None
+    return replace(tested, false_starts=count, quiet_threshold=threshold)
+
+
+def _moved(robot: Robot, troubles: list[RobotError]) -> str:
+    if robot.url is None or not robot.moves:
+        return "none"
+    return str(troubles[0]) if troubles else "moved"
 
 
 def _measured(

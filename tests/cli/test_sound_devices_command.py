@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.cli import devices
 from app.cli.devices import advise
 from app.talk.devices import SoundTest, run_test
-from hardware.settings import Sound
+from hardware.settings import Robot, Sound
 from tests.support.scripted_driver import SleepyDriver
 from tests.support.steady import on_a_steady_machine
 from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
@@ -82,7 +82,7 @@ def test_a_loudspeaker_that_sleeps_is_found_and_kept_awake(
     asleep_s: float, keep_awake_dbfs: float | None, lost_ms: int
 ) -> None:
     settings = Sound(keep_awake_dbfs=keep_awake_dbfs)
-    tested = run_virtual(run_test(settings, SleepyDriver(asleep_s)))
+    tested, _ = run_virtual(run_test(settings, Robot(), SleepyDriver(asleep_s)))
     assert tested.lost_start_ms == lost_ms, "a chirp takes 500 ms"
     assert tested.echo_delay_ms == pytest.approx(40, abs=1)
 
@@ -101,6 +101,10 @@ TESTED = SoundTest("Mic", "Speaker", 16_000, 16_000, (10, 15), -50, False, 40, 2
         ({"echo_delay_ms": 2.0}, "from 6 to 300"),
         ({"lost_start_ms": 40.0}, None),
         ({"lost_start_ms": 500.0}, "keep_awake_dbfs"),
+        ({"false_starts": 0}, None),
+        ({"false_starts": 2, "quiet_threshold": 0.7}, "endpointing.speech_threshold to 0.7"),
+        ({"false_starts": 2}, "at any threshold"),
+        ({"false_starts": 2, "robot": "moved"}, "robot.moves to false"),
     ],
 )
 def test_advice(changed: dict[str, object], words: str | None) -> None:

@@ -1,0 +1,109 @@
+"""``devices test``: turns that would begin in a silent room while the robot moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.settings.load import load_settings
+from app.talk import devices, false_starts
+from app.talk.devices import SILENT_S, run_test, with_false_starts
+from hardware.robot.errors import RobotError, robot_error
+from hardware.settings import Robot, Sound
+from pipeline.audio import AudioFrame, Pcm
+from pipeline.commands import Direction
+from pipeline.errors import WeightsError
+from pipeline.settings import Endpointing
+from tests.support.scripted_driver import ARRAY, ScriptedDriver
+from tests.support.virtual_time import in_virtual_time, run_virtual
+
+SETTINGS = load_settings(None, ["robot.url=127.0.0.1:1"]).settings
+
+Windows = list[tuple[float, AudioFrame]]
+
+
+def noise(*peaks: float) -> Windows:
+    """A quarter of a second at each score, with three seconds of silence after it."""
+    scores = [score for peak in peaks for score in (*[peak] * 8, *[0.0] * 94)]
+    silence = np.zeros(512, np.int16)
+    return [(score, AudioFrame(silence, 16_000, n * 512)) for n, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("heard", "turns", "threshold"),
+    [
+        (noise(0.1), 0, 0.6),
+        (noise(0.55), 1, 0.6),
+        (noise(0.55, 0.55, 0.75), 3, 0.8),
+        (noise(0.99), 1, None),
+    ],
+)
+def test_turns_are_counted_and_the_threshold_that_opens_none_is_found(
+    heard: Windows, turns: int, threshold: float | None
+) -> None:
+    assert false_starts.false_starts(heard, Endpointing()) == turns
+    assert false_starts.quiet_threshold(heard, Endpointing()) == threshold
+
+
+class ScriptedRobot:
+    """Turns as it is told; ``troubles`` happen at once."""
+
+    troubles: Sequence[RobotError] = ()
+    looked_deg: list[float]
+
+    def __init__(
+        self, robot: Robot, notify: Callable[[RobotError], None], *, array_in_head: bool
+    ) -> None:
+        self._notify = notify
+        type(self).looked_deg = []
+
+    async def run(self) -> None:
+        for trouble in self.troubles:
+            self._notify(trouble)
+        await asyncio.Event().wait()
+
+    def heard(self, direction: Direction) -> None:
+        self.looked_deg.append(direction.azimuth_deg)
+
+
+@pytest.mark.parametrize("there", [True, False])
+@in_virtual_time
+async def test_the_robot_moves_while_the_room_is_heard(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = robot_error("not found", "127.0.0.1:1", "nothing answers there")
+    monkeypatch.setattr(ScriptedRobot, "troubles", () if there else (absent,))
+    monkeypatch.setattr(false_starts, "RobotBody", ScriptedRobot)
+    tested, silence = await run_test(SETTINGS.sound, SETTINGS.robot, ScriptedDriver(ARRAY))
+    assert len(silence) == pytest.approx(SILENT_S * 16_000, abs=400)
+    assert set(ScriptedRobot.looked_deg) == set(false_starts.SIDES_DEG)
+    assert tested.robot == "moved" if there else "nothing answers there" in tested.robot
+
+
+def test_the_turns_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
+    assert quiet.robot == "none"
+    assert quiet.room_dbfs > -60
+    monkeypatch.setattr(devices, "scored", lambda pcm, settings: noise(0.55))
+    tested = with_false_starts(quiet, silence, SETTINGS)
+    assert (tested.false_starts, tested.quiet_threshold) == (1, 0.6)
+
+
+def test_without_the_vad_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(pcm: Pcm, settings: object) -> Windows:
+        raise WeightsError("silero-vad is missing", why="it was not fetched", fix="Fetch it")
+
+    quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
+    monkeypatch.setattr(devices, "scored", missing)
+    assert with_false_starts(quiet, silence, SETTINGS) == quiet
+
+
+def test_the_real_vad_hears_no_turn_in_a_hum(weights: Callable[[str], Path]) -> None:
+    weights("silero-vad")
+    hum = np.random.default_rng(1).normal(0, 30, 32_000).astype(np.int16)
+    windows = false_starts.scored(hum, load_settings(None).settings)
+    assert false_starts.false_starts(windows, Endpointing()) == 0
