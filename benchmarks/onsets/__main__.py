@@ -14,33 +14,17 @@ import math
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.onsets.play import Outcome, outcome, play
-from benchmarks.onsets.scenes import OnsetScene, SceneMaker
+from benchmarks.harness.program import arguments, finish, load
+from benchmarks.onsets.play import Outcome, Played, play_seed
+from benchmarks.onsets.scenes import OnsetScene
 from pipeline.audio import LISTEN_RATE
-from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.settings import Endpointing
-from tests.support.virtual_time import run_virtual
-
-Played = tuple[int, OnsetScene, Outcome]
-"""Seed, scene without its sound, and outcome."""
-
-
-def play_seed(seed: int, count: int, corpora: Sequence[Path]) -> list[Played]:
-    """Play all scenes of a seed."""
-    vad = build(SileroOptions(), weights("silero-vad"))
-    found = []
-    for scene in SceneMaker(seed, weights("piper-joe"), corpora).scenes(count):
-        result = outcome(scene, run_virtual(play(scene, vad, Endpointing())))
-        found.append((seed, replace(scene, pcm=scene.pcm[:0]), result))
-    return found
-
 
 # --- figures -----------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
@@ -14,8 +15,9 @@ from unittest.mock import patch
 import soxr
 
 from benchmarks.harness.played_session import played_session
+from benchmarks.harness.program import weights
 from benchmarks.harness.virtual_engines import InlineVad
-from benchmarks.onsets.scenes import OnsetScene
+from benchmarks.onsets.scenes import OnsetScene, SceneMaker
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
@@ -23,7 +25,7 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.noise import SecondOpinion
-from pipeline.engines.vad.silero import SileroVad
+from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Ended, Listener, Paused, Started
@@ -32,6 +34,7 @@ from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work
 from tests.support import scripted
+from tests.support.virtual_time import run_virtual
 
 CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
@@ -189,3 +192,17 @@ async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[
     if began is not None:
         open_samples += len(pcm) - began
     return starts, open_samples / LISTEN_RATE
+
+
+Played = tuple[int, OnsetScene, Outcome]
+"""Seed, scene without its sound, and outcome."""
+
+
+def play_seed(seed: int, count: int, corpora: Sequence[Path]) -> list[Played]:
+    """Play all scenes of a seed, in a process of its own."""
+    vad = build(SileroOptions(), weights("silero-vad"))
+    found = []
+    for scene in SceneMaker(seed, weights("piper-joe"), corpora).scenes(count):
+        result = outcome(scene, run_virtual(play(scene, vad, Endpointing())))
+        found.append((seed, replace(scene, pcm=scene.pcm[:0]), result))
+    return found
