@@ -32,8 +32,6 @@ from benchmarks.hostile.messages import Hostile
 from benchmarks.interruptions import languages
 from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interruption
 from benchmarks.interruptions.heard_history import play as interrupted
-from benchmarks.language.__main__ import asked, share
-from benchmarks.language.dialogue import Dialogue
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import Take
 from benchmarks.soak.__main__ import Memory, soak
@@ -51,10 +49,8 @@ from pipeline.settings import Endpointing, SessionSettings
 from pipeline.work import NEVER
 from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
 from tests.support.echo_sound import pcm, speechlike
-from tests.support.llama_talk import MODEL
 from tests.support.pico import spoken_by_pico
 from tests.support.protocol_client import Client
-from tests.support.robot_tools import robot_tools
 from tests.support.virtual_time import run_virtual
 
 ROOT = Path(__file__).parents[2]
@@ -218,19 +214,6 @@ def test_answers(questions: list[Question]) -> None:
     found = figures_of_answers([Answered(question, question.good) for question in questions])
     assert found["worth"]["value"] == 1
     assert found["crossed"] < 0.03
-
-
-@pytest.mark.real
-def test_most_of_a_prompt_is_cached_before_the_turn_ends(weights: Callable[[str], Path]) -> None:
-    """In a context that is too small for the dialogue. Only the last words of each prompt and the
-    marks after them are left to read."""
-    engine = build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
-    turns = list(Dialogue(engine.open(), robot_tools()[:5]).turns(8))
-    kinds = {kind for turn in turns for kind in turn.kinds}
-    assert {"call", "result", "resumed", "barge-in", "shortened"} <= kinds
-    ends = asked(turns)
-    assert share(ends) >= 0.98
-    assert max(turn.usage.evaluated for turn in ends) <= 24
 
 
 def test_gpu_language_model(tmp_path: Path) -> None:

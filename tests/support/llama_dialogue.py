@@ -2,14 +2,13 @@
 
 While the user speaks, the stable words are read ahead; replies begin in pauses and are dropped when
 the user goes on; tools are called; answers are cut off; in idle time the history is read, and
-shortened when it gets long. Each turn reports how much of its final prompt was read before the
+shortened when it gets long. Each turn says how much of its final prompt was read before the
 request.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -63,15 +62,10 @@ _RESULT = '{"done": true, "seen": "a cup, two books and a window with a plant", 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answered prompt. ``kinds``: the events in it, or just before it.
-
-    ``first_ms``: from the request to the first word, or the first whole call; wall time.
-    """
+    """One answered prompt. ``kinds``: the events in it, or just before it."""
 
     usage: Usage
     kinds: tuple[str, ...]
-    first_ms: float
-    messages: Sequence[Message]
 
     @property
     def share(self) -> float:
@@ -146,11 +140,8 @@ class Dialogue:
     def _answer(self, kinds: Sequence[str], *, calls: bool) -> Iterator[Turn]:
         messages = self._prompt()
         choice = ToolChoice("required", parallel=False) if calls else ToolChoice("none")
-        began = time.perf_counter()
-        first_ms, words, found, usage = 0.0, "", [], Usage()
+        words, found, usage = "", [], Usage()
         for delta in self._reply(messages, choice):
-            if isinstance(delta, TextDelta | ToolCall) and not first_ms:
-                first_ms = 1000 * (time.perf_counter() - began)
             match delta:
                 case TextDelta(text):
                     words += text
@@ -159,7 +150,7 @@ class Dialogue:
                 case Finished():
                     usage = delta.usage
         self._remember(words, found)
-        yield Turn(usage, (*kinds, "call") if found else tuple(kinds), first_ms, messages)
+        yield Turn(usage, (*kinds, "call") if found else tuple(kinds))
 
     def _remember(self, words: str, calls: Sequence[ToolCall]) -> None:
         if words:
