@@ -12,9 +12,9 @@ import importlib.metadata
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -118,8 +118,14 @@ def _modules_of(module: str) -> set[str]:
 
 
 def _version(module: str) -> str:
-    packages = importlib.metadata.packages_distributions().get(module, [])
+    packages = _distributions().get(module, [])
     return ",".join(importlib.metadata.version(name) for name in packages)
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Slow: it reads the files of every installed package."""
+    return importlib.metadata.packages_distributions()
 
 
 def _file_digest(path: Path) -> str:
