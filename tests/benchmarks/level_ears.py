@@ -46,6 +46,13 @@ class LevelEars:
         return " ".join(LEVELS[level] for level in sorted(heard, key=lambda level: heard[level]))
 
 
+def voice(level: int, samples: int) -> Pcm:
+    """Every sample is as loud as ``LevelEars`` wants it; the timbre moves as a voice's does."""
+    at = np.arange(samples) / LISTEN_RATE
+    phase = np.cumsum(300 + 250 * np.sin(2 * np.pi * 4 * at)) / LISTEN_RATE
+    return np.where(phase % 1 < 0.5, level, -level).astype(np.int16)
+
+
 def scene(*spans_ms: int, name: str = "s") -> Scene:
     """Speech and pauses in turn, after 512 ms of room; whole windows: VAD and label agree."""
     assert all(ms % 32 == 0 for ms in spans_ms)
@@ -53,7 +60,7 @@ def scene(*spans_ms: int, name: str = "s") -> Scene:
     at, pauses, levels = 512 * 16, [], iter(LEVELS)
     for place, ms in enumerate(spans_ms):
         speech = place % 2 == 0
-        pieces.append(np.full(ms * 16, next(levels) if speech else 3, np.int16))
+        pieces.append(voice(next(levels) if speech else 3, ms * 16))
         if not speech:
             pauses.append(Pause(at, at + ms * 16, "word"))
         at += ms * 16
@@ -79,7 +86,8 @@ def labelled_turn(folder: Path) -> None:
     """A recording with speech from 1 to 2 s, a hold, speech to 3.5 s, and the end at 5 s."""
     sound = np.full(5 * LISTEN_RATE, 3, np.int16)
     for start, end in ((1.0, 2.0), (2.5, 3.5)):
-        sound[round(start * LISTEN_RATE) : round(end * LISTEN_RATE)] = 2000
+        spoken = slice(round(start * LISTEN_RATE), round(end * LISTEN_RATE))
+        sound[spoken] = voice(2000, len(sound[spoken]))
     folder.mkdir()
     soundfile.write(folder / "a.wav", sound, LISTEN_RATE)
     pauses = ("hold", 2.0, 500, 1000), ("end", 3.5, 1500, 2500)

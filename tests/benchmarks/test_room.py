@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import soundfile
 
+from app.settings.model import Settings
 from benchmarks.echo.scenes import RobotVoices, active_dbfs
 from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears
@@ -18,11 +20,18 @@ from benchmarks.room.play import Case, Outcome, Scene, play, scene
 from benchmarks.room.sounds import SOUNDS, Home, Request, shortened
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm
-from tests.benchmarks.labelled_folder import label, labels, recording
-from tests.benchmarks.turn_scenes import LevelEars, settings
+from pipeline.engines.registry import EngineOptions
+from pipeline.engines.stt.moonshine import MoonshineOptions
+from pipeline.engines.turn.smart_turn import SmartTurnOptions
+from pipeline.engines.vad.silero import SileroOptions
+from tests.benchmarks.level_ears import LevelEars, labelled_turn, voice
 from tests.support.echo_sound import pcm, speechlike
 
 SECOND = LISTEN_RATE
+NONE = EngineOptions(engine="none")
+SETTINGS = Settings(
+    vad=SileroOptions(), turn=SmartTurnOptions(), stt=MoonshineOptions(), llm=NONE, tts=NONE
+)
 
 
 class Voices:
@@ -47,12 +56,13 @@ def played(case: Case, sound: Pcm, request: Request | None = None) -> Outcome:
     if request:
         begin, end = 2 * SECOND, 3 * SECOND
     heard = Scene(sound, np.zeros(len(sound), np.float32), request, begin, end)
-    return play(case, heard, cast(Ears, LevelEars()), settings())
+    return play(case, heard, cast(Ears, LevelEars()), SETTINGS)
 
 
 def speech(level: int, begin_s: float, seconds: float, whole_s: float) -> Pcm:
     sound = np.full(int(whole_s * SECOND), 3, np.int16)
-    sound[int(begin_s * SECOND) : int((begin_s + seconds) * SECOND)] = level
+    spoken = voice(level, int(seconds * SECOND))
+    sound[int(begin_s * SECOND) :][: len(spoken)] = spoken
     return sound
 
 
@@ -106,9 +116,9 @@ def test_silences_are_shortened() -> None:
 
 
 def test_people_are_taken_from_a_folder(tmp_path: Path) -> None:
-    labels(tmp_path / "set", label("end", 0.7, 500, 500, start_s=0.2))
-    recording(tmp_path / "set" / "a.wav", [(0.2, 0.7)], seconds=1.2)
-    recording(tmp_path / "set" / "b.wav", [(0.2, 0.7)], [(0.9, 1.4)], seconds=3.0)
+    labelled_turn(tmp_path / "set")
+    loud = np.full((2 * SECOND, 2), 2000, np.int16)
+    soundfile.write(tmp_path / "set" / "b.wav", loud, LISTEN_RATE)
     (tmp_path / "set" / "intents.json").write_text('{"a": {"slots": {"size": "12 Ounce"}}}')
     home = Home(cast(RobotVoices, Voices()), tmp_path, Packages())
     assert home.requests == 1
