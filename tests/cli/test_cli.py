@@ -75,7 +75,7 @@ runpy.run_module("app.cli", run_name="__main__", alter_sys=True)
     [
         ("typer", -signal.SIGINT),
         ("app.cli.serve", -signal.SIGINT),
-        ("ruamel.yaml.emitter", INTERRUPTED),  # loaded by the command itself
+        ("pipeline.engines.vad.silero", INTERRUPTED),  # loaded by the command itself
     ],
 )
 def test_ctrl_c_while_it_begins_ends_it_quietly(module: str, code: int) -> None:

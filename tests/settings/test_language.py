@@ -159,7 +159,7 @@ def test_without_one_it_is_the_language_of_what_is_answered() -> None:
     assert [language for language, _ in asked_in("", "What time is it?")] == ["en"]
     said = ("Wie spät ist es?", "OK.", "And where are you?")
     assert [language for language, _ in asked_in("", *said)] == ["de", "de", "en"]
-    assert asked_in("", "Hm.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "it is not known"
+    assert asked_in("", "Tokyo.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "it is not known"
 
 
 async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str = "") -> list[Pcm]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,8 @@ class MortalStt(ScriptedStt):
     fed: int = 0
     asked: int = 0
     with_partials: list[bool] = field(default_factory=list)
+    languages: Sequence[str] = ("en",)
+    """Otherwise the language might be why it ends."""
 
     async def open(self, language: str, partials: bool, work: Work) -> MortalUtterance:
         self.open_utterances += 1
