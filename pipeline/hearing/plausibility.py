@@ -74,7 +74,7 @@ def invention(found: Transcript, segment: Segment, lexicon: Lexicon) -> Inventio
 def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> bool:
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
     one."""
-    least = tuning.SURE if segment.over_answer else tuning.HARDLY_SURE
+    least = tuning.HARDLY_SURE
     if " ".join(words) in lexicon.courtesies:
         least = tuning.SURE_OF_COURTESY
         if segment.speech_s > tuning.LONGEST_COURTESY_S:

@@ -78,7 +78,7 @@ def test_no_sound_makes_these_words_believable(
         ("Thank you.", replace(VOICE, certainty=0.82), "hardly speech"),
         ("Vielen Dank.", replace(VOICE, speech_s=1.5), "hardly speech"),
         ("Let it go.", MOTOR, "hardly speech"),
-        ("Stop.", replace(BARGE_IN, certainty=0.75), "hardly speech"),
+        ("Stop.", replace(BARGE_IN, certainty=0.65), "hardly speech"),
         ("And in a different direction.", BUZZ, "hardly speech"),
         ("You can see that", replace(MOTOR, speech_s=0.2), "hardly speech"),
     ],
