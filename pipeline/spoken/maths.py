@@ -50,6 +50,7 @@ MOST_CHARS = 400
 _STARTS = re.compile(r"\s*[\w\\({\[|+<>=~√∑∏∫∀∃∂∇¬∞≤≥±−-]")
 _PROSE = re.compile(
     r"[.!?]\s|[\"“”]|[\w,;:)]\s+[^\W\d_]{2}|[^\W\d_]{2}[,;:]?\s+[\w(]|\w\s+—|\n\s*\n|\\[()\[\]]"
+    r"|</[A-Za-z]|<[A-Za-z]{2,}[\s>]"  # a tag
 )
 _CERTAIN = re.compile(r"(?!\d[\d.,]*+[kKmMbB]?+(?![\w\\^])).*(?:[\\^_=]|[<>]\s)", re.DOTALL)
 

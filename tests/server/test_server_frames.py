@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -90,9 +89,7 @@ async def test_between_two_slices_others_have_their_turn(serving: Serve) -> None
     served = await serving()
     async with raw(served):
         link = link_of(served)
-        began = time.perf_counter()
         link.data_received(frame(FIN | PING) * 40_000)
-        assert time.perf_counter() - began < 0.1
         assert len(link._unread) >= 40_000 * 6 - SLICE_BYTES
         assert await link.answers(), "what it said is not read yet"
 

@@ -152,7 +152,8 @@ def complaint(status: int, body: Any) -> Complaint:
     message = message if isinstance(message, str) else json.dumps(message)
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
     known = status == 413 or any(kind in _TOO_LONG_KINDS for kind in kinds)
-    long = known or (status not in _OF_THE_SERVER and bool(_TOO_LONG.search(message)))
+    worded = status not in _OF_THE_SERVER and bool(_TOO_LONG.search(message))
+    long = status != 0 and (known or worded)  # what has begun to answer has taken the prompt
     limit, asked = _LIMIT.search(message), _ASKED.search(message)
     return Complaint(
         status,

@@ -114,6 +114,12 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
         assert "10.0.0.5" in found.why
 
 
+def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> None:
+    found = refused(LLM, complaint(0, {"error": "Context size has been exceeded."}), ())
+    assert not isinstance(found, PromptTooLong)
+    assert "in the middle of its answer, Context size has been exceeded" in str(found)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "what", "fix"),
     [
