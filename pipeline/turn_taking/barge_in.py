@@ -91,7 +91,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "words" if overlap.ended else "unsure"
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
-    own = overlap.hears_itself and _is_among(said[0], _words(overlap.spoken), tuning.ALIKE)
+    own = overlap.hears_itself and _repeated(said, _words(overlap.spoken)) >= tuning.MAYBE_ECHOED
     opens = not own and rest[0] in lexicon.openers
     why: Interruption = "command" if command else "question" if opens else "words"
     if overlap.ended:
@@ -222,8 +222,13 @@ def is_echo(said: list[str], spoken: list[str]) -> bool:
     Longer words count for more: short ones ("in the") occur everywhere."""
     if len(said) < tuning.FEWEST_ECHOED:
         return False
+    return _repeated(said, spoken) >= tuning.ECHOED
+
+
+def _repeated(said: Sequence[str], spoken: Sequence[str]) -> float:
+    """Share of the letters of ``said`` in words that were spoken."""
     again = sum(len(word) for word in said if _is_among(word, spoken, tuning.ALIKE))
-    return again >= tuning.ECHOED * sum(map(len, said))
+    return again / sum(map(len, said))
 
 
 def _is_command(word: str, lexicon: Lexicon) -> bool:

@@ -96,6 +96,8 @@ MISHEARD, MISHEARD_LETTERS = 0.75, 4
 misheard command or backchannel: "Step." counts as "Stop."."""
 ECHOED = 0.6
 """Share of letters in words that the answer has just spoken, from which speech is its echo."""
+MAYBE_ECHOED = 0.5
+"""The same, from which speech may be an echo of which the rest is misread."""
 ALIKE = 0.8
 """Similarity from which a word heard counts as one that was spoken."""
 FEWEST_ECHOED = 2

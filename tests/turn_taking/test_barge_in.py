@@ -211,6 +211,9 @@ def test_the_answers_own_words_are_its_echo() -> None:
     )
     assert judge(which, WORDS, ENGLISH) == "unsure"
     assert judge(replace(which, spoken="please come"), WORDS, ENGLISH) == "question"
+    # One word of it among others is a coincidence.
+    shared = replace(which, text="which station now", earlier=("which station",))
+    assert judge(shared, WORDS, ENGLISH) == "question"
     stop = replace(which, text="stop", spoken="stop it", earlier=("stop",))
     assert judge(stop, WORDS, ENGLISH) == "command"
     # One word alone may be anybody's.
