@@ -306,7 +306,11 @@ class Voices:
         key = name, text
         if key not in self._said:
             program, voice = name.split(" ")
-            pcm = self._by_piper(text, float(voice)) if "piper" in program else _run(name, text)
+            pcm = (
+                self._by_piper(text, float(voice))
+                if "piper" in program
+                else run_program(name, text)
+            )
             self._said[key] = cut(f"synthetic: {name}", text, pcm)
         return self._said[key]
 
@@ -325,7 +329,8 @@ def _texts() -> Iterator[str]:
         yield from (f"{first}.", rest, f"{first} {rest}")
 
 
-def _run(name: str, text: str) -> Pcm:
+def run_program(name: str, text: str) -> Pcm:
+    """``text`` by a program and its voice, such as "flite slt"; at ``LISTEN_RATE``."""
     program, voice = name.split(" ")
     options = ["-v", voice, "--stdout", text]
     if program == "flite":

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interr
 from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import Take
+from benchmarks.picture import Conversation, Words, drawn
 from benchmarks.soak.__main__ import Memory, soak
 from benchmarks.soak.links import Report
 from benchmarks.soak.servers import virtual_soak
@@ -286,3 +288,19 @@ async def test_latency_goes_on_after_a_turn_that_fails(monkeypatch: pytest.Monke
     played = await latency.play("ws://", takes, lambda: None)
     assert [bool(each["failure"]) for each in played] == [False, True, False]
     assert [each["voice_to_voice"] for each in played] == [200.0, None, 200.0]
+
+
+def test_a_conversation_is_drawn_as_it_was_heard() -> None:
+    heard = Conversation(
+        microphone=[np.full(480, 100, np.int16)] * 400,
+        words=[Words("Why?", 0.5, 1.0), Words("Yeah.", 3.0, 3.2), Words("<Stop>", 5.0, 5.4)],
+        answer=[(2.0, np.full(24_000 * 4, 8000, np.int16))],
+        transcript="Because.",
+        first_audio_s=2.0,
+        silent_s=5.5,
+    )
+    texts = [node.text for node in ElementTree.fromstring(drawn(heard)).iter() if node.text]
+    assert {"“Because.”", "<Stop>", "answers after 1000 ms", "silent after 500 ms"} <= set(texts)
+    heard.silent_s = 3.4
+    with pytest.raises(RuntimeError, match="not interrupted by the command"):
+        drawn(heard)
