@@ -33,7 +33,7 @@ from benchmarks.harness.program import arguments, finish, load, weights_cache
 from benchmarks.wer import WordErrors, total, word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest
 from pipeline.spoken import speakable
 from pipeline.work import Work
 from tests.clients.robot_app import robot_app
@@ -134,18 +134,11 @@ class TurnByTurn(ScriptedLlm):
 
 
 class _Conversation(ScriptedConversation):
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Any, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Any, None]:
         assert isinstance(self.llm, TurnByTurn)
-        number = sum(message.role == "user" for message in messages) - 1
+        number = sum(message.role == "user" for message in request.messages) - 1
         self.llm.deltas = [f"{word} " for word in self.llm.by_turn[number]]
-        async for delta in super().reply(messages, tools, tool_choice, sampling, work):
+        async for delta in super().reply(request, work):
             yield delta
 
 

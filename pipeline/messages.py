@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,8 +64,24 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmRequest:
+    """A prompt for the language model: to answer, or to read ahead. Later versions may add fields.
+
+    ``unfinished`` counts only for reading ahead: the words so far of a message that the user has
+    not finished. If the last of ``messages`` is the user's, they continue it, after a space. They
+    are whole words that will not change, and the engine reads what all continuations share.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    sampling: Sampling = Sampling()
+    unfinished: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """One text to be spoken.
+    """One text to be spoken. Later versions may add fields.
 
     ``voice``: empty or unknown means the default voice. ``speed``: 1.0 is the configured pace, 1.5
     is faster. ``language``: ISO 639-1; empty means the engine's own. ``take``: if above 0, earlier

@@ -39,7 +39,7 @@ from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, WeightsError
-from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 
@@ -300,7 +300,8 @@ class UpdateFollower:
         conversation = engine.stage.open()
         work = Work(Priority.WARM_UP)
         try:
-            deltas = conversation.reply(messages, [], ToolChoice("none"), sampling, work)
+            request = LlmRequest(messages, sampling=sampling)
+            deltas = conversation.reply(request, work)
             return "".join([each.text async for each in deltas if isinstance(each, TextDelta)])
         finally:
             conversation.close()

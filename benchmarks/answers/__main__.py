@@ -28,7 +28,7 @@ from pipeline.engines.contract import TextDelta
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.errors import ConfigError
 from pipeline.items import AudioPart, MessageItem
-from pipeline.messages import ToolChoice
+from pipeline.messages import LlmRequest
 from tests.support.recordings import Uncancelled
 
 
@@ -52,9 +52,8 @@ def ask(engine: LlamaCpp, settings: Settings, question: Question, seed: int) -> 
     said = MessageItem("", "user", (AudioPart(question.ask),))
     sampling = talk.sampling.model_copy(update={"seed": seed}).build()
     session = engine.open()
-    steps = session.reply(
-        prompt(talk.instructions, [said]), (), ToolChoice("none"), sampling, Uncancelled()
-    )
+    request = LlmRequest(prompt(talk.instructions, [said]), sampling=sampling)
+    steps = session.reply(request, Uncancelled())
     answer = "".join(step.text for step in steps if isinstance(step, TextDelta))
     session.close()
     return answer

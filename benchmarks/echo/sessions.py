@@ -65,7 +65,7 @@ from pipeline.engines.contract import Delta
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
-from pipeline.messages import SpeechRequest
+from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Work
 from tests.support.virtual_time import run_virtual
 
@@ -121,12 +121,12 @@ class TellingLlm(ScriptedLlm):
 
     answers: int = 0
 
-    def reply(self, *asked: Any) -> AsyncGenerator[Delta, None]:
+    def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         first = self.answers * SENTENCES % (len(FRESH_TEXTS) - SENTENCES)
         self.answers += 1
         text = " ".join(FRESH_TEXTS[first : first + SENTENCES])
         self.answer = tuple(f"{word} " for word in text.split())
-        return super().reply(*asked)
+        return super().reply(request, work)
 
 
 @dataclass

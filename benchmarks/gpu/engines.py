@@ -18,7 +18,7 @@ from benchmarks.gpu.speech import recordings, talk
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import Kind
-from pipeline.messages import Message, Sampling, SpeechRequest, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest
 from pipeline.work import NEVER, Cancelled, Priority
 from pipeline.workers.host import Answer, Cancel, Credit, Done, EngineHost, Item, Submit
 
@@ -315,7 +315,7 @@ def _prefill(engine: Any, report: Report, sizes: Sequence[int]) -> None:
         for seed in range(3):
             session = engine.open()
             messages = [Message("user", _text(words, words + seed))]
-            seconds, steps = timed(lambda: list(session.warm(messages, [], "", NEVER)))  # noqa: B023
+            seconds, steps = timed(lambda: list(session.warm(LlmRequest(messages), NEVER)))  # noqa: B023
             speed.append(steps[-1].usage.evaluated / seconds)
             session.close()
         report.figure(f"prefill of {words} words", "tokens/s", *speed)
@@ -325,13 +325,13 @@ def _replies(engine: Any, report: Report, system: Message, count: int, rounds: i
     """Sessions that know their instructions are asked something at the same time."""
     sessions = [engine.open() for _ in range(count)]
     for session in sessions:
-        list(session.warm([system], [], "", NEVER))
+        list(session.warm(LlmRequest([system]), NEVER))
     first, speed, text = [], [], ""
     for number in range(rounds + 1):
         began = time.perf_counter()
         asked = [Message("user", _text(25, 100 * number + n) + "?") for n in range(count)]
         replies = {
-            n: session.reply([system, asked[n]], [], ToolChoice(), SAMPLING, NEVER)
+            n: session.reply(LlmRequest([system, asked[n]], sampling=SAMPLING), NEVER)
             for n, session in enumerate(sessions)
         }
         came: dict[int, list[float]] = {n: [] for n in replies}

@@ -35,7 +35,7 @@ from pipeline.engines.registry import (
 )
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
 from pipeline.errors import ConfigError
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from tests.support.recordings import Uncancelled
 
 _UNSAVED = 200
@@ -184,7 +184,7 @@ class Ears:
         cannot tell."""
 
         def compute() -> float | None:
-            *_, warmed = self._conversation.warm(messages, (), "", Uncancelled())
+            *_, warmed = self._conversation.warm(LlmRequest(messages), Uncancelled())
             probability = warmed.end_probability
             return None if probability is None else round(float(probability), 6)
 

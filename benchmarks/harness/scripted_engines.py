@@ -37,7 +37,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, Usage
 from pipeline.work import Cancelled, CancelToken
 
 NAME = "scripted-rtx4090"
@@ -229,27 +229,18 @@ class ScriptedConversation:
         self._llm = llm
         self._known: list[str] = []
 
-    def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, cancel: CancelToken
-    ) -> Iterator[Warmed | None]:
-        prompt = [*_words(messages, tools), *said.split()]
+    def warm(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Warmed | None]:
+        prompt = [*_words(request.messages, request.tools), *request.unfinished.split()]
         yield Warmed((yield from self._read(prompt, cancel)))
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        cancel: CancelToken,
-    ) -> Iterator[Delta | None]:
+    def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
         delays = self._llm.delays
-        usage = yield from self._read(_words(messages, tools), cancel)
-        opinion = self._llm.opinions.get(_asked(messages))
-        if opinion is not None and messages[-1].role == "user":
+        usage = yield from self._read(_words(request.messages, request.tools), cancel)
+        opinion = self._llm.opinions.get(_asked(request.messages))
+        if opinion is not None and request.messages[-1].role == "user":
             yield EndOfTurn(opinion, usage)
         token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
-        words = next(self._llm.answers).split()[: sampling.max_tokens]
+        words = next(self._llm.answers).split()[: request.sampling.max_tokens]
         for number, word in enumerate(words):
             if number:
                 delays.step(delays.jittered(token_s), cancel)

@@ -28,7 +28,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.contract import Utterance as UtteranceEngine
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Usage
 from pipeline.work import Cancelled, Priority, Work
 from tests.support.recordings import Uncancelled
 
@@ -279,26 +279,17 @@ class ScriptedLlm:
     def open(self) -> ScriptedLlm:
         return self
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         seconds = self.computer.delays.llm_read_ahead_s
         await self.computer.work("llm", seconds, work, stoppable=True)
         return Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        self.prompts.append((work, list(messages)))
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        self.prompts.append((work, list(request.messages)))
         delays = self.computer.delays
         await self.computer.work("llm", delays.llm_first_s, work, stoppable=True)
-        if messages and messages[-1].role == "user":
-            probability = self.ears.words_complete(messages)
+        if request.messages and request.messages[-1].role == "user":
+            probability = self.ears.words_complete(request.messages)
             if probability is not None:
                 yield EndOfTurn(probability)
         for word in self.answer:

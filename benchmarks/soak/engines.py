@@ -29,7 +29,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, SpeechRequest, Usage
 from pipeline.work import Work
 from tests.support.moody_voice import S_PER_CHAR, hum, speechlike
 from tests.support.scripted import LevelVad
@@ -143,25 +143,16 @@ class FlakyLlm:
 
 
 class FlakyConversation(_Open):
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         await self.engines.work("llm", 0.03, work)
         return Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         engines, rng = self.engines, self.engines.rng
         call = _Open(engines)
         try:
             await engines.work("llm", 0.08, work, may_fail=True)
-            if messages and messages[-1].role == "user":
+            if request.messages and request.messages[-1].role == "user":
                 yield EndOfTurn(rng.uniform(0.3, 0.99))
             words = ANSWER.split()
             length, begin = int(rng.triangular(1, 80, 12)), rng.randrange(len(words))
@@ -170,8 +161,8 @@ class FlakyConversation(_Open):
                 yield TextDelta(f"{word} ")
             if engines.happens(0.1 * FAILURES):
                 raise EngineError("The engine failed in the middle")
-            if tools and engines.happens(CALLS):
-                yield ToolCall(tools[0].name, json.dumps({"where": "here"}))
+            if request.tools and engines.happens(CALLS):
+                yield ToolCall(request.tools[0].name, json.dumps({"where": "here"}))
             yield Finished("stop", Usage(100, 80, 20, length))
         finally:
             call.close()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from pipeline.conversation.chat import Chat
 from pipeline.engines.contract import Delta, Warmed
 from pipeline.engines.stages import ConversationStage, LlmStage, Stages
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
 
 
@@ -32,25 +32,17 @@ class LastingConversation:
         self._opened: _Opened | None = None
         self._closed = False
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         async with self._in_use() as conversation:
-            return await conversation.warm(messages, tools, work, said)
+            return await conversation.warm(request, work)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        async with self._in_use() as conversation:
-            stream = conversation.reply(messages, tools, tool_choice, sampling, work)
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
-                    yield delta
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        async with (
+            self._in_use() as conversation,
+            aclosing(conversation.reply(request, work)) as deltas,
+        ):
+            async for delta in deltas:
+                yield delta
 
     def close(self) -> None:
         """Close it for good."""

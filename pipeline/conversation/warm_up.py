@@ -20,6 +20,7 @@ from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.engines.contract import Warmed
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.items import Item, MessageItem, text_chars
+from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.session")
@@ -80,7 +81,8 @@ class WarmUp:
         prompt = self._prompts.conversation
         while True:
             try:
-                warmed = await conversation.warm(prompt(), tools, work, self.said)
+                request = LlmRequest(prompt(), tools, unfinished=self.said)
+                warmed = await conversation.warm(request, work)
                 break
             except PromptTooLong as problem:
                 # A history or a result that came all at once.
@@ -88,7 +90,8 @@ class WarmUp:
                     raise
         if start := new_beginning(chat.context, warmed):
             # Turns go on with the long history until the short one is read.
-            await conversation.warm(prompt(start=start), tools, work, self.said)
+            request = LlmRequest(prompt(start=start), tools, unfinished=self.said)
+            await conversation.warm(request, work)
             if work.cancelled:
                 return  # a reply has begun, which uses the long history
             try:

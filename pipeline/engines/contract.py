@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, ReachyVoiceError
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, SpeechRequest, Usage
 from pipeline.turn_record import Invention
 from pipeline.work import CancelToken
 
@@ -203,29 +203,11 @@ Delta = EndOfTurn | TextDelta | ToolCall | Finished
 class LlmSession(Protocol):
     """One conversation: one KV sequence, kept between replies."""
 
-    def warm(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        said: str,
-        cancel: CancelToken,
-    ) -> Iterator[Warmed | None]:
-        """Read the prompt without answering; ``None`` between slices, the result at the end.
-
-        ``said``: the words so far of a message that the user has not finished; may be empty.
-        If the last of ``messages`` is the user's, they continue it, after a space. Pass only whole
-        words that will not change: the engine reads what all possible continuations share.
-        """
+    def warm(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Warmed | None]:
+        """Read the prompt without answering; ``None`` between slices, the result at the end."""
         ...
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        cancel: CancelToken,
-    ) -> Iterator[Delta | None]:
+    def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
         """Answer in words, calls or both; the text never contains the markup of calls.
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.

@@ -16,7 +16,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.leases import Leases
 from pipeline.engines.word_scale import WordScale
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
+from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -64,18 +64,9 @@ class SttStage(Protocol):
 
 
 class ConversationStage(Protocol):
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed: ...
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed: ...
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]: ...
+    def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]: ...
 
     def close(self) -> None: ...
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Priority, Work
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ async def measure(
     try:
         for beginning, rest in sentences:
             for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
-                warmed = await conversation.warm(system, (), Work(Priority.WARM_UP), said)
+                request = LlmRequest(system, unfinished=said)
+                warmed = await conversation.warm(request, Work(Priority.WARM_UP))
                 if warmed.end_probability is not None:
                     found.append(warmed.end_probability)
     finally:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
-from pipeline.messages import Message, Sampling, Usage
+from pipeline.messages import LlmRequest, Message, Sampling, Usage
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.text_ahead import TextAhead
@@ -181,11 +181,9 @@ class ModelAnswer(Words):
 
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
         config = self._plan.config
-        stream = self._conversation.reply(
-            messages, config.tools, config.tool_choice, sampling, self._work
-        )
+        request = LlmRequest(messages, config.tools, config.tool_choice, sampling)
         glue = ""
-        async with aclosing(stream) as deltas:
+        async with aclosing(self._conversation.reply(request, self._work)) as deltas:
             async for delta in deltas:
                 match delta:
                     case EndOfTurn(probability, usage):

@@ -21,7 +21,7 @@ from pipeline.engines.contract import Delta, EngineInfo, Partial, Transcript, Wa
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.stages import Spoken
 from pipeline.errors import EngineCrashed
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice
+from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.host import Answer, Cancel, Credit, Done, Drop, Item, Promote, Request, Submit
 from pipeline.workers.readiness import Readiness
@@ -323,24 +323,15 @@ class _Conversation:
         self._opening = asyncio.Lock()
         self._closed = False
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         await self._until_ready(work)
         remote = await self._opened(work)
-        warmed: Warmed | None = await remote.last("warm", messages, tools, said, work=work)
+        warmed: Warmed | None = await remote.last("warm", request, work=work)
         return warmed or Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         remote = await self._opened(work)
-        stream = remote.stream("reply", messages, tools, tool_choice, sampling, work=work)
+        stream = remote.stream("reply", request, work=work)
         async with aclosing(stream) as deltas:
             async for delta in deltas:
                 yield delta

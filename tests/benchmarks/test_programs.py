@@ -46,7 +46,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import EndOfTurn, TextDelta
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.errors import ReachyVoiceError
-from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.work import NEVER
 from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
@@ -226,7 +226,8 @@ def test_gpu_language_model(tmp_path: Path) -> None:
         weights=None, model_file=str(model), context_tokens=512, threads=1, saved_prefix_mb=0
     )
     question, sampling = [Message("user", "Who are you?")], Sampling(max_tokens=40)
-    steps = list(build(options, None).open().reply(question, [], ToolChoice(), sampling, NEVER))
+    request = LlmRequest(question, sampling=sampling)
+    steps = list(build(options, None).open().reply(request, NEVER))
     assert "".join(step.text for step in steps if isinstance(step, TextDelta)) == REPLY
     [end] = [step for step in steps if isinstance(step, EndOfTurn)]
     assert end.probability > 0.9

@@ -25,7 +25,7 @@ from pipeline.engines.contract import (
     Warmed,
 )
 from pipeline.engines.stages import Stages, TtsStage
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.work import Work
 from tests.support.scripted import LevelVad, Noise
 
@@ -174,23 +174,14 @@ class BrainLlm:
 class BrainConversation:
     llm: BrainLlm
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
-        self.llm.asked.append(Asked("warm", list(messages), list(tools)))
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
+        self.llm.asked.append(Asked("warm", list(request.messages), list(request.tools)))
         return Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        self.llm.asked.append(Asked("reply", list(messages), list(tools)))
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        self.llm.asked.append(Asked("reply", list(request.messages), list(request.tools)))
         generated = 0
-        for delta in self.llm.brain(messages, tools, tool_choice):
+        for delta in self.llm.brain(request.messages, request.tools, request.tool_choice):
             generated += 1
             yield delta
             await asyncio.sleep(self.llm.per_delta_s)

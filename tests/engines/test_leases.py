@@ -13,7 +13,7 @@ from pipeline.engines.stages import Stages
 from pipeline.errors import PromptTooLong
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, TranscriptReady
 from pipeline.items import MessageItem, TextPart
-from pipeline.messages import Sampling, ToolChoice
+from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
 from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time
@@ -229,7 +229,7 @@ async def test_a_running_answer_keeps_its_model_open_until_it_ends() -> None:
     conversation = LastingConversation(stages)
 
     async def reply() -> list[object]:
-        stream = conversation.reply([], [], ToolChoice(), Sampling(), Work())
+        stream = conversation.reply(LlmRequest([]), Work())
         return [delta async for delta in stream]
 
     first = asyncio.create_task(reply())

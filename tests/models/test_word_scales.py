@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from app.settings.languages import read_sentences
 from app.settings.load import config_dir
 from pipeline.engines.contract import Warmed
 from pipeline.errors import ConfigError, EngineError
-from pipeline.messages import Message, Tool
+from pipeline.messages import LlmRequest
 from pipeline.work import Work
 
 SENTENCES = read_sentences(config_dir() / "languages")
@@ -32,15 +31,15 @@ class Opinionated:
         self.open_conversations += 1
         return self
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         self.asked += 1
         if self._fails:
             raise EngineError("The model is gone")
-        blur = math.exp(len(said) % 5 / 2)
+        blur = math.exp(len(request.unfinished) % 5 / 2)
         return Warmed(
-            end_probability=None if self._silent else blur * (0.003 if said in CUT else 0.03)
+            end_probability=None
+            if self._silent
+            else blur * (0.003 if request.unfinished in CUT else 0.03)
         )
 
     def reply(self, *_: object) -> object:

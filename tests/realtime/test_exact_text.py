@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.conversation.chat import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from pipeline.speaking.text_ahead import AHEAD_CHARS
+from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time
 
@@ -72,9 +72,9 @@ class CountingLlm(ScriptedLlm):
 
 
 class CountingConversation(ScriptedConversation):
-    async def reply(self, *args: Any) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         assert isinstance(self.llm, CountingLlm)
-        async for delta in super().reply(*args):
+        async for delta in super().reply(request, work):
             self.llm.written += len(delta.text) if isinstance(delta, TextDelta) else 0
             yield delta
 

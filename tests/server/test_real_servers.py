@@ -26,7 +26,7 @@ from pipeline.audio import LISTEN_RATE
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.engines.by_url.test_url_templates import TALKS
@@ -301,10 +301,10 @@ async def test_what_follows_an_answer_that_is_left_has_its_cache(cache: WeightsC
         conversation = engine.stage.open()
         asked = Message("user", "word " * 200)
         for _ in range(5):
-            left = conversation.reply([asked], (), ToolChoice(), Sampling(), Work())
+            left = conversation.reply(LlmRequest([asked]), Work())
             async with aclosing(left) as deltas:
                 await anext(deltas)
-            warmed = await conversation.warm([asked], (), Work())
+            warmed = await conversation.warm(LlmRequest([asked]), Work())
             assert warmed.usage.evaluated <= 1
 
 

@@ -27,7 +27,7 @@ from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Work
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
@@ -124,7 +124,7 @@ async def test_a_model_here_judges_the_words_for_one_by_url(
         for said in ("can you find out", "can you find out where my keys are"):
             conversation = assistant.stages.llm.open()
             asked = (Message("system", "You are a pirate."), Message("user", said))
-            replies = conversation.reply(asked, (), ToolChoice(), Sampling(), Work())
+            replies = conversation.reply(LlmRequest(asked), Work())
             async with aclosing(replies) as deltas:
                 opinion = await anext(deltas)
             conversation.close()

@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
-from pipeline.messages import SpeechRequest, Usage
+from pipeline.messages import LlmRequest, SpeechRequest, Usage
 from pipeline.speaking.ramp import Ramp, Spoken
 from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
@@ -91,7 +90,7 @@ class StallingLlm(ScriptedLlm):
 
 
 class StallingConversation(ScriptedConversation):
-    async def reply(self, *args: Any) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         llm = self.llm
         assert isinstance(llm, StallingLlm)
         for number, delta in enumerate(llm.deltas):

@@ -31,7 +31,7 @@ from pipeline.events import (
     SpeculationDiscarded,
 )
 from pipeline.items import MessageItem
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.words import ALOUD, NOTHING_HEARD, left
 from pipeline.work import Work
@@ -244,11 +244,11 @@ class BreaksAloud(ScriptedLlm):
 
 
 class BreakingConversation(ScriptedConversation):
-    async def reply(self, messages: Sequence[Message], *asked: Any) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         assert isinstance(self.llm, BreaksAloud)
-        if ALOUD.content in messages[-1].content:
+        if ALOUD.content in request.messages[-1].content:
             raise self.llm.problem
-        async for delta in super().reply(messages, *asked):
+        async for delta in super().reply(request, work):
             yield delta
 
 

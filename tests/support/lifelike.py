@@ -27,7 +27,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Usage
 from pipeline.work import Cancelled, Work
 from tests.support.scripted import LevelVad, Noise
 from tests.support.spoken_tape import Tape
@@ -247,26 +247,17 @@ class Thinking:
     brain: Brain
     closed: bool = False
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         assert not self.closed, "used after its end"
         with self.brain.job(work) as job:
             await job.take(self.brain.first_s / 2)
         return Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         assert not self.closed, "used after its end"
         brain = self.brain
-        asked = messages[-1].content
-        brain.prompts.append(list(messages))
+        asked = request.messages[-1].content
+        brain.prompts.append(list(request.messages))
         brain.tell(f"thinks about {asked!r}")
         with brain.job(work) as job:
             await job.take(min(brain.read_s, brain.first_s))

@@ -26,7 +26,7 @@ from pipeline.engines.contract import (
 )
 from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
 from tests.support.recordings import Uncancelled
 
 INSTRUCTIONS = (
@@ -171,7 +171,8 @@ class Dialogue:
     def _reply(self, messages: Sequence[Message], choice: ToolChoice) -> Iterator[Delta]:
         seed = self._random.randrange(2**31)
         sampling = Sampling(seed=seed, max_tokens=_ANSWER_TOKENS)
-        steps = self.session.reply(messages, self.tools, choice, sampling, Uncancelled())
+        request = LlmRequest(messages, self.tools, choice, sampling)
+        steps = self.session.reply(request, Uncancelled())
         return (delta for delta in steps if delta)
 
     # --- reading ahead
@@ -184,7 +185,9 @@ class Dialogue:
             self._carried = (*self._carried, "shortened")
 
     def _warm(self, messages: Sequence[Message], said: str = "") -> Warmed:
-        *_, warmed = self.session.warm(messages, self.tools, said, Uncancelled())
+        *_, warmed = self.session.warm(
+            LlmRequest(messages, self.tools, unfinished=said), Uncancelled()
+        )
         assert warmed
         return warmed
 

@@ -21,7 +21,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
 from tests.support.robot_tools import robot_tools
 
 MODEL = "smollm2-135m-instruct"
@@ -81,7 +81,8 @@ def replies(
     sampling: Sampling = GREEDY,
     cancel: Token | None = None,
 ) -> Iterator[Delta | None]:
-    return session.reply(messages, tools, tool_choice, sampling, cancel or Token())
+    request = LlmRequest(messages, tools, tool_choice, sampling)
+    return session.reply(request, cancel or Token())
 
 
 def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tuple[str, Finished]:
@@ -144,7 +145,8 @@ def warmed(
     cancel: Token | None = None,
 ) -> Warmed:
     """The result of a warm-up."""
-    items = list(session.warm(messages, tools, said, cancel or Token()))
+    request = LlmRequest(messages, tools, unfinished=said)
+    items = list(session.warm(request, cancel or Token()))
     result = items[-1]
     assert result is not None
     assert items[:-1] == [None] * (len(items) - 1)

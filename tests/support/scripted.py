@@ -30,7 +30,7 @@ from pipeline.engines.stages import KeptVoice, LlmStage, Stages, TtsStage, VadSt
 from pipeline.errors import EngineError
 from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.recording.writing import RecordedSession, Recorder
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
@@ -183,11 +183,9 @@ class ScriptedLlm:
 class ScriptedConversation:
     llm: ScriptedLlm
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
-        self.llm.warmed.append(list(messages))
-        self.llm.read_ahead.append(said)
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
+        self.llm.warmed.append(list(request.messages))
+        self.llm.read_ahead.append(request.unfinished)
         work.watch(self, lambda _: stop.set())
         stop = asyncio.Event()
         try:
@@ -200,16 +198,9 @@ class ScriptedConversation:
             work.unwatch(self)
         return Warmed()
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
-        self.llm.prompts.append(list(messages))
-        self.llm.offered.append((tools, tool_choice))
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        self.llm.prompts.append(list(request.messages))
+        self.llm.offered.append((request.tools, request.tool_choice))
         self.llm.running += 1
         try:
             await asyncio.sleep(self.llm.first_s)
@@ -218,7 +209,7 @@ class ScriptedConversation:
             if self.llm.end_probability is not None:
                 yield EndOfTurn(self.llm.end_probability)
             deltas = self.llm.answers.pop(0) if self.llm.answers else self.llm.deltas
-            limit = sampling.max_tokens or len(deltas)
+            limit = request.sampling.max_tokens or len(deltas)
             for delta in deltas[:limit]:
                 yield TextDelta(delta) if isinstance(delta, str) else delta
                 await asyncio.sleep(self.llm.per_token_s)

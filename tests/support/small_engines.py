@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript, Warmed
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, SpeechRequest, Usage
 from pipeline.work import CancelToken
 
 GATE = threading.Event()
@@ -102,19 +102,10 @@ class NameLlm:
     def open(self) -> NameLlm:
         return self
 
-    def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, cancel: CancelToken
-    ) -> Iterator[Warmed | None]:
+    def warm(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Warmed | None]:
         yield Warmed()
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        cancel: CancelToken,
-    ) -> Iterator[Delta | None]:
+    def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
         if self.says:
             yield TextDelta(self.says)
         else:

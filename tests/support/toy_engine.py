@@ -43,7 +43,7 @@ class Opened:
     def score(self, pcm: Any) -> float:
         return float(self.add(1))
 
-    def warm(self, messages: Any, tools: Any, said: str, cancel: CancelToken) -> Iterator[Warmed]:
+    def warm(self, request: Any, cancel: CancelToken) -> Iterator[Warmed]:
         yield Warmed(Usage(3, 0, 3))
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Delta
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
 from pipeline.work import Work
 from tests.support.watched_log import WatchedLog, watched_log
 
@@ -85,8 +85,6 @@ async def answer(
     work: Work | None = None,
 ) -> list[Delta]:
     """All of one reply."""
-    talk = engine.stage.open()
-    deltas = talk.reply(
-        messages or HELLO, tools, choice or ToolChoice(), sampling or Sampling(), work or Work()
-    )
+    request = LlmRequest(messages or HELLO, tools, choice or ToolChoice(), sampling or Sampling())
+    deltas = engine.stage.open().reply(request, work or Work())
     return [delta async for delta in deltas]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOpti
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.engines.stages import Stages
 from pipeline.events import ReplyFinished
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Usage
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.speaking.replies import MAX_RUNNING
@@ -212,14 +212,7 @@ class SerialLlm(ScriptedLlm):
 
 
 class SerialConversation(ScriptedConversation):
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         assert isinstance(self.llm, SerialLlm)
         for word in self.llm.deltas:
             async with self.llm.processor:

@@ -13,6 +13,7 @@ import pytest
 from pipeline.engines.contract import EngineInfo
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, WeightsError
+from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers.host import (
     Answer,
@@ -221,7 +222,7 @@ async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
     worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
         conversation = worker.stage.open()
-        await asyncio.gather(*(conversation.warm((), (), Work()) for _ in range(2)))
+        await asyncio.gather(*(conversation.warm(LlmRequest(()), Work()) for _ in range(2)))
         conversation.close()
         assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
 
@@ -230,7 +231,7 @@ async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> Non
     worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
         conversation = worker.stage.open()
-        opening = asyncio.create_task(conversation.warm((), (), Work()))
+        opening = asyncio.create_task(conversation.warm(LlmRequest(()), Work()))
         await asyncio.sleep(0)
         conversation.close()
         with pytest.raises(Cancelled):

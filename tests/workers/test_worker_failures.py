@@ -19,7 +19,7 @@ import pytest
 from pipeline.engines.contract import Warmed
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineCrashed, EngineError
-from pipeline.messages import Usage
+from pipeline.messages import LlmRequest, Usage
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers import process_worker, tuning
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
@@ -393,7 +393,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
         with pytest.raises(EngineCrashed):
             await worker.engine.call("pid", work=Work())
         works = [Work(Priority.WARM_UP), Work(Priority.WARM_UP)]
-        reading = [asyncio.create_task(conversation.warm((), (), work)) for work in works]
+        reading = [asyncio.create_task(conversation.warm(LlmRequest(()), work)) for work in works]
         await asyncio.sleep(0)
         works[0].cancel()
         with pytest.raises(Cancelled):

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from pipeline.engines.contract import Delta, EndOfTurn, Warmed
 from pipeline.engines.stages import ConversationStage, LlmStage
 from pipeline.errors import ReachyVoiceError
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled, Work
 
 _MOST_CHARS = 200
@@ -47,25 +47,15 @@ class JudgedConversation:
         self._judge = judge
         self._instructions = instructions
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         """The judge reads ahead, too: its first prompt must not be slower than the others."""
-        await self._read(messages, said, work)
-        return await self._llm.warm(messages, tools, work, said)
+        await self._read(request.messages, request.unfinished, work)
+        return await self._llm.warm(request, work)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         """The answer, and the judge's opinion as soon as that is ready."""
-        stream = self._llm.reply(messages, tools, tool_choice, sampling, work)
-        async with aclosing(stream) as deltas:
-            opinion = asyncio.create_task(self._opinion(messages, work))
+        async with aclosing(self._llm.reply(request, work)) as deltas:
+            opinion = asyncio.create_task(self._opinion(request.messages, work))
             coming = asyncio.create_task(_next(deltas))
             try:
                 while not opinion.done():
@@ -101,7 +91,8 @@ class JudgedConversation:
         asked = [each for each in before if each.role == "assistant" and each.content][-1:]
         asked = [Message("assistant", each.content[-_MOST_CHARS:]) for each in asked]
         try:
-            read = await self._judge.warm((self._instructions, *asked), (), work, said)
+            request = LlmRequest((self._instructions, *asked), unfinished=said)
+            read = await self._judge.warm(request, work)
         except (ReachyVoiceError, Cancelled):
             return None
         return read.end_probability

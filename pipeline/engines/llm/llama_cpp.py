@@ -24,7 +24,7 @@ from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 from pipeline.engines.llm.vision import VisionProjector
 from pipeline.engines.registry import EngineSpec, Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling
 
 __all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
 
@@ -153,7 +153,7 @@ def _warm_up(engine: LlamaCpp) -> None:
     """Touch every part once, so that the first reply is as fast as any other."""
     session = engine.open()
     messages = [Message("user", "Hello")]
-    for _ in session.reply(messages, [], ToolChoice(), Sampling(max_tokens=2), _Never()):
+    for _ in session.reply(LlmRequest(messages, sampling=Sampling(max_tokens=2)), _Never()):
         pass
     session.close()
 

@@ -13,7 +13,7 @@ from pipeline.engines.llm.run import Parts, Run
 from pipeline.engines.llm.vision import Picture, VisionFailed
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import PromptTooLong
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest
 from pipeline.work import CancelToken
 
 log = logging.getLogger("reachy_voice.llm")
@@ -57,21 +57,15 @@ class LlamaSession:
         self.closed = False
 
     @_without_failed_pictures
-    def warm(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        said: str,
-        cancel: CancelToken,
-    ) -> Iterator[Warmed | None]:
-        """Read the certain beginning of the next prompt, followed by the words ``said`` so far.
+    def warm(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Warmed | None]:
+        """Read the certain beginning of the next prompt, and the unfinished words.
 
         The instructions and tools are also saved to disk. Raises ``PromptTooLong``,
         ``EngineError``, ``Cancelled``.
         """
-        prompts = self._parts.prompts
+        prompts, messages, tools = self._parts.prompts, request.messages, request.tools
         prefix = prompts.prefix(messages, tools)
-        tokens, probe = prompts.ahead(messages, tools, said, self._known)
+        tokens, probe = prompts.ahead(messages, tools, request.unfinished, self._known)
         pictures = prompts.pictures(messages, self._known)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
@@ -85,19 +79,12 @@ class LlamaSession:
             run.close()
 
     @_without_failed_pictures
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        cancel: CancelToken,
-    ) -> Iterator[Delta | None]:
+    def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
         """Answer; one step reads a slice of the prompt or makes a token (in a call: several).
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
-        prompts = self._parts.prompts
+        prompts, messages, tools = self._parts.prompts, request.messages, request.tools
         tokens = prompts.whole(messages, tools, self._known)
         prefix = prompts.prefix(messages, tools)
         asked = bool(messages) and messages[-1].role == "user"
@@ -107,9 +94,7 @@ class LlamaSession:
         writer = Writer(
             self._parts.model,
             prompts.calls,
-            tools,
-            tool_choice,
-            sampling,
+            request,
             room=self._parts.context.tokens - _cells(tokens, pictures),
             thought_end=prompts.thought_end,
         )

@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Literal
@@ -45,7 +45,7 @@ from pipeline.engines.llm.url_prompts import (
 )
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.errors import EngineError, PromptTooLong, Refused
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.llm")
@@ -139,7 +139,8 @@ class UrlLlm:
         log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def _warm_up(self) -> None:
-        await UrlConversation(self).read([Message("user", "Hello")], (), Work(Priority.WARM_UP))
+        hello = LlmRequest([Message("user", "Hello")])
+        await UrlConversation(self).read(hello, Work(Priority.WARM_UP))
 
 
 class UrlConversation:
@@ -153,17 +154,15 @@ class UrlConversation:
         self._tokens_per_char = TOKENS_PER_CHAR
         """Ratio in its prompt."""
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         """Have the server read the prompt. Without reading ahead, the last answer's usage shows how
         full the context is. Raises ``EngineError``, ``Cancelled``."""
         self._require_open()
-        asked = self._asked(messages, tools)
+        asked = self._asked(request)
         self._require_room(asked)
         if self._llm.reads_ahead:
             try:
-                self._seen = await self._read(asked.read_ahead(said), work)
+                self._seen = await self._read(asked.read_ahead(request.unfinished), work)
             except Refused as error:
                 self._llm.refuses_reading = True
                 log.warning("prompts are no longer read ahead: %s", error)
@@ -174,21 +173,14 @@ class UrlConversation:
             most_tokens=self._llm.most_prompt_tokens if usage.prompt else 0,
         )
 
-    async def read(self, messages: Sequence[Message], tools: Sequence[Tool], work: Work) -> None:
+    async def read(self, request: LlmRequest, work: Work) -> None:
         """Have the server read a prompt, whatever ``read_ahead`` says."""
-        await self._read(self._asked(messages, tools).read_ahead(""), work)
+        await self._read(self._asked(request).read_ahead(request.unfinished), work)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
         self._require_open()
-        asked = self._asked(messages, tools, tool_choice, sampling)
+        asked = self._asked(request)
         self._require_room(asked)
         spent = Usage()
         if asked.forced and asked.family.calls_by_schema:
@@ -253,22 +245,16 @@ class UrlConversation:
         if self._closed:
             raise Cancelled
 
-    def _asked(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        choice: ToolChoice | None = None,
-        sampling: Sampling | None = None,
-    ) -> Asked:
+    def _asked(self, request: LlmRequest) -> Asked:
         found = self._llm.engine.found
         shown = for_eyes if self._llm.options.vision else for_the_blind
         return Asked(
             found.model,
             found.family,
-            list(map(shown, messages)),
-            tools,
-            choice or ToolChoice(),
-            sampling or Sampling(),
+            list(map(shown, request.messages)),
+            request.tools,
+            request.tool_choice,
+            request.sampling,
         )
 
     @asynccontextmanager

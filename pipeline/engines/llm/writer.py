@@ -16,7 +16,7 @@ from pipeline.engines.llm.tool_calls.gemma import QUOTE
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.errors import EngineError
-from pipeline.messages import Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest, Tool, ToolChoice
 
 log = logging.getLogger("reachy_voice.llm")
 
@@ -45,9 +45,7 @@ class Writer:
         self,
         model: Model,
         grammars: CallGrammars,
-        tools: Sequence[Tool],
-        choice: ToolChoice,
-        sampling: Sampling,
+        request: LlmRequest,
         *,
         room: int,
         thought_end: str = "",
@@ -55,14 +53,15 @@ class Writer:
         self._model = model
         self._grammars = grammars
         self._syntax = grammars.syntax
-        self._tools = _callable(tools, choice)
+        choice, sampling = request.tool_choice, request.sampling
+        self._tools = _callable(request.tools, choice)
         self._forced = bool(self._tools) and choice.kind in ("required", "named")
         self._one_call = choice.kind == "named" or not choice.parallel
         self._sampler = Sampler(model, sampling)
         self._parser = CallParser(
             self._syntax,
             self._tools,
-            bare=bool(self._tools or (tools and self._syntax.unmarked)),
+            bare=bool(self._tools or (request.tools and self._syntax.unmarked)),
             thought_end="" if self._forced else thought_end,
         )
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

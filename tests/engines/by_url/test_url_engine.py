@@ -13,6 +13,7 @@ from pipeline.engines.by_url.failures import Misconfigured
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
+from pipeline.messages import LlmRequest
 from pipeline.work import Work
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving
 from tests.support.url_engines import HELLO, alive, answer, built, running, told
@@ -213,7 +214,7 @@ async def test_a_request_to_a_lost_server_reports_it(
         with pytest.raises(EngineError, match="is not ready"):
             await answer(engine)
         with pytest.raises(EngineError, match="is not ready"):
-            await engine.stage.open().warm(HELLO, [], Work())
+            await engine.stage.open().warm(LlmRequest(HELLO), Work())
         async with serving(far, port):
             await engine.ready.wait()
             assert await answer(engine)

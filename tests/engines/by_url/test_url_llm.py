@@ -10,7 +10,7 @@ import pytest
 from pipeline.engines.contract import Delta, Finished, TextDelta, ToolCall
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Sampling, ToolChoice, Usage
 from pipeline.work import Work
 from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, serving, stream
@@ -100,7 +100,7 @@ async def test_the_context_is_what_the_server_tells(server: Server, tokens: int)
     far = FarServer(server)
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         assert engine.stage.context_tokens == tokens
-        warmed = await engine.stage.open().warm(HELLO, [DANCE], Work())
+        warmed = await engine.stage.open().warm(LlmRequest(HELLO, [DANCE]), Work())
     assert warmed.most_tokens == (tokens - 512 if tokens else 0)
     async with serving(far), running(Kind.LLM, CHAT, far.url, context_tokens=1000) as engine:
         assert engine.stage.context_tokens == 1000

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
 from pipeline.engines.registry import Kind
 from pipeline.items import UNSEEN_IMAGE
-from pipeline.messages import Image, Message
+from pipeline.messages import Image, LlmRequest, Message
 from pipeline.work import Work
 from tests.support.far_server import FarServer, serving
 from tests.support.places import DATA
@@ -32,7 +32,7 @@ async def sent(*messages: Message, **options: Any) -> Any:
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
         assert await answer(engine, *messages)
         if engine.stage.reads_ahead:
-            await engine.stage.open().warm(messages, (), Work(), "")
+            await engine.stage.open().warm(LlmRequest(messages), Work())
     answered, *ahead = [seen.json for seen in far.asked("/v1/chat/completions")]
     assert all(one["messages"] == answered["messages"] for one in ahead)
     return answered["messages"]

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.engines.registry import Kind
 from pipeline.errors import PromptTooLong
-from pipeline.messages import Message, Sampling, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Cancelled, Priority, Work
 from tests.engines.by_url.test_url_llm import CHAT, PATH, last, text_of
 from tests.support.far_server import FarServer, Mood, problem, serving
@@ -27,7 +27,9 @@ from tests.support.url_engines import DANCE, HELLO, answer, running
 async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, end: str) -> None:
     far = FarServer()
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        warmed = await engine.stage.open().warm(messages, [DANCE], Work(), said)
+        warmed = await engine.stage.open().warm(
+            LlmRequest(messages, [DANCE], unfinished=said), Work()
+        )
     asked = last(far)
     assert asked["stream"] is False
     assert asked["max_tokens"] == 1
@@ -41,10 +43,10 @@ async def test_paid_servers_get_no_read_ahead() -> None:
     far = FarServer("openai")
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.stage.open()
-        await talk.warm(HELLO, [], Work())
+        await talk.warm(LlmRequest(HELLO), Work())
         assert not far.asked(PATH)
-        [_ async for _ in talk.reply(HELLO, [], ToolChoice(), Sampling(), Work())]
-        assert (await talk.warm(HELLO, [], Work())).usage.prompt == 27
+        [_ async for _ in talk.reply(LlmRequest(HELLO), Work())]
+        assert (await talk.warm(LlmRequest(HELLO), Work())).usage.prompt == 27
 
 
 async def test_a_server_that_refuses_it_is_not_asked_again(
@@ -56,7 +58,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.stage.open()
         for _ in range(2):
-            await talk.warm(HELLO, [], Work())
+            await talk.warm(LlmRequest(HELLO), Work())
         assert len(far.asked(PATH)) == 1
         assert "no longer read ahead" in caplog.text
         assert "Hello" not in caplog.text
@@ -69,7 +71,7 @@ async def test_a_prompt_that_is_too_long_says_so_when_it_is_read_ahead() -> None
     far.moods[PATH] = [problem(400, {"error": {"message": "", **error}})] * 2
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(PromptTooLong):
-            await engine.stage.open().warm(HELLO, [], Work())
+            await engine.stage.open().warm(LlmRequest(HELLO), Work())
         with pytest.raises(PromptTooLong):
             await answer(engine)
 
@@ -84,17 +86,17 @@ async def test_a_prompt_that_would_be_cut_without_a_word_is_refused(ahead: bool)
     far = FarServer("ollama")
     async with serving(far), running(Kind.LLM, CHAT, far.url, read_ahead=ahead) as engine:
         talk = engine.stage.open()
-        [_ async for _ in talk.reply(HELLO, (), ToolChoice(), Sampling(), Work())]
+        [_ async for _ in talk.reply(LlmRequest(HELLO), Work())]
         with pytest.raises(PromptTooLong) as refused:
-            await talk.warm(long, (), Work())
+            await talk.warm(LlmRequest(long), Work())
         assert refused.value.limit_tokens == 4096
         with pytest.raises(PromptTooLong):
-            [_ async for _ in talk.reply(long, (), ToolChoice(), Sampling(), Work())]
+            [_ async for _ in talk.reply(LlmRequest(long), Work())]
         far.kind = "vllm"
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.stage.open()
-        await talk.warm(HELLO, (), Work())
-        assert await talk.warm(long, (), Work())
+        await talk.warm(LlmRequest(HELLO), Work())
+        assert await talk.warm(LlmRequest(long), Work())
 
 
 async def test_more_than_a_server_has_slots_for_waits_here() -> None:

@@ -19,7 +19,7 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool, Request
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Sampling, SpeechRequest, ToolChoice
+from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Cancelled, Priority, Work
 from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
@@ -39,7 +39,7 @@ def begun(engine: UrlEngine, work: Work) -> Any:
     """A stream of whatever the engine makes."""
     if engine.place.kind is Kind.TTS:
         return engine.stage.synthesize(SpeechRequest("Hello there."), work)
-    return engine.stage.open().reply(HELLO, (), ToolChoice(), Sampling(), work)
+    return engine.stage.open().reply(LlmRequest(HELLO), work)
 
 
 async def finished(engine: UrlEngine, work: Work) -> None:
@@ -159,7 +159,7 @@ async def test_a_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
     far = FarServer(moods={CHAT: [Mood(body=[None])]})
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, max_requests=1) as engine:
         reading = Work(Priority.WARM_UP)
-        task = asyncio.create_task(engine.stage.open().warm(HELLO, [], reading))
+        task = asyncio.create_task(engine.stage.open().warm(LlmRequest(HELLO), reading))
         await far.until_asked(CHAT)
         answering = asyncio.create_task(answer(engine))
         await asyncio.sleep(0)

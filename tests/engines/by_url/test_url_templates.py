@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Work
 from tests.support.far_answers import data, refusal
 from tests.support.far_server import FarServer, Mood, problem, serving, stream
@@ -57,7 +57,7 @@ async def test_a_server_that_tells_its_template_refuses_nothing(name: str) -> No
     far = FarServer(template=template(name))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for talk in TALKS:
-            await engine.stage.open().warm(talk, [DANCE], Work())
+            await engine.stage.open().warm(LlmRequest(talk, [DANCE]), Work())
             await answer(engine, *talk, tools=(DANCE,))
     assert refused(far) == 0
 
@@ -70,7 +70,7 @@ async def test_what_a_server_refuses_is_remembered(name: str, most: int) -> None
     far = FarServer("vllm", template=template(name))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for talk in (*TALKS, *TALKS):
-            await engine.stage.open().warm(talk, [DANCE], Work())
+            await engine.stage.open().warm(LlmRequest(talk, [DANCE]), Work())
             await answer(engine, *talk, tools=(DANCE,))
     assert refused(far) <= most
 

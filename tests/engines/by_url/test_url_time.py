@@ -16,7 +16,7 @@ from pipeline.engines.by_url.pool import Broken, Pool, Why
 from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import Sampling, ToolChoice
+from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
 from tests.engines.by_url.test_url_requests import ALL, finished
 from tests.support.url_engines import HELLO, built
@@ -323,7 +323,7 @@ def test_a_slow_reader_is_not_a_slow_server_and_its_time_is_not_booked() -> None
 
     async def read_slowly() -> None:
         talk = engine.stage.open()
-        async with aclosing(talk.reply(HELLO, (), ToolChoice(), Sampling(), work)) as deltas:
+        async with aclosing(talk.reply(LlmRequest(HELLO), work)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
                     await asyncio.sleep(100)
@@ -339,7 +339,7 @@ def test_figures_that_do_not_come_are_not_waited_for() -> None:
 
     async def reply() -> Any:
         talk = engine.stage.open()
-        deltas = talk.reply(HELLO, (), ToolChoice(), Sampling(), Work())
+        deltas = talk.reply(LlmRequest(HELLO), Work())
         return [delta async for delta in deltas][-1]
 
     ended, last = at(reply())

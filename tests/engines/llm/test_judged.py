@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, War
 from pipeline.engines.llm.judged import JudgedLlm
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished, TurnJudged
-from pipeline.messages import Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Work
 from tests.support.scripted import (
     ScriptedConversation,
@@ -55,21 +55,12 @@ class Model:
         if self.error:
             raise self.error
 
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
-        self.read.append((tuple(messages), said))
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
+        self.read.append((tuple(request.messages), request.unfinished))
         await self._wait()
         return Warmed(end_probability=self.probability)
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[Tool],
-        tool_choice: ToolChoice,
-        sampling: Sampling,
-        work: Work,
-    ) -> AsyncGenerator[Delta, None]:
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         await self._wait()
         for delta in ANSWER:
             yield delta
@@ -80,7 +71,7 @@ class Model:
 
 def reply(llm: Model, judge: Model, *messages: Message) -> AsyncGenerator[Delta, None]:
     conversation = JudgedLlm(llm, judge, INSTRUCTIONS).open()
-    return conversation.reply(messages or (OWN, SAID), (), ToolChoice(), Sampling(), Work())
+    return conversation.reply(LlmRequest(messages or (OWN, SAID)), Work())
 
 
 async def test_the_opinion_comes_before_the_answer() -> None:
@@ -116,9 +107,7 @@ class SlowJudge(ScriptedLlm):
 
 
 class Judging(ScriptedConversation):
-    async def warm(
-        self, messages: Sequence[Message], tools: Sequence[Tool], work: Work, said: str = ""
-    ) -> Warmed:
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         await asyncio.sleep(0.25)
         return Warmed(end_probability=0.0001)
 
@@ -190,7 +179,7 @@ async def test_both_read_ahead_and_both_are_closed() -> None:
     conversation = JudgedLlm(llm, judge, INSTRUCTIONS).open()
     llm.free.set()
     judge.free.set()
-    assert await conversation.warm((OWN,), (), Work(), "can you") == Warmed()
+    assert await conversation.warm(LlmRequest((OWN,), unfinished="can you"), Work()) == Warmed()
     assert llm.read == [((OWN,), "can you")]
     assert judge.read == [((Message("system", INSTRUCTIONS),), "can you")]
     conversation.close()
@@ -202,4 +191,4 @@ async def test_a_judge_that_cannot_read_ahead_does_not_keep_the_other_from_it() 
     llm.free.set()
     judge.free.set()
     conversation = JudgedLlm(llm, judge, INSTRUCTIONS).open()
-    assert await conversation.warm((OWN,), (), Work()) == Warmed()
+    assert await conversation.warm(LlmRequest((OWN,)), Work()) == Warmed()

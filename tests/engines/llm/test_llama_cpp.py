@@ -17,7 +17,7 @@ from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.errors import PromptTooLong, WeightsError
-from pipeline.messages import Message, Sampling
+from pipeline.messages import LlmRequest, Message, Sampling
 from tests.support.llama_talk import (
     FRANCE,
     LONG,
@@ -167,7 +167,7 @@ def test_a_prompt_that_is_too_long_costs_nothing(
     endless = [SYSTEM, Message("user", "on and on " * 500)]
     with monkeypatch.context() as patch:
         patch.setattr(Context, "decode", None)
-        for call in (replies(session, endless), session.warm(endless, [], "", Token())):
+        for call in (replies(session, endless), session.warm(LlmRequest(endless), Token())):
             with pytest.raises(PromptTooLong, match=r"limit is 384\..*context_tokens") as caught:
                 next(call)
             assert caught.value.prompt_tokens > 1000

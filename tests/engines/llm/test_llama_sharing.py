@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.engines.llm.llama_context import Context, Outcome
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled
 from pipeline.workers.host import Answer, Done, EngineHost, Item, Submit
 from tests.support.llama_talk import (
@@ -127,7 +127,9 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
 
     def interrupted(self: Context, *args: Any, **more: Any) -> Outcome:
         if len(outcomes) == 2:
-            call = Submit(4, 2, "reply", (FRANCE, [], AUTO, GREEDY), 0, cancellable=True)
+            call = Submit(
+                4, 2, "reply", (LlmRequest(FRANCE, [], AUTO, GREEDY),), 0, cancellable=True
+            )
             host.receive(call)
         outcomes.append(decode(self, *args, **more))
         return outcomes[-1]
@@ -136,7 +138,9 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
     for job in (1, 2):
         host.receive(Submit(job, 0, "open", (), 2, cancellable=False, keep_as=job))
     host.run_until_idle()
-    host.receive(Submit(3, 1, "warm", (LONG, SHORT_TOOLS, ""), priority=2, cancellable=True))
+    host.receive(
+        Submit(3, 1, "warm", (LlmRequest(LONG, SHORT_TOOLS),), priority=2, cancellable=True)
+    )
     host.run_until_idle()
 
     assert outcomes.count(Outcome.ABORTED) == 1

@@ -18,7 +18,7 @@ from pipeline.engines.llm.tool_calls.parser import Part
 from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.messages import Message, Sampling, Tool, ToolChoice
+from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
 from tests.support.llama_talk import MODEL, Token, told
 
 pytestmark = pytest.mark.real
@@ -41,9 +41,7 @@ def written(
     writer = Writer(
         model,
         CallGrammars(model, HERMES),
-        [tool],
-        choice,
-        Sampling(seed=1, max_tokens=steps),
+        LlmRequest((), [tool], choice, Sampling(seed=1, max_tokens=steps)),
         room=2_000,
     )
     writer.begin()
@@ -116,8 +114,8 @@ def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> N
     def reply(choice: ToolChoice, parameters: Any, most: int) -> list[Any]:
         sampling = Sampling(seed=1, max_tokens=most)
         tools = [Tool("act", "", parameters)]
-        steps = session.reply([Message("user", "Act!")], tools, choice, sampling, Token())
-        return told(steps)
+        request = LlmRequest([Message("user", "Act!")], tools, choice, sampling)
+        return told(session.reply(request, Token()))
 
     with pytest.raises(EngineError, match="no tool call that fits"):
         reply(REQUIRED, ODD, 100)

@@ -14,7 +14,7 @@ from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts, known_texts
 from pipeline.engines.llm.recent import Recent
-from pipeline.messages import Message
+from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled
 from tests.support.llama_talk import (
     SHORT_TOOLS,
@@ -233,7 +233,7 @@ def test_a_shorter_history_is_read_while_the_long_one_is_in_use(engine: LlamaCpp
     old = [Message("user", "Do you like tea? " * 80), Message("assistant", "Yes, I do.")]
     new = [Message("user", "And what about coffee? " * 40), Message("assistant", "No.")]
     warm(session, [SYSTEM, *old, *new])
-    steps = session.warm([SYSTEM, *new], [], "", Token())
+    steps = session.warm(LlmRequest([SYSTEM, *new]), Token())
     assert [next(steps), next(steps)] == [None, None]
     steps.close()  # type: ignore[attr-defined]
     asked = [SYSTEM, *old, *new, Message("user", "Why?")]
