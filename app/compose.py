@@ -25,7 +25,6 @@ from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind
-from pipeline.engines.stages import TtsStage
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
@@ -34,6 +33,7 @@ from pipeline.recording.writing import RecordedSession, Recorder
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
+from pipeline.workers.stages import tts_stage
 
 
 def new_id(prefix: str) -> str:
@@ -191,7 +191,7 @@ async def synthesize_alone(
     """Speak each text with the voice engine alone: (int16 mono, rate in Hz)."""
     pool = Pool()
     worker = build_engine(settings.tts, Kind.TTS, cache, pool)
-    tts: TtsStage = worker.stage
+    tts = tts_stage(worker)
     ready = asyncio.Event()
     spoken = []
     async with pool, asyncio.TaskGroup() as group:

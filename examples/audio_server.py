@@ -35,6 +35,7 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work
+from pipeline.workers.stages import stt_stage, tts_stage
 
 SPOKEN_RATE = 24_000
 
@@ -53,7 +54,7 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
         }
         sound, rate = soundfile.read(io.BytesIO(fields["file"]), dtype="float32", always_2d=True)
         pcm = from_float(soxr.resample(sound.mean(axis=1), rate, LISTEN_RATE))
-        utterance = await engines[Kind.STT].stage.open(
+        utterance = await stt_stage(engines[Kind.STT]).open(
             fields.get("language", b"").decode(), False, Work()
         )
         try:
@@ -69,7 +70,7 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
 
     async def spoken(said: SpeechRequest) -> AsyncIterator[bytes]:
         """If the client hangs up, synthesis stops."""
-        voice = engines[Kind.TTS].stage
+        voice = tts_stage(engines[Kind.TTS])
         work, resampler = Work(), Resampler(voice.rate, SPOKEN_RATE)
         try:
             async with aclosing(voice.synthesize(said, work)) as pieces:

@@ -32,6 +32,7 @@ from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, Weigh
 from pipeline.speaking.apology import KeptSentences
 from pipeline.speaking.tuning import RAMP_SLOW
 from pipeline.workers.placements import worker_for
+from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
 from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.llm")
@@ -82,7 +83,13 @@ class EngineSet:
         """Replaced engines that running work still uses."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
         self._kept_sentences = kept_sentences
-        self.stages = Stages(**{str(kind): self._engines[kind].stage for kind in Kind})
+        self.stages = Stages(
+            vad_stage(self._engines[Kind.VAD]),
+            turn_stage(self._engines[Kind.TURN]),
+            stt_stage(self._engines[Kind.STT]),
+            llm_stage(self._engines[Kind.LLM]),
+            tts_stage(self._engines[Kind.TTS]),
+        )
         self._voice = self.stages.kept = KeptSentences(self.stages.tts, kept_sentences)
 
     def __getitem__(self, kind: Kind) -> Engine:
@@ -201,13 +208,21 @@ class EngineSet:
         scales = self.stages.word_scales
         before = Started(self._engines[kind], self._lives[kind], dict(scales))
         self._engines[kind], self._lives[kind] = started.engine, started.life
-        stage = started.engine.stage
-        if kind is Kind.TTS:
-            self._voice = self.stages.kept = KeptSentences(stage, self._kept_sentences)
-        setattr(self.stages, kind, stage)
-        if kind is Kind.LLM:
-            scales.clear()
-            scales.update(started.word_scales)
+        match kind:
+            case Kind.VAD:
+                self.stages.vad = vad_stage(started.engine)
+            case Kind.TURN:
+                self.stages.turn = turn_stage(started.engine)
+            case Kind.STT:
+                self.stages.stt = stt_stage(started.engine)
+            case Kind.LLM:
+                self.stages.llm = llm_stage(started.engine)
+                scales.clear()
+                scales.update(started.word_scales)
+            case Kind.TTS:
+                self.stages.tts = tts_stage(started.engine)
+                self._voice = KeptSentences(self.stages.tts, self._kept_sentences)
+                self.stages.kept = self._voice
         self._keep_sentences(kind)
         return before
 
@@ -241,7 +256,7 @@ class EngineSet:
         if not isinstance(judge, Worker) or judge.problem:
             return {}
         identity = await asyncio.to_thread(lambda: judge.identity)
-        return await self._word_scales.of(judge.stage, identity)
+        return await self._word_scales.of(llm_stage(judge), identity)
 
 
 async def end(started: Started) -> None:

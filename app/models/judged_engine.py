@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.llm.judged import JudgedLlm
+from pipeline.engines.stages import Stage
 from pipeline.errors import ReachyVoiceError
+from pipeline.workers.stages import llm_stage
 from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.llm")
@@ -22,7 +23,7 @@ class JudgedEngine:
     def __init__(self, engine: UrlEngine, judge: Worker, instructions: str) -> None:
         self.name = engine.name
         self.judge = judge
-        self.stage: Any = JudgedLlm(engine.stage, judge.stage, instructions)
+        self.stage: Stage = JudgedLlm(llm_stage(engine), llm_stage(judge), instructions)
         self._engine = engine
 
     @property

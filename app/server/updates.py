@@ -42,6 +42,7 @@ from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Weight
 from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest
 from pipeline.work import Cancelled, Priority, Work
 from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
+from pipeline.workers.stages import llm_stage, tts_stage
 
 log = logging.getLogger("reachy_voice.updates")
 
@@ -297,7 +298,7 @@ class UpdateFollower:
         instructions = self._assistant.settings.conversation.instructions
         messages = [Message("system", instructions), Message("user", "Hello! How are you?")]
         sampling = Sampling(temperature=0, repeat_penalty=1, max_tokens=FIRST_TOKENS)
-        conversation = engine.stage.open()
+        conversation = llm_stage(engine).open()
         work = Work(Priority.WARM_UP)
         try:
             request = LlmRequest(messages, sampling=sampling)
@@ -369,7 +370,7 @@ async def _here(step: Step) -> Path:
 
 async def silence(engine: Engine) -> str | None:
     """What is wrong with a voice's first words, or ``None``."""
-    spoken = engine.stage.synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
+    spoken = tts_stage(engine).synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
     chunks = [pcm async for pcm in spoken]
     return None if any(np.ptp(pcm) for pcm in chunks if len(pcm)) else "it is silent"
 

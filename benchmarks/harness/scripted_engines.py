@@ -176,6 +176,7 @@ class ScriptedStt:
 
     rate = LISTEN_RATE
     streams = False
+    languages: Sequence[str] = ()
 
     def __init__(self, options: ScriptedOptions) -> None:
         self.delays = Delays(options.seed)
@@ -287,6 +288,7 @@ def _words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[str]:
 class ScriptedTts:
     rate = 24_000
     voices = ("scripted",)
+    languages: Sequence[str] = ()
 
     def __init__(self, options: ScriptedOptions) -> None:
         self._delays = Delays(options.seed + 2)

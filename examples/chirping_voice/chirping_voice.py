@@ -16,6 +16,7 @@ class Options:
 class ChirpingVoice:
     rate = RATE
     voices = ("bird", "mouse")
+    languages = ()
 
     def __init__(self, options):
         self.options = options

@@ -44,16 +44,16 @@ class EngineInfo:
 
 def info_of(kind: Kind, engine: Any) -> EngineInfo:
     """Raises ``AttributeError`` if the engine lacks an attribute that its kind must have."""
-    languages = tuple(getattr(engine, "languages", ()))
     match kind:
         case Kind.VAD:
-            return EngineInfo(engine.window_samples, getattr(engine, "least_movement_db", 0.0))
+            return EngineInfo(engine.window_samples, engine.least_movement_db)
         case Kind.TURN:
             return EngineInfo(history_seconds=engine.history_seconds)
         case Kind.STT:
-            return EngineInfo(streams=engine.streams, languages=languages)
+            return EngineInfo(streams=engine.streams, languages=tuple(engine.languages))
         case Kind.TTS:
-            return EngineInfo(rate=engine.rate, voices=tuple(engine.voices), languages=languages)
+            rate, voices, languages = engine.rate, tuple(engine.voices), tuple(engine.languages)
+            return EngineInfo(rate=rate, voices=voices, languages=languages)
         case Kind.LLM:
             return EngineInfo()
 
@@ -71,12 +71,13 @@ class VadStream(Protocol):
 
 class Vad(Protocol):
     """``together`` (optional): method of a stream -> method of the engine that does the calls of
-    several streams at once: it takes ``(stream, *arguments)`` of each, and returns the results.
-    ``least_movement_db`` (optional): a sound whose timbre moves less (``hearing.timbre``) is no
-    voice, although it may score as one."""
+    several streams at once: it takes ``(stream, *arguments)`` of each, and returns the results."""
 
     rate: int
     window_samples: int
+    least_movement_db: float
+    """A sound whose timbre moves less (``hearing.timbre``) is no voice, although it may score as
+    one. 0: this engine is not deceived."""
 
     def open(self) -> VadStream: ...
 
@@ -130,10 +131,10 @@ class Utterance(Protocol):
 
 
 class Stt(Protocol):
-    """May have ``languages: Sequence[str]``, the languages it recognises (ISO 639-1). It is asked
-    for one of them, or for none."""
-
     rate: int
+    languages: Sequence[str]
+    """Those that it recognises, ISO 639-1; empty: not listed. It is asked for one of them, or for
+    none."""
     streams: bool
     """Whether ``feed`` yields partial transcripts, so that they need no separate passes."""
 
@@ -222,11 +223,10 @@ class Llm(Protocol):
 
 
 class Tts(Protocol):
-    """May have ``languages: Sequence[str]``, the languages it speaks (ISO 639-1). Requests name
-    one of them, or no language."""
-
     rate: int
     voices: Sequence[str]
+    languages: Sequence[str]
+    """Those that it speaks, ISO 639-1; empty: not listed. Requests name one of them, or none."""
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """Speech as int16 mono at ``rate`` Hz. The first chunk should be short (about 0.2 s); later

@@ -1,8 +1,8 @@
 """The engines as the session sees them: typed and awaitable.
 
-The ``*Stage`` protocols list what a session needs. A worker (``pipeline.workers.worker``) and an
-engine by URL (``pipeline.engines.by_url``) each have a ``stage``; tests in virtual time have
-scripted ones.
+The ``*Stage`` protocols list what a session needs. ``pipeline.workers.stages`` has those of
+engines in workers; engines by URL (``pipeline.engines.by_url``) have their own; tests in virtual
+time have scripted ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
@@ -31,6 +31,7 @@ class VadStreamStage(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class VadStage(Protocol):
     @property
     def window_samples(self) -> int: ...
@@ -38,6 +39,7 @@ class VadStage(Protocol):
     async def open(self) -> VadStreamStage: ...
 
 
+@runtime_checkable
 class TurnStage(Protocol):
     @property
     def history_seconds(self) -> float: ...
@@ -53,6 +55,7 @@ class UtteranceStage(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class SttStage(Protocol):
     @property
     def streams(self) -> bool: ...
@@ -71,6 +74,7 @@ class ConversationStage(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
 class LlmStage(Protocol):
     @property
     def may_load(self) -> bool:
@@ -80,6 +84,7 @@ class LlmStage(Protocol):
     def open(self) -> ConversationStage: ...
 
 
+@runtime_checkable
 class TtsStage(Protocol):
     @property
     def rate(self) -> int: ...
@@ -88,6 +93,9 @@ class TtsStage(Protocol):
     def voices(self) -> Sequence[str]: ...
 
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]: ...
+
+
+Stage = VadStage | TurnStage | SttStage | LlmStage | TtsStage
 
 
 class KeptVoice(TtsStage, Protocol):

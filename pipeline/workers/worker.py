@@ -1,8 +1,9 @@
 """An engine's blocking code as sessions see it: awaitable, bounded, cancellable, restartable.
 
 A worker runs one engine inline, in a thread or in a child process. ``run()`` is its whole life: it
-belongs in a TaskGroup and returns after ``close()``. ``stage`` is what sessions call; each call
-becomes a job of the ``EngineHost`` that runs where the engine is.
+belongs in a TaskGroup and returns after ``close()``. Each call of ``engine``, or of an object that
+was opened on it, becomes a job of the ``EngineHost`` that runs where the engine is. Workers do not
+know kinds of engines; ``pipeline.workers.stages`` gives their calls types.
 """
 
 from __future__ import annotations
@@ -10,19 +11,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, EngineInfo, Partial, Transcript, Warmed
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stages import Spoken
+from pipeline.engines.contract import EngineInfo
+from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
-from pipeline.messages import LlmRequest, SpeechRequest
-from pipeline.work import Cancelled, Work
+from pipeline.work import Work
 from pipeline.workers.host import Answer, Cancel, Credit, Done, Drop, Item, Promote, Request, Submit
 from pipeline.workers.readiness import Readiness
 
@@ -61,8 +58,6 @@ class Worker(Readiness):
         self.info: EngineInfo | None = None
         """What the engine can do; set when it is first ready."""
         self.engine = Remote(self, 0, 0)
-        self.stage: Any = _STAGES[spec.kind](self)
-        """See ``pipeline.engines.stages``."""
         self._spec = spec
         self._options = options
         self._weights = weights
@@ -225,183 +220,14 @@ class Remote:
         if self._target == 0:
             await self._worker.back()
 
-    def _job(self, method: str, args: tuple[Any, ...], work: Work, *how: Any) -> Any:
+    def _job(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        work: Work,
+        cancellable: bool,
+        keep: int | None = None,
+    ) -> AbstractContextManager[_Job]:
         if not self.alive:
             raise EngineCrashed(f"The {self._worker.name} engine was restarted during this call")
-        return self._worker.job(self._target, method, args, work, *how)
-
-
-# --- the stages of a worker --------------------------------------------------------------------
-
-
-class _VadStream:
-    """Opened on first use, and again after an engine restart: the new engine then scores the window
-    that was lost with the old one."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._remote: Remote | None = None
-        self._work = Work()
-
-    async def score(self, pcm: Pcm) -> float:
-        try:
-            return await self._score(pcm)
-        except EngineCrashed:
-            return await self._score(pcm)
-
-    def close(self) -> None:
-        if self._remote:
-            self._remote.close()
-            self._remote = None
-
-    async def _score(self, pcm: Pcm) -> float:
-        if self._remote is None or not self._remote.usable:
-            self._remote = await self._worker.engine.open("open", work=self._work)
-        return float(await self._remote.call("score", pcm, work=self._work))
-
-
-class _Stage:
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-
-class _Vad(_Stage):
-    @property
-    def window_samples(self) -> int:
-        return self._worker.known.window_samples
-
-    @property
-    def least_movement_db(self) -> float:
-        return self._worker.known.least_movement_db
-
-    async def open(self) -> _VadStream:
-        return _VadStream(self._worker)
-
-
-class _Turn(_Stage):
-    @property
-    def history_seconds(self) -> float:
-        return self._worker.known.history_seconds
-
-    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        return float(await self._worker.engine.call("score", pcm, text, work=work))
-
-
-class _Utterance:
-    def __init__(self, remote: Remote) -> None:
-        self._remote = remote
-        self.close = remote.close
-
-    async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        partial: Partial = await self._remote.call("feed", pcm, work=work)
-        return partial
-
-    async def finish(self, work: Work) -> Transcript:
-        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
-        return transcript
-
-
-class _Stt(_Stage):
-    @property
-    def streams(self) -> bool:
-        return self._worker.known.streams
-
-    @property
-    def languages(self) -> Sequence[str]:
-        return self._worker.info.languages if self._worker.info else ()
-
-    async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
-        return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
-
-
-class _Conversation:
-    """Opened on first use, and again after an engine restart."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._remote: Remote | None = None
-        self._opening = asyncio.Lock()
-        self._closed = False
-
-    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
-        await self._until_ready(work)
-        remote = await self._opened(work)
-        warmed: Warmed | None = await remote.last("warm", request, work=work)
-        return warmed or Warmed()
-
-    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        remote = await self._opened(work)
-        stream = remote.stream("reply", request, work=work)
-        async with aclosing(stream) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    def close(self) -> None:
-        """Close for good; an ``open`` in progress ends with ``Cancelled``."""
-        self._closed = True
-        if self._remote:
-            self._remote.close()
-            self._remote = None
-
-    async def _until_ready(self, work: Work) -> None:
-        """Reading ahead is not urgent: it waits for a restart, so that the new engine has read the
-        conversation by the time it must reply. Raises ``Cancelled``."""
-        if self._worker.ready.is_set():
-            return
-        stopped = asyncio.Event()
-        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
-        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            work.unwatch(stopped)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        if work.cancelled:
-            raise Cancelled
-
-    async def _opened(self, work: Work) -> Remote:
-        # A warm-up and a reply may arrive together; they share one object.
-        async with self._opening:
-            if self._remote is None or not self._remote.usable:
-                self._remote = await self._worker.engine.open("open", work=work)
-            if self._closed:
-                self.close()
-                raise Cancelled
-            return self._remote
-
-
-class _Llm(_Stage):
-    may_load = False
-
-    def open(self) -> _Conversation:
-        return _Conversation(self._worker)
-
-
-class _Tts(_Stage):
-    def __init__(self, worker: Worker) -> None:
-        super().__init__(worker)
-        self._spoken = Spoken()
-
-    @property
-    def rate(self) -> int:
-        return self._worker.known.rate
-
-    @property
-    def voices(self) -> Sequence[str]:
-        return self._worker.known.voices
-
-    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        language = self._spoken.choose(request.language, self._worker.known.languages)
-        request = replace(request, language=language)
-        return self._worker.engine.stream("synthesize", request, work=work)
-
-
-_STAGES: dict[Kind, Callable[[Worker], Any]] = {
-    Kind.VAD: _Vad,
-    Kind.TURN: _Turn,
-    Kind.STT: _Stt,
-    Kind.LLM: _Llm,
-    Kind.TTS: _Tts,
-}
+        return self._worker.job(self._target, method, args, work, cancellable, keep)

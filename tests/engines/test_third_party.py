@@ -151,6 +151,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
 class Voice:
     rate = 16_000
     voices = ("it",)
+    languages = ()
 
     def __init__(self, loud: int = 0) -> None:
         self.loud = loud

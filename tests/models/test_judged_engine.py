@@ -10,13 +10,14 @@ import pytest
 
 from app.models.judged_engine import JudgedEngine
 from pipeline.errors import EngineError
+from tests.support.scripted import ScriptedLlm
 from tests.support.watched_log import watched_log
 
 
 class Part:
     """An engine that is ready when told so, and ends by ``close`` or an error."""
 
-    name, problem, stage = "llm far", None, None
+    name, problem, stage = "llm far", None, ScriptedLlm()
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()

@@ -593,6 +593,8 @@ def test_a_degenerate_answer(answer: str, wrong: bool) -> None:
 
 async def test_a_voice_must_not_be_silent() -> None:
     class Voice:
+        rate, voices = 16_000, ("joe",)
+
         def __init__(self, *chunks: list[int]) -> None:
             self.stage, self.chunks = self, chunks
 
@@ -609,6 +611,8 @@ async def test_a_voice_must_not_be_silent() -> None:
 
 async def test_a_first_answer_must_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck:
+        rate, voices = 16_000, ("joe",)
+
         def __init__(self) -> None:
             self.stage = self
 

@@ -22,6 +22,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.messages import SpeechRequest
 from pipeline.work import CancelToken
 from pipeline.workers.placements import worker_for
+from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.clients.engines import (
     NOON,
@@ -96,6 +97,7 @@ class BlockingTts:
 
     rate = 16_000
     voices = ("joe",)
+    languages = ()
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -111,7 +113,7 @@ async def test_row_16_pings_are_answered_while_engines_work() -> None:
     engine = BlockingTts()
     spec = EngineSpec("blocking", Kind.TTS, EngineOptions, lambda options, weights: engine)
     worker = worker_for(spec, EngineOptions(engine="blocking"), None)
-    async with running(worker), scripted_server(Cast(another_tts=worker.stage)) as served:
+    async with running(worker), scripted_server(Cast(another_tts=tts_stage(worker))) as served:
         async with robot_app(served.url, greeting="What time is it?") as robot:
             try:
                 assert await asyncio.to_thread(engine.entered.wait, 20)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.support.far_server import FarServer, serving
 from tests.support.recordings import Uncancelled, synthesize
@@ -197,6 +198,7 @@ class Plain:
 
     rate = 16_000
     voices = ("joe",)
+    languages: Sequence[str] = ()
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         yield np.full(1, 0 if request.language else 7, np.int16)
@@ -213,7 +215,7 @@ def build_plain(options: EngineOptions, weights: Path | None) -> Plain:
 async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list[int]:
     spec = EngineSpec("test", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="test"), None)
-    tts, ready = worker.stage, asyncio.Event()
+    tts, ready = tts_stage(worker), asyncio.Event()
     found = []
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
@@ -277,7 +279,7 @@ def test_the_plainest_voice_of_a_language() -> None:
 async def test_espeak_through_a_worker_speaks_german() -> None:
     spec = espeak_ng.SPEC
     worker = ThreadWorker(spec, espeak_ng.EspeakOptions(), None)
-    tts, ready = worker.stage, asyncio.Event()
+    tts, ready = tts_stage(worker), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.settings import SessionSettings
 from pipeline.work import CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.server.test_metrics import observed
 
@@ -29,6 +30,7 @@ class Seeded:
 
     rate = 16_000
     voices = ("joe",)
+    languages: Sequence[str] = ()
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         assert not cancel.cancelled
@@ -40,6 +42,7 @@ class Seedless:
 
     rate = 16_000
     voices = ("joe",)
+    languages: Sequence[str] = ()
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         yield np.full(10, 7, np.int16)
@@ -57,7 +60,7 @@ async def sounds(kind: type[Worker], build: Any, *takes: int) -> list[int]:
     """The first sample of what the engine makes at each take."""
     spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="seeded"), None)
-    tts, ready, found = worker.stage, asyncio.Event(), []
+    tts, ready, found = tts_stage(worker), asyncio.Event(), []
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +39,8 @@ class SmallOptions(EngineOptions):
 
 
 class LevelVad:
+    least_movement_db = 0.0
+
     def __init__(self, options: SmallOptions) -> None:
         self.window_samples = options.window_samples
 
@@ -61,6 +63,7 @@ class SureTurn:
 
 class NameStt:
     streams = False
+    languages: Sequence[str] = ()
 
     def __init__(self, options: SmallOptions) -> None:
         self.name = options.name
@@ -119,6 +122,7 @@ class NameLlm:
 
 class LevelTts:
     voices = ("joe",)
+    languages: Sequence[str] = ()
 
     def __init__(self, options: SmallOptions) -> None:
         self.rate = options.rate

@@ -18,6 +18,7 @@ from websockets.asyncio.client import connect
 from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.workers.placements import worker_for
+from pipeline.workers.stages import tts_stage
 from tests.support.scripted_server import servers
 from tests.support.staged_server import CountedLlm, StagedAssistant
 
@@ -34,7 +35,7 @@ async def main(place: str) -> dict[str, Any]:
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
-        said = await answer(worker.stage)
+        said = await answer(tts_stage(worker))
         worker.close()
     return {"worker": type(worker).__name__, "options": settings.tts.model_dump(), **said}
 

@@ -71,7 +71,8 @@ class Countdown:
 
 
 class ToyEngine:
-    rate, voices, window_samples = 16_000, ("a", "b"), 512
+    rate, voices, languages = 16_000, ("a", "b"), ()
+    window_samples, least_movement_db = 512, 0.0
 
     def __init__(self) -> None:
         self.log: list[str] = []

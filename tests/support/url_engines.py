@@ -13,6 +13,7 @@ from pipeline.engines.contract import Delta
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
 from pipeline.work import Work
+from pipeline.workers.stages import llm_stage
 from tests.support.watched_log import WatchedLog, watched_log
 
 SPECS = {
@@ -86,5 +87,5 @@ async def answer(
 ) -> list[Delta]:
     """All of one reply."""
     request = LlmRequest(messages or HELLO, tools, choice or ToolChoice(), sampling or Sampling())
-    deltas = engine.stage.open().reply(request, work or Work())
+    deltas = llm_stage(engine).open().reply(request, work or Work())
     return [delta async for delta in deltas]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +28,10 @@ from pipeline.workers.host import (
 )
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
 from pipeline.workers.tuning import STREAM_CREDIT
 from pipeline.workers.worker import Remote, Worker
+from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 from tests.support.toy_engine import (
     Opened,
     Options,
@@ -221,7 +224,7 @@ def test_any_iterator_is_a_stream_and_is_closed_when_it_ends(n: int) -> None:
 async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
     worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = worker.stage.open()
+        conversation = llm_stage(worker).open()
         await asyncio.gather(*(conversation.warm(LlmRequest(()), Work()) for _ in range(2)))
         conversation.close()
         assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
@@ -230,7 +233,7 @@ async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
 async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> None:
     worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = worker.stage.open()
+        conversation = llm_stage(worker).open()
         opening = asyncio.create_task(conversation.warm(LlmRequest(()), Work()))
         await asyncio.sleep(0)
         conversation.close()
@@ -275,3 +278,18 @@ def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
     assert engine.log == ["opened", "closed"]
     assert isinstance(answers[0], Done)
     assert isinstance(answers[0].error, Cancelled)
+
+
+@pytest.mark.parametrize(
+    ("of", "stage"),
+    [
+        (vad_stage, ScriptedTts()),
+        (turn_stage, ScriptedTts()),
+        (stt_stage, ScriptedLlm()),
+        (llm_stage, ScriptedStt()),
+        (tts_stage, ScriptedTurn()),
+    ],
+)
+def test_the_stage_of_another_kind_is_an_error(of: Callable[[Any], object], stage: object) -> None:
+    with pytest.raises(EngineError, match=r"far engine.*is of another kind.*docs/engines\.md"):
+        of(SimpleNamespace(name="far", stage=stage))

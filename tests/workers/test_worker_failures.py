@@ -26,6 +26,7 @@ from pipeline.workers.fatal_errors import is_out_of_memory, lost_its_device
 from pipeline.workers.host import EngineHost
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.stages import llm_stage, vad_stage
 from tests.support.toy_engine import (
     FREED,
     Options,
@@ -388,7 +389,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
     monkeypatch.setattr(tuning, "HOPELESS_S", 0.0)
     worker = ProcessWorker(spec(kind=Kind.LLM), Options(), None)
     async with running(worker):
-        conversation = worker.stage.open()
+        conversation = llm_stage(worker).open()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
             await worker.engine.call("pid", work=Work())
@@ -407,7 +408,7 @@ async def test_a_window_that_is_lost_with_its_stream_is_scored_by_the_next() -> 
     worker = ProcessWorker(spec(kind=Kind.VAD), Options(), None)
     window = np.zeros(512, np.int16)
     async with running(worker):
-        stream = await worker.stage.open()
+        stream = await vad_stage(worker).open()
         assert [await stream.score(window) for _ in range(3)] == [1.0, 2.0, 3.0]
         send(worker, signal.SIGSTOP)
         scoring = asyncio.create_task(stream.score(window))

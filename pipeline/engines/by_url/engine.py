@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
@@ -26,6 +25,7 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Broken, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
+from pipeline.engines.stages import Stage
 from pipeline.errors import EngineError, Unreachable
 from pipeline.work import Cancelled
 
@@ -44,13 +44,15 @@ KEEP_WARM_S = 240.0
 
 
 class UrlEngine:
-    """``stage`` is what sessions see (``pipeline.engines.stages``)."""
+    """Whoever builds one gives it its ``stage``."""
+
+    stage: Stage
+    """What sessions see."""
 
     def __init__(self, kind: Kind, name: str, options: UrlOptions, pool: Pool) -> None:
         self.name = f"{kind} {name}"
         self.found = Found(model=options.model or "")
         """The result of the last probe."""
-        self.stage: Any = None
         self.warm_up: Callable[[], Awaitable[None]] | None = None
         """Makes the server load its model."""
         self.ready = asyncio.Event()

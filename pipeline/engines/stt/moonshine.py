@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,7 +120,7 @@ class Moonshine:
     def __init__(self, recogniser: Recogniser, options: MoonshineOptions) -> None:
         self._recogniser = recogniser
         self._options = options
-        self.languages = options.languages
+        self.languages: Sequence[str] = options.languages
 
     def open(self, language: str, partials: bool) -> WholeUtterance:
         """Raises ``EngineError`` for a language that the weights do not know."""

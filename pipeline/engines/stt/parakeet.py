@@ -6,6 +6,7 @@ During speech, windows of the newest audio are decoded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -69,7 +70,7 @@ class Parakeet:
         on_gpu = not model.where.device.startswith("cpu")
         self.streams = on_gpu if options.partials is None else options.partials
         self.model = model
-        self.languages = options.languages
+        self.languages: Sequence[str] = options.languages
         self._context = _context(options, model.frame_samples)
 
     def open(self, language: str, partials: bool) -> ParakeetUtterance:

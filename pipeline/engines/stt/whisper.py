@@ -6,6 +6,7 @@ which costs a sixth as much and changes few words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,7 +120,7 @@ class Whisper:
     def __init__(self, recogniser: Recogniser, options: WhisperOptions) -> None:
         self._recogniser = recogniser
         self._options = options
-        self.languages = sorted(recogniser.languages)
+        self.languages: Sequence[str] = sorted(recogniser.languages)
 
     def open(self, language: str, partials: bool) -> WholeUtterance:
         """Raises ``EngineError`` for a language that the model does not know."""

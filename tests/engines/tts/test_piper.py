@@ -22,6 +22,7 @@ from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.placements import worker_for
+from pipeline.workers.stages import tts_stage
 from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
 Weights = Callable[[str], Path]
@@ -198,7 +199,7 @@ async def test_it_speaks_from_its_own_process(weights: Weights, stt: moonshine.M
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(ready.set))
         await ready.wait()
-        tts = worker.stage
+        tts = tts_stage(worker)
         chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Work())]
         worker.close()
     assert tts.rate == 22_050

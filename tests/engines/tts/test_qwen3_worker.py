@@ -18,6 +18,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.placements import worker_for
 from pipeline.workers.process_worker import ProcessWorker
+from pipeline.workers.stages import tts_stage
 from tests.support.tiny_qwen import TEXT, needs_qwen, options
 from tests.support.toy_engine import running
 
@@ -39,7 +40,7 @@ async def test_it_speaks_stops_and_comes_back_when_it_is_killed() -> None:
     worker = worker_for(SPEC, options(seed=4), None)
     assert isinstance(worker, ProcessWorker)
     async with running(worker) as ready:
-        tts = worker.stage
+        tts = tts_stage(worker)
         assert (tts.rate, list(tts.voices)) == (24_000, ["aiden", "ryan", "serena"])
         whole = await say(tts)
         assert len(whole) % FRAME_SAMPLES == 0

@@ -21,6 +21,7 @@ from pipeline.engines.vad.silero import (
 from pipeline.errors import WeightsError
 from pipeline.work import Cancelled, Work
 from pipeline.workers.placements import InlineWorker
+from pipeline.workers.stages import vad_stage
 from pipeline.workers.tuning import MANY_STREAMS
 from tests.support.recordings import recording
 from tests.support.toy_engine import running
@@ -123,7 +124,7 @@ async def test_many_streams_are_scored_together(
     worker = InlineWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
     window = np.zeros(WINDOW_SAMPLES, np.int16)
     async with running(worker), asyncio.TaskGroup() as group:
-        streams = [await worker.stage.open() for _ in range(MANY_STREAMS + 2)]
+        streams = [await vad_stage(worker).open() for _ in range(MANY_STREAMS + 2)]
         for stream in streams[: MANY_STREAMS - 1]:
             await stream.score(window)  # opens it at the engine
         sizes.clear()
@@ -142,7 +143,7 @@ async def test_many_streams_are_scored_together(
         assert sizes == [len(others)]
         async with asyncio.timeout(30):
             await streams[1].score(window)  # it is catching up, and does not wait
-        closing = asyncio.create_task((await worker.stage.open()).score(window))
+        closing = asyncio.create_task((await vad_stage(worker).open()).score(window))
         await _all_asked()
         assert not closing.done()
         worker.close()

@@ -1,0 +1,251 @@
+"""The stages of engines: typed and awaitable, whether a worker runs the engine or a server does.
+
+Nothing before this knows what kind of engine a name in the settings stands for. ``vad_stage`` and
+its like give the stage of one kind, or say that the engine has no such stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Protocol
+
+from pipeline.audio import Pcm
+from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.stages import (
+    LlmStage,
+    Spoken,
+    Stage,
+    SttStage,
+    TtsStage,
+    TurnStage,
+    VadStage,
+)
+from pipeline.errors import EngineCrashed, EngineError
+from pipeline.messages import LlmRequest, SpeechRequest
+from pipeline.work import Cancelled, Work
+from pipeline.workers.worker import Remote, Worker
+
+
+class _VadStream:
+    """Opened on first use, and again after an engine restart: the new engine then scores the window
+    that was lost with the old one."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
+        self._work = Work()
+
+    async def score(self, pcm: Pcm) -> float:
+        try:
+            return await self._score(pcm)
+        except EngineCrashed:
+            return await self._score(pcm)
+
+    def close(self) -> None:
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _score(self, pcm: Pcm) -> float:
+        if self._remote is None or not self._remote.usable:
+            self._remote = await self._worker.engine.open("open", work=self._work)
+        return float(await self._remote.call("score", pcm, work=self._work))
+
+
+class _WorkerStage:
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+
+class WorkerVad(_WorkerStage):
+    @property
+    def window_samples(self) -> int:
+        return self._worker.known.window_samples
+
+    @property
+    def least_movement_db(self) -> float:
+        return self._worker.known.least_movement_db
+
+    async def open(self) -> _VadStream:
+        return _VadStream(self._worker)
+
+
+class WorkerTurn(_WorkerStage):
+    @property
+    def history_seconds(self) -> float:
+        return self._worker.known.history_seconds
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        return float(await self._worker.engine.call("score", pcm, text, work=work))
+
+
+class _Utterance:
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self.close = remote.close
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        partial: Partial = await self._remote.call("feed", pcm, work=work)
+        return partial
+
+    async def finish(self, work: Work) -> Transcript:
+        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
+        return transcript
+
+
+class WorkerStt(_WorkerStage):
+    @property
+    def streams(self) -> bool:
+        return self._worker.known.streams
+
+    @property
+    def languages(self) -> Sequence[str]:
+        return self._worker.info.languages if self._worker.info else ()
+
+    async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
+        return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
+
+
+class _Conversation:
+    """Opened on first use, and again after an engine restart."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._remote: Remote | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
+        await self._until_ready(work)
+        remote = await self._opened(work)
+        warmed: Warmed | None = await remote.last("warm", request, work=work)
+        return warmed or Warmed()
+
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        remote = await self._opened(work)
+        stream = remote.stream("reply", request, work=work)
+        async with aclosing(stream) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    def close(self) -> None:
+        """Close for good; an ``open`` in progress ends with ``Cancelled``."""
+        self._closed = True
+        if self._remote:
+            self._remote.close()
+            self._remote = None
+
+    async def _until_ready(self, work: Work) -> None:
+        """Reading ahead is not urgent: it waits for a restart, so that the new engine has read the
+        conversation by the time it must reply. Raises ``Cancelled``."""
+        if self._worker.ready.is_set():
+            return
+        stopped = asyncio.Event()
+        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
+        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.unwatch(stopped)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if work.cancelled:
+            raise Cancelled
+
+    async def _opened(self, work: Work) -> Remote:
+        # A warm-up and a reply may arrive together; they share one object.
+        async with self._opening:
+            if self._remote is None or not self._remote.usable:
+                self._remote = await self._worker.engine.open("open", work=work)
+            if self._closed:
+                self.close()
+                raise Cancelled
+            return self._remote
+
+
+class WorkerLlm(_WorkerStage):
+    may_load = False
+
+    def open(self) -> _Conversation:
+        return _Conversation(self._worker)
+
+
+class WorkerTts(_WorkerStage):
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self._spoken = Spoken()
+
+    @property
+    def rate(self) -> int:
+        return self._worker.known.rate
+
+    @property
+    def voices(self) -> Sequence[str]:
+        return self._worker.known.voices
+
+    def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        language = self._spoken.choose(request.language, self._worker.known.languages)
+        request = replace(request, language=language)
+        return self._worker.engine.stream("synthesize", request, work=work)
+
+
+# --- the stage of an engine of each kind -------------------------------------------------------
+
+
+class Staged(Protocol):
+    """An engine that runs on the event loop and has its stage itself."""
+
+    name: str
+    stage: Stage
+
+
+def vad_stage(engine: Worker | Staged) -> VadStage:
+    if isinstance(engine, Worker):
+        return WorkerVad(engine)
+    if isinstance(engine.stage, VadStage):
+        return engine.stage
+    raise _wrong_kind(engine)
+
+
+def turn_stage(engine: Worker | Staged) -> TurnStage:
+    if isinstance(engine, Worker):
+        return WorkerTurn(engine)
+    if isinstance(engine.stage, TurnStage):
+        return engine.stage
+    raise _wrong_kind(engine)
+
+
+def stt_stage(engine: Worker | Staged) -> SttStage:
+    if isinstance(engine, Worker):
+        return WorkerStt(engine)
+    if isinstance(engine.stage, SttStage):
+        return engine.stage
+    raise _wrong_kind(engine)
+
+
+def llm_stage(engine: Worker | Staged) -> LlmStage:
+    if isinstance(engine, Worker):
+        return WorkerLlm(engine)
+    if isinstance(engine.stage, LlmStage):
+        return engine.stage
+    raise _wrong_kind(engine)
+
+
+def tts_stage(engine: Worker | Staged) -> TtsStage:
+    if isinstance(engine, Worker):
+        return WorkerTts(engine)
+    if isinstance(engine.stage, TtsStage):
+        return engine.stage
+    raise _wrong_kind(engine)
+
+
+def _wrong_kind(engine: Staged) -> EngineError:
+    return EngineError(
+        f"The {engine.name} engine cannot be used",
+        why=f"its stage, {type(engine.stage).__name__}, is of another kind",
+        fix="Report this to its author (see docs/engines.md), or choose another engine",
+    )
