@@ -28,9 +28,11 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import Stages
+from pipeline.engines.vad.silero import SileroOptions
 from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.speaking.tuning import RAMP_SLOW
+from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
 from pipeline.workers.worker import Worker
@@ -275,7 +277,10 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
         return engine
     name = getattr(options, "weights", None)
     weights: Path | None = cache.path(name) if name else None
-    return worker_for(spec, _placed(options, cache), weights, EnginesRan(cache.directory))
+    ran = EnginesRan(cache.directory)
+    if isinstance(options, SileroOptions) and options.batch:
+        return BatchedWorker(spec, options, weights, ran=ran)
+    return worker_for(spec, _placed(options, cache), weights, ran)
 
 
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:

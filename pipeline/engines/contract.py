@@ -70,9 +70,6 @@ class VadStream(Protocol):
 
 
 class Vad(Protocol):
-    """``together`` (optional): method of a stream -> method of the engine that does the calls of
-    several streams at once: it takes ``(stream, *arguments)`` of each, and returns the results."""
-
     rate: int
     window_samples: int
     least_movement_db: float

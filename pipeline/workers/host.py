@@ -2,9 +2,8 @@
 
 A host owns one engine and the objects opened on it. It runs in exactly one thread, in the server's
 process or as a child's main thread, with the same messages. The most urgent job goes first; jobs of
-equal urgency take turns; calls that the engine does together are one step. A generator (any
-iterator) is a job of many steps, so that work can be preempted between its slices;
-``CancelToken.preempted`` asks a long slice to end early.
+equal urgency take turns. A generator (any iterator) is a job of many steps, so that work can be
+preempted between its slices; ``CancelToken.preempted`` asks a long slice to end early.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import faulthandler
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -123,7 +122,7 @@ def readable(problem: Exception, what: str) -> ReachyVoiceError:
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class Job:
     """One submitted call; it is its own ``CancelToken``."""
 
     submit: Submit
@@ -155,13 +154,13 @@ class EngineHost:
         self._send = send
         self._hang_timeout_s = hang_timeout_s
         self._inbox: SimpleQueue[Request | None] = SimpleQueue()
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
         self._drops: list[int] = []
         self._turns = itertools.count()
         self._served: dict[int, int] = {}
         """Client -> when it was last served, for clients with jobs. New clients queue behind all
         waiting ones: otherwise a steady flow of new clients would starve them."""
-        self._running: _Job | None = None
+        self._running: Job | None = None
         self._closed = False
         self._short_of_memory = False
         """Whether it ran out of memory since the last job that succeeded."""
@@ -203,11 +202,6 @@ class EngineHost:
         self._drops = [*reversed(self._objects)]
         self._drop_objects()
 
-    @property
-    def opened(self) -> int:
-        """How many objects have been opened on the engine."""
-        return len(self._objects) - 1
-
     def run_until_idle(self) -> None:
         """Work until nothing is runnable (inline engines)."""
         while self._choose() or self._drops:
@@ -222,7 +216,7 @@ class EngineHost:
                     job.cancelled = True
             case Submit():
                 self._served.setdefault(request.client, next(self._turns))
-                job = _Job(request, request.priority, next(self._turns), cancelled=self._closed)
+                job = Job(request, request.priority, next(self._turns), cancelled=self._closed)
                 self._jobs[request.job] = job
             case Drop():
                 self._drops.append(request.target)
@@ -247,7 +241,7 @@ class EngineHost:
             job.turn = self._served[job.submit.client] = next(self._turns)
         return job is not None
 
-    def _urgency(self, job: _Job) -> tuple[bool, int, int, int]:
+    def _urgency(self, job: Job) -> tuple[bool, int, int, int]:
         """The lowest is served first. Cancelled jobs come before all others: they free what others
         need."""
         served = self._served[job.submit.client]
@@ -270,17 +264,13 @@ class EngineHost:
                 # Its caller has gone, and the engine itself may still work.
                 log.exception("an engine failed to close an object")
 
-    def _step(self, job: _Job) -> None:
+    def _step(self, job: Job) -> None:
         began = self.step_began = time.monotonic()
         if self._hang_timeout_s:
             faulthandler.dump_traceback_later(self._hang_timeout_s, exit=True)
-        jobs = self._together(job)
-        values: list[Any] = [None] * len(jobs)
+        value: Any = None
         try:
-            if len(jobs) == 1:
-                finished, values[0] = self._advance(job)
-            else:
-                finished, values = True, self._call_together(jobs)
+            finished, value = self._advance(job)
             error: BaseException | None = None
         except Cancelled as stopped:
             finished, error = True, stopped
@@ -292,14 +282,7 @@ class EngineHost:
                 faulthandler.cancel_dump_traceback_later()
             self.step_began = None
             self._running = None
-        took_s = (time.monotonic() - began) / len(jobs)
-        for each, value in zip(jobs, values, strict=True):
-            self._stepped(each, finished, value, error, took_s)
-
-    def _stepped(
-        self, job: _Job, finished: bool, value: Any, error: BaseException | None, took_s: float
-    ) -> None:
-        job.engine_seconds += took_s
+        job.engine_seconds += time.monotonic() - began
         if finished:
             if error is None:
                 self._short_of_memory = False
@@ -309,32 +292,6 @@ class EngineHost:
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))
-
-    def done_together(self, submit: Submit) -> bool:
-        """Whether the engine does several such calls at once in less time than one by one."""
-        together = getattr(self._objects.get(0), "together", None)
-        known = isinstance(together, Mapping) and submit.method in together
-        return known and submit.target in self._objects
-
-    def _together(self, job: _Job) -> list[_Job]:
-        """The job, and those of other objects that the engine does in the same call."""
-        if job.cancelled or not self.done_together(job.submit):
-            return [job]
-        by_object = {job.submit.target: job}
-        for each in self._jobs.values():
-            alike = each.submit.method == job.submit.method and self.done_together(each.submit)
-            if alike and not each.cancelled:
-                by_object.setdefault(each.submit.target, each)
-        return list(by_object.values())
-
-    def _call_together(self, jobs: Sequence[_Job]) -> list[Any]:
-        engine = self._objects[0]
-        method = engine.together[jobs[0].submit.method]
-        calls = [(self._objects[job.submit.target], *job.submit.args) for job in jobs]
-        values: list[Any] = getattr(engine, method)(calls)
-        if len(values) != len(jobs):
-            raise EngineError(f"{method} gave {len(values)} results for {len(jobs)} calls")
-        return values
 
     def _look_at(self, problem: Exception) -> None:
         """After one memory error the next, smaller job may still fit. After two in a row, only a
@@ -353,7 +310,7 @@ class EngineHost:
         if all(job.submit.client != client for job in self._jobs.values()):
             del self._served[client]
 
-    def _advance(self, job: _Job) -> tuple[bool, Any]:
+    def _advance(self, job: Job) -> tuple[bool, Any]:
         """Run one step: (finished?, value)."""
         if job.cancelled:
             _close(job.steps)
@@ -369,13 +326,13 @@ class EngineHost:
             return _next_item(value)
         return True, value
 
-    def _keep(self, job: _Job, target: int, value: Any) -> None:
+    def _keep(self, job: Job, target: int, value: Any) -> None:
         if job.cancelled:
             _close(value)
             raise Cancelled
         self._objects[target] = value
 
-    def _call(self, job: _Job) -> Any:
+    def _call(self, job: Job) -> Any:
         submit = job.submit
         if submit.target not in self._objects:
             raise EngineError("The engine no longer has the object this call belongs to")
@@ -384,7 +341,7 @@ class EngineHost:
         return method(*args)
 
 
-def _interrupt(running: _Job, request: Request) -> None:
+def _interrupt(running: Job, request: Request) -> None:
     """Signal the current step; the host reads the request itself after the step."""
     match request:
         case Cancel() | Promote() if request.job == running.submit.job:
@@ -393,7 +350,7 @@ def _interrupt(running: _Job, request: Request) -> None:
             running.preempted = True
 
 
-def _change(job: _Job, request: Cancel | Promote | Credit) -> None:
+def _change(job: Job, request: Cancel | Promote | Credit) -> None:
     match request:
         case Cancel():
             job.cancelled = True

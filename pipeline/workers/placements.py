@@ -17,7 +17,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed, ReachyVoiceError
 from pipeline.work import Cancelled
 from pipeline.workers import tuning
-from pipeline.workers.host import Answer, Cancel, EngineHost, Request, Submit, build_engine
+from pipeline.workers.host import Answer, Cancel, EngineHost, Request, build_engine
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.worker import Worker
 
@@ -121,11 +121,14 @@ class ThreadWorker(Worker):
         except BaseException as error:
             self._tell(self._settle, error)
             return
-        self._host = EngineHost(engine, self._send)
+        self._host = self._host_of(engine)
         if self._closed.is_set():
             self._host.close()
         self._tell(self._settle, None)
         self._serve(self._host)
+
+    def _host_of(self, engine: Any) -> EngineHost:
+        return EngineHost(engine, self._send)
 
     def _serve(self, host: EngineHost) -> None:
         try:
@@ -187,38 +190,10 @@ class ThreadWorker(Worker):
 
 class InlineWorker(ThreadWorker):
     """Builds the engine in a thread, and runs each call on the loop itself: for engines whose calls
-    are shorter than a context switch.
-
-    With many streams, calls that the engine can do together wait a moment for each other, unless
-    their stream has just been called: it is catching up."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._gathering: asyncio.TimerHandle | None = None
-        self._called: dict[int, float] = {}
-        """Target -> the loop's time of its last call that may wait."""
+    are shorter than a context switch."""
 
     def post(self, request: Request) -> None:
         super().post(request)
-        if not self._host:
-            return
-        if not (isinstance(request, Submit) and self._may_wait(self._host, request)):
-            self._work()
-        elif self._gathering is None:
-            self._gathering = self._loop.call_later(tuning.GATHER_S, self._work)
-
-    def _may_wait(self, host: EngineHost, call: Submit) -> bool:
-        if host.opened < tuning.MANY_STREAMS or not host.done_together(call):
-            self._called.clear()
-            return False
-        now = self._loop.time()
-        before, self._called[call.target] = self._called.get(call.target), now
-        return before is None or now - before > 2 * tuning.GATHER_S
-
-    def _work(self) -> None:
-        if self._gathering:
-            self._gathering.cancel()
-            self._gathering = None
         if self._host:
             self._host.run_until_idle()
 

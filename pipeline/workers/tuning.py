@@ -13,10 +13,10 @@ from pipeline.engines.registry import Kind
 STREAM_CREDIT = 16
 """How many items of a stream may be in flight before the reader must take one."""
 MANY_STREAMS, GATHER_S = 12, 0.008
-"""With so many streams open on an engine that does calls together, a call waits so long for others:
-for three, at 12 streams. A client has one at the VAD, and three while it hears itself. A window
-takes 160 us alone, and 70 in fours: twelve talking clients take 28 % less processor time, and are
-answered 6 ms later."""
+"""A fleet's VAD (``vad.batch``): with so many streams open, a window waits so long for others: for
+three, at 12 streams. A client has one stream, and three while it hears itself. A window takes
+160 us alone, and 70 in fours: twelve talking clients take 28 % less processor time, and are
+answered 6 ms later (``benchmarks.fleet``)."""
 LONGEST_STEP_S = {
     Kind.VAD: 3.0,
     Kind.TURN: 5.0,

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from app.models.engine_set import build_engine
+from app.settings.load import config_dir, load_settings
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
+from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.vad.silero import (
     WINDOW_SAMPLES,
@@ -20,6 +25,7 @@ from pipeline.engines.vad.silero import (
 )
 from pipeline.errors import WeightsError
 from pipeline.work import Cancelled, Work
+from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import InlineWorker
 from pipeline.workers.stages import vad_stage
 from pipeline.workers.tuning import MANY_STREAMS
@@ -121,7 +127,7 @@ async def test_many_streams_are_scored_together(
     monkeypatch.setattr(SileroVad, "score_all", counted)
     monkeypatch.setattr("pipeline.workers.tuning.GATHER_S", 60.0)
     found = await asyncio.to_thread(weights, "silero-vad")
-    worker = InlineWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
+    worker = BatchedWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
     window = np.zeros(WINDOW_SAMPLES, np.int16)
     async with running(worker), asyncio.TaskGroup() as group:
         streams = [await vad_stage(worker).open() for _ in range(MANY_STREAMS + 2)]
@@ -170,3 +176,11 @@ def test_damaged_weights_say_which_file(tmp_path: Path) -> None:
 
 def test_it_is_registered_as_cheap_enough_for_the_event_loop() -> None:
     assert engine_spec(Kind.VAD, "silero").run_in == "inline"
+
+
+def test_only_a_fleet_batches(tmp_path: Path) -> None:
+    cache: Any = SimpleNamespace(path=lambda name: tmp_path, directory=tmp_path)
+    fleet = config_dir().parent / "examples" / "fleet" / "fleet.yaml"
+    for config, worker in ((None, InlineWorker), (str(fleet), BatchedWorker)):
+        options = load_settings(config).settings.vad
+        assert type(build_engine(options, Kind.VAD, cache, Pool())) is worker
