@@ -1,21 +1,21 @@
-"""A fleet under load: what a client costs, and what is lost when a process is killed or drained.
+"""Clients that talk all the time: what one costs, how many fit, and what is lost at a failure.
 
-    python -m benchmarks.fleet --minutes 30 --clients 30 --kill --drain [--out FILE]
-    python -m benchmarks.fleet --processes 1 --clients 12 --minutes 2    (without a balancer)
+    python -m benchmarks.fleet --clients 30 --minutes 30 --silence 5 --kill --drain
+    python -m benchmarks.fleet --processes 1 --one-core --clients 1 6 12 18 20
+    python -m benchmarks.fleet --processes 1 --config default --clients 3 3 3 3 3 3 --minutes 5
 
-Starts reachy-voice processes with ``examples/fleet/fleet.yaml``, HAProxy with
-``examples/fleet/haproxy.cfg`` (if there are two or more processes), and one server for the three
-engines that answers after 80 (STT), 100 (LLM) and 120 ms (TTS). Each client has an address of its
-own (127.0.1.N), sends a person's recording and silence in real time, and asks again ``--silence``
-seconds after the answer has been played. After a third of the time one process is killed and
-started again; after two thirds another one gets SIGTERM.
+The first decides whether a fleet loses turns (HAProxy in front of two processes), the second how
+many clients a process may let in (``server.max_sessions`` of ``examples/fleet/fleet.yaml``; to try
+more, ``--set`` it), the third whether memory grows with the engines of a profile.
 
-A turn is lost if a word of it was said and its answer does not end as ``completed``.
-``cpu_s_per_client_s`` is the processor time of the reachy-voice processes per second of a connected
-client. It does not depend on what else runs on the machine; latencies do.
+Engines of ``fleet.yaml`` are played by one server that answers after 80 (STT), 100 (LLM) and 120 ms
+(TTS). Each client has an address of its own (127.0.1.N), sends a person's recording and silence in
+real time, and asks again ``--silence`` seconds after the answer has been played. ``--clients``: how
+many talk in each step of ``--minutes``. In the last step ``--kill`` ends one process after a third
+of the time and starts it again, ``--drain`` sends SIGTERM to another one after two thirds.
 
-Beside it: ``benchmarks.fleet.one_core`` (how many clients one core carries) and
-``benchmarks.fleet.replicas`` (recognisers and voices that die in mid-sentence).
+A turn is lost if a word of it was said and its answer does not end as ``completed``. Processor time
+does not depend on what else runs on the machine; latencies do. Exit code 1: a turn was lost.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.fleet.processes import Voice, engines, fleet_environ, played_sets
-from benchmarks.fleet.talkers import percentiles, talkers
+import psutil
+
+from benchmarks.fleet.processes import FLEET, Voice, engines, fleet_environ
+from benchmarks.fleet.talkers import Talker, percentiles, talkers
 from benchmarks.harness.program import arguments, finish, load
 from tests.support.far_server import FarServer, free_port, serving
 from tests.support.haproxy import behind_haproxy
 
 DELAYS_S = {"stt": 0.08, "llm": 0.1, "tts": 0.12}
 BETWEEN_CLIENTS_S = 0.1
+SETTLE_S = 5.0
+"""After clients have come."""
 
 
 async def play_engines() -> None:
@@ -52,99 +59,118 @@ async def play_engines() -> None:
         await asyncio.Event().wait()
 
 
+class Step:
+    """The figures of some time, from its beginning on."""
+
+    def __init__(self, robots: Sequence[Talker], voices: Sequence[Voice]) -> None:
+        self._robots, self._voices = robots, voices
+        self._began = time.monotonic()
+        self._firsts = [len(robot.firsts_ms) for robot in robots]
+        self._gaps = [len(robot.gaps_ms) for robot in robots]
+        self._counts, self._connected_s, self._cpu_s = self._now()
+
+    def _now(self) -> tuple[Counter[str], float, float]:
+        for robot in self._robots:
+            robot.look()
+        for voice in self._voices:
+            voice.look()
+        counts = sum((robot.counts for robot in self._robots), Counter[str]())
+        connected_s = sum(robot.connected_s for robot in self._robots)
+        return counts, connected_s, sum(voice.cpu_s for voice in self._voices)
+
+    def figures(self) -> dict[str, Any]:
+        counts, connected_s, cpu_s = self._now()
+        seconds = time.monotonic() - self._began
+        client_s = connected_s - self._connected_s
+        firsts, gaps = (zip(self._robots, n, strict=True) for n in (self._firsts, self._gaps))
+        gaps_ms = [ms for robot, n in gaps for ms in robot.gaps_ms[n:]]
+        cpu_s -= self._cpu_s
+        return {
+            "clients": len(self._robots),
+            "connected": round(client_s / seconds, 1),
+            "counts": dict(sorted((counts - self._counts).items())),
+            "first_audio_ms": percentiles([m for r, n in firsts for m in r.firsts_ms[n:]], 50, 95),
+            "gaps": {"n": len(gaps_ms), "ms": round(sum(gaps_ms))},
+            # A process that was started again counts from its start.
+            "cores": round(cpu_s / seconds, 3) if cpu_s > 0 else None,
+            "cpu_s_per_client_s": round(cpu_s / client_s, 4) if cpu_s > 0 else None,
+            "rss_mb": [round(voice.rss_mb) for voice in self._voices],
+        }
+
+
+async def fail(voice: Voice, number: signal.Signals, after_s: float) -> None:
+    """End the process in this way, and start it again."""
+    await asyncio.sleep(after_s)
+    await voice.end(number)
+    await voice.start()
+
+
 async def play(given: argparse.Namespace) -> dict[str, Any]:
-    environ = fleet_environ()
+    environ, cores = fleet_environ(), sorted(os.sched_getaffinity(0))
+    seconds, steps = 60 * given.minutes, []
+    if given.one_core:
+        if len(cores) < 2:
+            raise SystemExit("--one-core needs two cores: one is the server's.")
+        psutil.Process().cpu_affinity(cores[1:])  # inherited by the engines' program
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        urls = given.engine or await stack.enter_async_context(engines())
-        sets = [
-            *urls,
-            *played_sets(folder),
-            *(f"server.max_sessions={given.most}", f"server.finish_s={given.finish_s}"),
+        sets = [*given.sets, "access.addresses=[127.0.1.0/24]", "access.loopback=false"]
+        sets.append(f"server.conversations_dir={folder}")
+        if given.config == str(FLEET):  # what it plays is no voice, and its robots wait for silence
+            sets += ["turn.engine=silence", "playback.watch_voice=false"]
+            sets += await stack.enter_async_context(engines())
+        core = cores[0] if given.one_core else None
+        voices = [
+            Voice(free_port(), given.config, sets, environ, core) for _ in range(given.processes)
         ]
-        voices = [Voice(free_port(), sets, environ) for _ in range(given.processes)]
         for voice in voices:
             await voice.start()
             stack.push_async_callback(voice.end, signal.SIGKILL)
-            voice.look()
-        before_mb, begun_s = [v.rss_mb for v in voices], [v.cpu_s for v in voices]
-        ports = [voice.port for voice in voices]
-        front = ports[0]
-        if len(ports) > 1:
-            front = await stack.enter_async_context(
-                behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
-            )
-        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", range(given.clients), given.silence)
-        until, own_s = time.monotonic() + 60 * given.minutes, time.process_time()
-        lost_early = 0
-        async with asyncio.TaskGroup() as group:
-            for robot in robots:
-                group.create_task(robot.live(until))
+        front = voices[0].port
+        if len(voices) > 1:
+            ports = [voice.port for voice in voices]
+            proxy = behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
+            front = await stack.enter_async_context(proxy)
+        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", max(given.clients), given.silence)
+        tasks: list[asyncio.Task[None]] = []
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        stack.callback(lambda: [task.cancel() for task in tasks])
+        for number, count in enumerate(given.clients, 1):
+            for robot in robots[len(tasks) : count]:
+                tasks.append(group.create_task(robot.live()))
                 await asyncio.sleep(BETWEEN_CLIENTS_S)
-            if given.kill:
-                await asyncio.sleep(60 * given.minutes / 3)
-                await voices[0].end(signal.SIGKILL)
-                await voices[0].start()
-            if given.drain:
-                await asyncio.sleep(60 * given.minutes / 3)
-                lost_early = sum(robot.counts["lost"] for robot in robots)
-                await voices[1].end(signal.SIGTERM)
-                await voices[1].start()
-            await asyncio.sleep(max(0.0, until - time.monotonic() - 1))
-            for voice in voices:
-                voice.look()
-            for robot in robots:
-                robot.look()
-            own_s = time.process_time() - own_s
-    counts = sum((robot.counts for robot in robots), Counter[str]())
-    gaps_ms = [ms for robot in robots for ms in robot.gaps_ms]
-    whole = {
-        "clients": given.clients,
-        "processes": given.processes,
-        "minutes": given.minutes,
-        "counts": dict(sorted(counts.items())),
-        "lost_before_the_drain": lost_early if given.drain else None,
-        "most_lost_by_one_client": max(robot.counts["lost"] for robot in robots),
-        "turns_of_each": percentiles(
-            [float(robot.counts["turns"]) for robot in robots], 0, 50, 100
-        ),
-        "first_audio_ms": percentiles([ms for r in robots for ms in r.firsts_ms], 50, 95),
-        "gaps": {"n": len(gaps_ms), "ms": round(sum(gaps_ms))},
-        "cores_of_the_clients": round(own_s / 60 / given.minutes, 2),
-    }
-    if not (given.kill or given.drain):  # a process that was started again counts from its start
-        cpu_s = sum(v.cpu_s - s for v, s in zip(voices, begun_s, strict=True))
-        more_mb = sum(v.rss_mb - mb for v, mb in zip(voices, before_mb, strict=True))
-        connected_s = sum(robot.connected_s for robot in robots)
-        whole["cpu_s_per_client_s"] = round(cpu_s / connected_s, 4)
-        whole["turns_per_client_minute"] = round(60 * counts["turns"] / connected_s, 1)
-        whole["mb_per_client"] = round(more_mb / given.clients, 1)
-        whole["mb_before"] = round(before_mb[0])
-    return whole
+            await asyncio.sleep(SETTLE_S)
+            step = Step(robots[: len(tasks)], voices)
+            if number == len(given.clients):
+                if given.kill:
+                    tasks.append(group.create_task(fail(voices[0], signal.SIGKILL, seconds / 3)))
+                if given.drain:
+                    last = fail(voices[-1], signal.SIGTERM, 2 * seconds / 3)
+                    tasks.append(group.create_task(last))
+            await asyncio.sleep(seconds)
+            steps.append(step.figures())
+    return {"processes": given.processes, "minutes": given.minutes, "steps": steps}
 
 
 def main() -> None:
-    parser = arguments(__doc__, "benchmarks.fleet")
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--clients", type=int, default=30)
+    parser = arguments(__doc__, "benchmarks.fleet", settings=True)
+    parser.set_defaults(config=str(FLEET))
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--silence", type=float, default=0.6, metavar="S", help="between answer and question"
-    )
-    parser.add_argument("--most", type=int, default=20, help="server.max_sessions of each")
-    parser.add_argument("--finish_s", type=float, default=5.0, help="server.finish_s")
+    parser.add_argument("--clients", type=int, nargs="+", default=[30], help="in each step")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of each step")
+    parser.add_argument("--silence", type=float, default=0.6, metavar="S", help="before a question")
+    parser.add_argument("--one-core", action="store_true", help="one core for the process alone")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--drain", action="store_true")
-    parser.add_argument(
-        "--engine", action="append", metavar="K=V", help="settings of engines that run already"
-    )
     parser.add_argument("--engines", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.engines:
         asyncio.run(play_engines())
         return
     before = load()
-    finish(asyncio.run(play(given)), given.out, before)
+    found = asyncio.run(play(given))
+    finish(found, given.out, before)
+    sys.exit(any(step["counts"].get("lost") for step in found["steps"]))
 
 
 if __name__ == "__main__":

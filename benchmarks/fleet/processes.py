@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-FLEET = Path("examples/fleet")
+FLEET = Path("examples/fleet/fleet.yaml")
 
 
 @dataclass
@@ -25,17 +25,18 @@ class Voice:
     """One reachy-voice process, started again when it has ended."""
 
     port: int
+    config: str
     sets: Sequence[str]
     environ: dict[str, str]
-    cpu_s: float = 0.0
-    rss_mb: float = 0.0
     core: int | None = None
     """The only core that it may use."""
+    cpu_s: float = 0.0
+    rss_mb: float = 0.0
     _process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         sets = [f"--set={each}" for each in (*self.sets, f"server.port={self.port}")]
-        command = [sys.executable, "-m", "app.cli", "serve", "--config", str(FLEET / "fleet.yaml")]
+        command = [sys.executable, "-m", "app.cli", "serve", "--config", self.config]
         self._process = await asyncio.create_subprocess_exec(
             *command, *sets, env=self.environ, stderr=asyncio.subprocess.DEVNULL
         )
@@ -50,13 +51,14 @@ class Voice:
                 await asyncio.sleep(0.25)
 
     def look(self) -> None:
-        """Its processor time, in this life, and its memory."""
+        """Note the processor time and the memory of it and its engines."""
         assert self._process
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
-            times = process.cpu_times()
-            self.cpu_s = times.user + times.system
-            self.rss_mb = process.memory_info().rss / 1e6
+            family = [process, *process.children(recursive=True)]
+            times = [each.cpu_times() for each in family]
+            self.cpu_s = sum(each.user + each.system for each in times)
+            self.rss_mb = sum(each.memory_info().rss for each in family) / 1e6
 
     async def end(self, number: signal.Signals) -> None:
         assert self._process
@@ -74,14 +76,6 @@ def fleet_environ() -> dict[str, str]:
         "REACHY_VOICE__ACCESS__KEYS": key,
         "REACHY_VOICE__ACCESS__SHARED_KEY": secrets.token_urlsafe(32),
     }
-
-
-def played_sets(folder: str) -> list[str]:
-    """Settings for ``talkers``, which wait for silence only and hear no voice."""
-    return [
-        *("turn.engine=silence", "playback.watch_voice=false", "access.loopback=false"),
-        *("access.addresses=[127.0.1.0/24]", f"server.conversations_dir={folder}"),
-    ]
 
 
 @asynccontextmanager

@@ -98,8 +98,8 @@ class Talker:
     _waits: bool = False
     """Whether an answer is due."""
 
-    async def live(self, until: float) -> None:
-        while time.monotonic() < until:
+    async def live(self) -> None:
+        while True:
             try:
                 async with connect(
                     self.url,
@@ -108,7 +108,7 @@ class Talker:
                     compression=None,
                     local_addr=(self.address, 0),
                 ) as socket:
-                    await self._talk(socket, until)
+                    await self._talk(socket)
             except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError) as error:
                 status = getattr(getattr(error, "response", None), "status_code", None)
                 self.counts[f"away: {status or type(error).__name__}"] += 1
@@ -128,13 +128,13 @@ class Talker:
         """Whether words of the question have been sent that are not answered."""
         return self._waits and self._at > self.question.speech.start
 
-    async def _talk(self, socket: ClientConnection, until: float) -> None:
+    async def _talk(self, socket: ClientConnection) -> None:
         self._began = time.monotonic()
         self._at = len(self.question.frames)
         await socket.send(json.dumps({"type": "session.update", "session": {"type": "realtime"}}))
         sending = asyncio.create_task(self._send(socket))
         try:
-            while time.monotonic() < until:
+            while True:
                 await self._ask(socket)
         finally:
             self.look()
@@ -190,9 +190,9 @@ class Talker:
             self.firsts_ms.append(1000 * (player.first_at - self._said_at))
 
 
-def talkers(url: str, addresses: range, silence_s: float) -> list[Talker]:
+def talkers(url: str, count: int, silence_s: float) -> list[Talker]:
     asked = question()
-    return [Talker(url, f"127.0.1.{n + 2}", asked, silence_s) for n in addresses]
+    return [Talker(url, f"127.0.1.{n + 2}", asked, silence_s) for n in range(count)]
 
 
 def percentiles(values: list[float], *which: int) -> dict[str, int | None]:

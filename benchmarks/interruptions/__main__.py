@@ -2,6 +2,7 @@
 
     python -m benchmarks.interruptions CORPUS [--part tuning|frozen] [--people FOLDER] [--seed N]
                                        [--set K=V] [--out FILE]
+    python -m benchmarks.interruptions --language de    # phrases of ``languages``, with Whisper
 
 Each scene (``benchmarks.interruptions.scenes``) is played to a real session in virtual time, in
 20 ms pieces, over a long answer. Silero and Moonshine are real; their calls, the answer and the
@@ -26,11 +27,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 from rich.console import Console
 
 from app.settings.load import load_settings
@@ -38,20 +40,22 @@ from app.settings.model import Settings
 from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.played_scene import session_settings
-from benchmarks.harness.played_session import played_session
+from benchmarks.harness.played_session import SPOKEN, played_session
 from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
+    Heard,
     ScriptedLlm,
     virtual_stages,
 )
+from benchmarks.interruptions.languages import AGREES, WHISPER_S, WhisperEars, phrases
 from benchmarks.interruptions.scenes import InterruptionScene, Kind, scenes
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published
-from pipeline.commands import AppendAudio, CreateResponse
+from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
 from pipeline.engines.stages import Stages
 from pipeline.events import (
     ReplyAudio,
@@ -93,19 +97,28 @@ class Outcome:
     first_word: bool | None
 
 
-def play(scene: InterruptionScene, ears: Ears, settings: Settings) -> Outcome:
-    computer = Computer(EMBEDDED)
+def play(
+    scene: InterruptionScene,
+    ears: Heard,
+    settings: Settings,
+    language: str = "",
+    stt_pass_s: float = EMBEDDED.stt_pass_s,
+) -> Outcome:
+    computer = Computer(replace(EMBEDDED, stt_pass_s=stt_pass_s))
     llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
     stages = virtual_stages(scene.pcm, llm)
-    log = run_virtual(_listen(scene, stages, settings))
-    return _outcome(scene, log, ears)
+    config = replace(SPOKEN, language=language) if language else SPOKEN
+    log = run_virtual(_listen(scene, stages, settings, config))
+    return _outcome(scene, log, ears if isinstance(ears, Ears) else None)
 
 
-async def _listen(scene: InterruptionScene, stages: Stages, settings: Settings) -> list[Published]:
+async def _listen(
+    scene: InterruptionScene, stages: Stages, settings: Settings, config: SessionConfig
+) -> list[Published]:
     log: list[Published] = []
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with played_session(stages, session_settings(settings), log.append) as session:
+    async with played_session(stages, session_settings(settings), log.append, config) as session:
         await session.submit(CreateResponse())
         for at in range(0, len(scene.pcm), CHUNK_SAMPLES):
             chunk = scene.pcm[at : at + CHUNK_SAMPLES]
@@ -114,7 +127,7 @@ async def _listen(scene: InterruptionScene, stages: Stages, settings: Settings) 
     return log
 
 
-def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears) -> Outcome:
+def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears | None) -> Outcome:
     onset_s = scene.onset / LISTEN_RATE
     first_reply = next(event.reply_id for _, event in log if isinstance(event, ReplyAudio))
     sent = [
@@ -189,9 +202,11 @@ def _end(log: Sequence[Published]) -> int | None:
     return None
 
 
-def _first_word(scene: InterruptionScene, read: str, end: int | None, ears: Ears) -> bool | None:
+def _first_word(
+    scene: InterruptionScene, read: str, end: int | None, ears: Ears | None
+) -> bool | None:
     """``None`` if one pass does not find it either."""
-    if not scene.interrupts:
+    if not scene.interrupts or ears is None:
         return None
     start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)
     ideal = words(ears.transcribe(scene.pcm[start:end]))
@@ -218,8 +233,8 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         if some and name in NOT_MEANT:
             found[name]["lost"] = _share(bootstrap, some, "lost")
             found[name]["resumed_ms"] = _times(bootstrap, some, "resumed_ms")
-    understood = [each for each in of["meant"] if each.first_word is not None]
-    found["meant"]["first_word"] = _share(bootstrap, understood, "first_word")
+    if understood := [each for each in of["meant"] if each.first_word is not None]:
+        found["meant"]["first_word"] = _share(bootstrap, understood, "first_word")
     return found
 
 
@@ -259,21 +274,27 @@ def _show(console: Console, found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.interruptions", settings=True)
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("corpus", type=Path, nargs="?")
+    parser.add_argument("--language", choices=list(AGREES), help="instead of a corpus")
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
     parser.add_argument("--people", type=Path, help="made by benchmarks.turns.backchannels")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     settings = load_settings(given.config or "default", given.sets).settings
     console = Console(highlight=False, soft_wrap=True)
-    voices = Voices(weights("piper-joe"), "Hello.")
     with opened_memo(settings) as memo:
         ears = ears_of(settings, memo)
         try:
-            outcomes = [
-                play(scene, ears, settings)
-                for scene in scenes(given.part, given.corpus, voices, given.seed, given.people)
-            ]
+            if given.language:
+                rng, heard = np.random.default_rng(given.seed), WhisperEars(ears)
+                of: Iterable[InterruptionScene] = phrases(given.language, rng)
+                outcomes = [play(one, heard, settings, given.language, WHISPER_S) for one in of]
+            elif given.corpus:
+                voices = Voices(weights("piper-joe"), "Hello.")
+                of = scenes(given.part, given.corpus, voices, given.seed, given.people)
+                outcomes = [play(one, ears, settings) for one in of]
+            else:
+                parser.error("give a corpus or --language")
         except FileNotFoundError as error:
             sys.exit(str(error))
     found = figures(outcomes)
@@ -285,7 +306,12 @@ def main() -> None:
         wrong = each.stopped != (each.kind in ("question", "command"))
         if wrong and each.kind != "side speech":
             console.print(f"  wrong: {what}")
-    data = {"part": given.part, "seed": given.seed, "set": given.sets, "figures": found}
+    data = {
+        "part": given.language or given.part,
+        "seed": given.seed,
+        "set": given.sets,
+        "figures": found,
+    }
     keep({**data, "scenes": [asdict(each) for each in outcomes]}, given.out)
 
 

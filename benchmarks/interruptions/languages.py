@@ -1,52 +1,25 @@
-"""Words said over an answer in seven languages: do those that agree let it go on, do commands stop
-it?
-
-    python -m benchmarks.interruptions.languages [--language de ...] [--out FILE]
-
-The language of the conversation is set, as in ``extends: languages``. Each phrase is said by two
-voices of espeak-ng, and by SVOX Pico in its five languages. Silero and Whisper are real and their
-results are kept; the session, its answer and the time are those of ``benchmarks.interruptions``.
-
-- **stopped**: the answer was cancelled. **lost**: it did not go on afterwards.
-"""
+"""Words said over an answer in seven languages, by two voices of espeak-ng and by SVOX Pico."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from dataclasses import asdict, dataclass, field
 from typing import cast
 
 import numpy as np
 
-from app.settings.load import load_settings
-from benchmarks.harness import acoustics
-from benchmarks.harness.ears import Ears, Memo, ears_of, engine_digest, key_of, opened_memo
-from benchmarks.harness.played_scene import session_settings
-from benchmarks.harness.played_session import SPOKEN, played_session
-from benchmarks.harness.program import arguments, keep, weights_cache
-from benchmarks.harness.virtual_engines import (
-    EMBEDDED,
-    Computer,
-    ScriptedLlm,
-    virtual_stages,
-)
-from benchmarks.interruptions.scenes import AFTER_S, LEVEL_DBFS, ONSET_S
+from benchmarks.harness.acoustics import to_signal
+from benchmarks.harness.ears import Ears, Memo, engine_digest, key_of
+from benchmarks.harness.program import weights_cache
+from benchmarks.interruptions.scenes import InterruptionScene, Kind, over_an_answer
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
-from pipeline.bus import Published
-from pipeline.commands import AppendAudio, CreateResponse
 from pipeline.engines.stt import whisper
 from pipeline.engines.stt.whole_passes import Heard
 from pipeline.engines.tts import espeak_ng
-from pipeline.events import ReplyFinished, ReplyStarted, SpeechIgnored, TranscriptReady
 from pipeline.messages import Message, SpeechRequest
-from pipeline.settings import SessionSettings
 from tests.support.pico import VOICES, spoken_by_pico
 from tests.support.recordings import Uncancelled
-from tests.support.virtual_time import run_virtual
 from tests.support.whisper_weights import whisper_weights
 
 
@@ -76,7 +49,6 @@ STOPS = _lines("""
 """)  # noqa: E501
 ESPEAK_VOICES = ("", "+f3")
 """Behind the name of the language."""
-CHUNK_SAMPLES = LISTEN_RATE // 50
 WHISPER_S = 0.3
 """One pass on one core of a server CPU."""
 
@@ -116,132 +88,28 @@ class WhisperEars:
         return None
 
 
-@dataclass(frozen=True)
-class Outcome:
-    language: str
-    voice: str
-    said: str
-    agrees: bool
-    stopped: bool
-    lost: bool
-    read: str
-
-    @property
-    def wrong(self) -> bool:
-        return self.lost if self.agrees else not self.stopped
-
-
-def voices(language: str) -> Iterator[tuple[str, str]]:
-    """The engine, and the voice."""
-    yield from (("espeak-ng", language + variant) for variant in ESPEAK_VOICES)
-    if language in VOICES:
-        yield "pico", VOICES[language]
+def phrases(language: str, rng: np.random.Generator) -> Iterator[InterruptionScene]:
+    """Each phrase by each voice: words that agree must not stop the answer, commands must."""
+    espeak = espeak_ng.build(espeak_ng.EspeakOptions(), None)
+    said: tuple[tuple[Kind, Sequence[str]], ...] = (
+        ("backchannel", AGREES[language]),
+        ("command", STOPS[language]),
+    )
+    for kind, texts in said:
+        for text in texts:
+            voices = {f"espeak-ng {v}": _espeak(espeak, text, language, v) for v in ESPEAK_VOICES}
+            if language in VOICES:
+                voices["pico"] = spoken_by_pico(text, language)
+            for voice, pcm in voices.items():
+                yield over_an_answer(kind, f"{language} {voice}", text, to_signal(pcm), rng)
 
 
-class Speakers:
-    def __init__(self) -> None:
-        self._espeak = espeak_ng.build(espeak_ng.EspeakOptions(), None)
-
-    def say(self, engine: str, voice: str, text: str, language: str) -> Pcm:
-        """16 kHz, without silence around it."""
-        if engine == "pico":
-            return spoken_by_pico(text, language)
-        request = SpeechRequest(text, voice, language=language)
-        chunks = self._espeak.synthesize(request, Uncancelled())
-        resampler = Resampler(self._espeak.rate, LISTEN_RATE)
-        made = [resampler.feed(chunk) for chunk in chunks if chunk is not None]
-        pcm = np.concatenate((*made, resampler.flush()))
-        loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 300)
-        return pcm[loud[0] : loud[-1] + 1]
-
-
-def scene(said: Pcm, rng: np.random.Generator) -> Pcm:
-    heard = acoustics.to_signal(said)
-    heard = acoustics.gained(heard, rng.uniform(*LEVEL_DBFS) - acoustics.rms_dbfs(heard))
-    onset = int(rng.uniform(*ONSET_S) * LISTEN_RATE)
-    whole = acoustics.room_tone(onset + len(heard) + int(AFTER_S * LISTEN_RATE), rng)
-    whole[onset : onset + len(heard)] += heard
-    return acoustics.to_pcm(whole)
-
-
-async def listen(
-    pcm: Pcm,
-    language: str,
-    ears: WhisperEars,
-    settings: SessionSettings,
-    whisper_s: float = WHISPER_S,
-) -> list[Published]:
-    computer = Computer(replace(EMBEDDED, stt_pass_s=whisper_s))
-    llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
-    stages = virtual_stages(pcm, llm)
-    log: list[Published] = []
-    loop = asyncio.get_running_loop()
-    began, config = loop.time(), replace(SPOKEN, language=language)
-    async with played_session(stages, settings, log.append, config) as session:
-        await session.submit(CreateResponse())
-        for at in range(0, len(pcm), CHUNK_SAMPLES):
-            chunk = pcm[at : at + CHUNK_SAMPLES]
-            await asyncio.sleep(began + (at + len(chunk)) / LISTEN_RATE - loop.time())
-            await session.submit(AppendAudio(chunk, LISTEN_RATE))
-    return log
-
-
-def outcome(log: Sequence[Published]) -> tuple[bool, bool, str]:
-    """Whether the answer was stopped, whether it was lost, and the words that were read."""
-    events = [event for _, event in log]
-    stopped = any(isinstance(e, ReplyFinished) and e.reason == "turn_detected" for e in events)
-    resumed = any(isinstance(e, ReplyStarted) and e.continues for e in events)
-    read = [e.said for e in events if isinstance(e, SpeechIgnored)]
-    read += [e.text for e in events if isinstance(e, TranscriptReady)]
-    return stopped, stopped and not resumed, " | ".join(read)
-
-
-def measure(given: argparse.Namespace) -> list[Outcome]:
-    settings = load_settings("default").settings
-    speakers, rng = Speakers(), np.random.default_rng(1)
-    found = []
-    with opened_memo(settings) as memo:
-        ears = WhisperEars(ears_of(settings, memo))
-        for language in given.language or AGREES:
-            phrases = [*product([True], AGREES[language]), *product([False], STOPS[language])]
-            for (agrees, text), (engine, voice) in product(phrases, voices(language)):
-                pcm = scene(speakers.say(engine, voice, text, language), rng)
-                told = outcome(run_virtual(listen(pcm, language, ears, session_settings(settings))))
-                found.append(Outcome(language, f"{engine} {voice}", text, agrees, *told))
-    return found
-
-
-def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, str]]:
-    """By language, counts of all."""
-
-    def count(some: list[Outcome], name: str) -> str:
-        return f"{sum(getattr(each, name) for each in some)} of {len(some)}"
-
-    found = {}
-    for language in dict.fromkeys(each.language for each in outcomes):
-        own = [each for each in outcomes if each.language == language]
-        agree, stop = ([each for each in own if each.agrees is agrees] for agrees in (True, False))
-        found[language] = {
-            "backchannels that stop it": count(agree, "stopped"),
-            "backchannels after which it is lost": count(agree, "lost"),
-            "commands that stop it": count(stop, "stopped"),
-        }
-    return found
-
-
-def main() -> None:
-    parser = arguments(__doc__, "benchmarks.interruptions.languages")
-    parser.add_argument("--language", choices=list(AGREES), action="append")
-    given = parser.parse_args()
-    outcomes = measure(given)
-    found = figures(outcomes)
-    for each in outcomes:
-        if each.wrong or (each.agrees and each.stopped):
-            print(f"{each.language} {each.voice}: {each.said!r} read {each.read!r}")
-    for language, counts in found.items():
-        print(language, *(f"{name}: {value}" for name, value in counts.items()), sep="\n    ")
-    keep({"figures": found, "scenes": [asdict(each) for each in outcomes]}, given.out)
-
-
-if __name__ == "__main__":
-    main()
+def _espeak(espeak: espeak_ng.Espeak, text: str, language: str, variant: str) -> Pcm:
+    """16 kHz, without silence around it."""
+    request = SpeechRequest(text, language + variant, language=language)
+    resampler = Resampler(espeak.rate, LISTEN_RATE)
+    chunks = espeak.synthesize(request, Uncancelled())
+    made = [resampler.feed(chunk) for chunk in chunks if chunk is not None]
+    pcm = np.concatenate((*made, resampler.flush()))
+    loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 300)
+    return pcm[loud[0] : loud[-1] + 1]

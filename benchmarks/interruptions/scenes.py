@@ -91,7 +91,7 @@ def scenes(
         turn = turns[index]
         heard = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
         source = f"{turn.speaker}: {turn.text}"
-        yield _scene("question", source, turn.text, heard, rng)
+        yield over_an_answer("question", source, turn.text, heard, rng)
     spoken: tuple[tuple[Kind, Sequence[str]], ...] = (
         ("command", COMMANDS[part]),
         ("backchannel", BACKCHANNELS[part]),
@@ -100,12 +100,12 @@ def scenes(
         for text, name in ((text, name) for text in texts for name in VOICES[part]):
             said = voices.say(name, text)
             for _ in range(2):
-                yield _scene(kind, f"synthetic {name}: {text}", text, _voice(said), rng)
+                yield over_an_answer(kind, f"synthetic {name}: {text}", text, _voice(said), rng)
     for _ in range(HUMS):
-        yield _scene("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
+        yield over_an_answer("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
     for name, make in NOISES.items():
         for _ in range(noises // len(NOISES)):
-            yield _scene("noise", f"synthetic {name}", "", make(rng), rng)
+            yield over_an_answer("noise", f"synthetic {name}", "", make(rng), rng)
     for index in rng.permutation(len(turns))[: questions // 3]:
         turn = turns[index]
         far = acoustics.in_room(
@@ -113,11 +113,11 @@ def scenes(
             acoustics.room_response(SIDE_RT60_S, rng),
         )
         source = f"{turn.speaker}: {turn.text}"
-        yield _scene("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
+        yield over_an_answer("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
     for file in people_heard:
         for _ in range(2):
             heard = acoustics.to_signal(read_sound(file))
-            yield _scene("backchannel of people", f"real {file.stem}", "", heard, rng)
+            yield over_an_answer("backchannel of people", f"real {file.stem}", "", heard, rng)
 
 
 def recordings(folder: Path) -> list[Path]:
@@ -134,7 +134,7 @@ def _voice(said: Speech) -> Signal:
     return acoustics.to_signal(said.pcm[said.onset : said.end])
 
 
-def _scene(
+def over_an_answer(
     kind: Kind,
     source: str,
     said: str,

@@ -1,6 +1,6 @@
 """From the last sample of speech to the first sample of the answer, in real time.
 
-    python -m benchmarks.latency embedded [--turns 200] [--starts 5] [--cancels 20] [--real-servers]
+    python -m benchmarks.latency embedded [--turns 200] [--starts 5] [--real-servers]
                                           [--people FOLDER]
     python -m benchmarks.latency scripted [--turns 100] [--pauses 60]
     both: [--corpus DIR] [--seed N] [--set K=V] [--config F] [--out FILE]
@@ -11,9 +11,9 @@ turn with its own speed, level, room, noise and position within the VAD's window
 (``benchmarks.harness.labels``). Intervals are bootstrapped by recording. Leave the machine idle
 while this runs; the load is in the result.
 
-``embedded``: the configured engines. After the turns, ``--cancels`` answers are cancelled at their
-first sound, and the memory is read. With ``--real-servers`` the profile is ``remote``: a
-llama-server (``script/real-servers``), and Moonshine and Piper behind ``examples/audio_server.py``.
+``embedded``: the configured engines; after the turns the memory is read. With ``--real-servers``
+the profile is ``remote``: a llama-server (``script/real-servers``), and Moonshine and Piper behind
+``examples/audio_server.py``.
 
 ``scripted``: VAD, turn detector, audio, socket and clock are real; recogniser, language model and
 voice take an RTX 4090's times (``benchmarks.harness.scripted_engines``). Two parts: ``clean``,
@@ -66,7 +66,6 @@ from benchmarks.harness.scripted_engines import (
     write_opinions,
 )
 from benchmarks.harness.statistics import Bootstrap
-from benchmarks.latency.cancelling import cancelled_answers
 from benchmarks.latency.clips import (
     Recorded,
     Take,
@@ -167,7 +166,7 @@ async def embedded(given: argparse.Namespace, folder: Path, advance: Advance) ->
                 rows += await play(server.url, opening, advance, first=True)
                 if start + 1 == given.starts:
                     rows += await play(server.url, performed, advance)
-                    ends = await _ends(server, servers, given.cancels)
+                    ends = _ends(server, servers)
     return {**summary(rows), **ends, "starts_s": starts_s, "turns": rows}
 
 
@@ -185,15 +184,11 @@ def _urls(servers: Mapping[str, RealServer]) -> list[str]:
     return [f"llm.url={servers['llama-server'].url}", f"stt.url={audio}", f"tts.url={audio}"]
 
 
-async def _ends(server: Spawned, servers: Mapping[str, RealServer], cancels: int) -> dict[str, Any]:
-    """How soon answers stop, and the memory of all programs."""
-    llama = servers["llama-server"].program if servers else None
+def _ends(server: Spawned, servers: Mapping[str, RealServer]) -> dict[str, Any]:
+    """The memory of all programs."""
     pids = {"reachy-voice": server.pid}
     pids |= {name: real.program.process.pid for name, real in servers.items()}
-    return {
-        "cancel_ms": await cancelled_answers(server.url, cancels, llama),
-        "rss_mib": {name: round(usage(pid).rss_mib) for name, pid in pids.items()},
-    }
+    return {"rss_mib": {name: round(usage(pid).rss_mib) for name, pid in pids.items()}}
 
 
 def _flags(sets: Iterable[str]) -> list[str]:
@@ -352,8 +347,8 @@ def _show(console: Console, title: str, data: Mapping[str, Any]) -> None:
     console.print(f"cut off: {cut['count']} of {cut['n']}, no latency: {data['without_latency']}")
     console.print(f"first turn after a start: {first['p50']} ms (n={first['n']}), ", end="")
     console.print(f"{data['first_to_warm_ratio']} times the same turn later")
-    if "cancel_ms" in data:
-        console.print(f"cancelled, ms: {data['cancel_ms']}\nmemory, MiB: {data['rss_mib']}")
+    if "rss_mib" in data:
+        console.print(f"memory, MiB: {data['rss_mib']}")
     if "discarded" in data:
         console.print(f"engine time in discarded answers: {data['discarded']}")
     console.print(f"load: {data['load']}\n")
@@ -373,7 +368,6 @@ def main() -> None:
     parser.add_argument("what", choices=("embedded", "scripted"))
     parser.add_argument("--turns", type=int)
     parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--cancels", type=int, default=20)
     parser.add_argument("--real-servers", action="store_true")
     parser.add_argument("--pauses", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)

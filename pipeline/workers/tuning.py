@@ -1,7 +1,7 @@
 """The numbers of workers, each with its unit and its reason.
 
 Measured on two busy cores, with the engines of config/default.yaml and of the profile ``reachy``.
-``python -m benchmarks.exchanges`` and ``python -m benchmarks.soak`` measure their effect.
+``python -m benchmarks.fleet`` measures their effect on many clients.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -24,22 +23,20 @@ from benchmarks.answers.__main__ import figures as figures_of_answers
 from benchmarks.answers.judge import Question, read
 from benchmarks.echo.scenes import Clip, EchoSceneMaker, active_dbfs, onset
 from benchmarks.gpu.models import REPLY, language_model
+from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears, Memo
-from benchmarks.harness.played_scene import play, session_settings
+from benchmarks.harness.played_scene import play
 from benchmarks.harness.scene import save
 from benchmarks.harness.virtual_engines import H100
-from benchmarks.hostile.__main__ import attack
-from benchmarks.hostile.messages import Hostile
 from benchmarks.interruptions import languages
+from benchmarks.interruptions.__main__ import play as spoken_over
 from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interruption
 from benchmarks.interruptions.heard_history import play as interrupted
+from benchmarks.interruptions.scenes import over_an_answer
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import Take
 from benchmarks.picture import Conversation, Words, drawn
-from benchmarks.soak.__main__ import Memory, soak
-from benchmarks.soak.links import Report
-from benchmarks.soak.servers import virtual_soak
-from benchmarks.turns import labelled, score
+from benchmarks.turns import score
 from benchmarks.turns.metrics import score_scene
 from benchmarks.turns.report import value_at
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -52,8 +49,6 @@ from pipeline.work import NEVER
 from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
 from tests.support.echo_sound import pcm, speechlike
 from tests.support.pico import spoken_by_pico
-from tests.support.protocol_client import Client
-from tests.support.virtual_time import run_virtual
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(
@@ -121,16 +116,6 @@ def test_turns_of_people(
     assert value_at(result["figures"], "all.cut_offs.by_kind.natural") == cut
 
 
-def test_ends_against_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    labelled_turn(tmp_path / "set")
-    monkeypatch.setattr(labelled, "ears_of", lambda settings, memo: LevelEars())
-    out, cache = tmp_path / "out.json", f"--set=paths.cache_dir={tmp_path}"
-    monkeypatch.setattr("sys.argv", ["labelled", str(tmp_path), cache, f"--out={out}"])
-    labelled.main()
-    found = json.loads(out.read_text())
-    assert (found["figures"]["set"]["ends"], found["figures"]["set"]["holds"]) == (1, 1)
-
-
 @pytest.mark.parametrize("profile", ["reachy", "reachy-8gb"])
 def test_fast_engines_leave_time_for_a_short_pause(profile: str) -> None:
     wait_ms = load_settings(profile, environ={}).settings.endpointing.clear_wait_ms
@@ -189,10 +174,10 @@ def test_words_over_an_answer_in_french(
     silence = np.zeros(LISTEN_RATE, np.int16)  # loads the models, which nothing may do on the loop
     ears.speech_scores(silence)
     ears.turn_over(silence)
-    pcm = languages.scene(spoken_by_pico(said, "fr"), np.random.default_rng(0))
-    listening = languages.listen(pcm, "fr", ears, session_settings(settings), languages.WHISPER_S)
-    stopped, lost, _ = languages.outcome(run_virtual(listening))
-    assert (stopped, lost) == (stops, stops)
+    rng, heard = np.random.default_rng(0), to_signal(spoken_by_pico(said, "fr"))
+    scene = over_an_answer("command" if stops else "backchannel", "pico", said, heard, rng)
+    outcome = spoken_over(scene, ears, settings, "fr", languages.WHISPER_S)
+    assert (outcome.stopped, outcome.lost) == (stops, stops)
 
 
 def test_echo_scenes() -> None:
@@ -234,40 +219,6 @@ def test_gpu_language_model(tmp_path: Path) -> None:
 
 
 # --- the server --------------------------------------------------------------------------------
-
-
-def test_hostile_messages_are_one_error_each() -> None:
-    client = Client()
-    for hostile in islice(Hostile(seed=1), 2_000):
-        commands = client.protocol.receive(hostile.frame)
-        errors = [event["error"] for event in client.sent() if event["type"] == "error"]
-        assert len(errors) <= 1, hostile
-        assert not (errors and commands), hostile
-        assert errors or hostile.verdict != "bad", hostile
-        if errors and hostile.event_id:
-            assert errors[0]["event_id"] == hostile.event_id
-
-
-async def test_hostile_clients_lose_no_session() -> None:
-    result = await attack(1_000, seed=2)
-    assert result.clean, result.findings
-    assert result.errors >= result.bad > 0
-    assert (result.messages, result.connections) == (1_000, 1)
-
-
-def test_soak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.soak.__main__.SAMPLES", 2)
-    report, memory = Report(), Memory()
-
-    async def run() -> dict[str, Any]:
-        async with virtual_soak(4, 5, report) as clients:
-            return await soak(clients, 60, memory, report)
-
-    left = run_virtual(run())
-    assert report.problems == []
-    assert left == {"open in engines": 0, "parked": 0, "tasks": 0}
-    assert report.counts["response completed"] > 2
-    assert report.counts["user turns"] > 2
 
 
 async def test_latency_goes_on_after_a_turn_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,6 @@ from app.server.reconnect import ParkedConversations
 from app.server.server import build_app
 from app.server.serving import _folder
 from app.settings.load import load_settings
-from benchmarks.soak.links import AsgiLink, Report
 from pipeline.audio import Recording
 from pipeline.conversation.chat import Chat, prompt
 from pipeline.errors import ConfigError
@@ -36,6 +35,7 @@ from pipeline.items import (
     TextPart,
 )
 from pipeline.messages import Message, Tool
+from tests.support.asgi_client import AsgiClient
 from tests.support.staged_server import StagedAssistant
 
 KEY = "a key that all servers of a fleet share"
@@ -272,8 +272,8 @@ class Fleet:
         ]
 
     @contextlib.asynccontextmanager
-    async def robot(self, server: int, key: str = "mine", **more: Any) -> AsyncIterator[AsgiLink]:
-        link = AsgiLink(Report(), key, "", fresh=False)
+    async def robot(self, server: int, key: str = "mine", **more: Any) -> AsyncIterator[AsgiClient]:
+        link = AsgiClient(key)
         async with asyncio.TaskGroup() as group:
             group.create_task(link.serve(self.apps[server]))
             tools = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
@@ -283,13 +283,13 @@ class Fleet:
             if not link.gone:
                 await link.leave()
 
-    async def ask(self, link: AsgiLink, text: str) -> None:
+    async def ask(self, link: AsgiClient, text: str) -> None:
         content = [{"type": "input_text", "text": text}]
-        done = link.report.counts["response completed"]
+        done = link.completed
         item = {"type": "message", "role": "user", "content": content}
         await link.send("conversation.item.create", item=item)
         await link.send("response.create")
-        assert await link.until(lambda: link.report.counts["response completed"] > done, 30)
+        await link.until_completed(done + 1)
 
     def remembers(self, server: int, said: str) -> bool:
         return any(said in message.content for message in self.assistants[server].llm.prompts[-1])
