@@ -16,14 +16,13 @@ from websockets.exceptions import InvalidStatus
 from app.access.policy import Rules, Way, caller_of
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
-from app.server.listening import bind
 from app.server.local_key import key_for, local_key
-from app.server.server import build_app, serve
+from app.server.server import build_app
 from app.server.serving import lan_addresses
 from app.settings import model
 from app.settings.container import in_container
 from app.settings.load import load_settings
-from tests.support.scripted_server import ScriptedAssistant
+from tests.support.scripted_server import ScriptedAssistant, running
 
 OWN_ADDRESSES = ["127.0.0.1", *lan_addresses()[:1]]
 PROTECTED = ["/v1/models", "/ready", "/metrics", "/callers", "/console/api/turns"]
@@ -33,11 +32,8 @@ PROTECTED = ["/v1/models", "/ready", "/metrics", "/callers", "/console/api/turns
 async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
     """A server at ``address`` behind a forwarder that calls it from the same address. Gives the
     forwarder's port."""
-    listener = bind(address, 0)
-    port = listener.getsockname()[1]
     app = build_app(ScriptedAssistant(), max_sessions=1, access=access)
     note_callers(app, Callers())
-    serving = asyncio.create_task(serve(app, address, port, drain_s=0.0, listener=listener))
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -49,11 +45,10 @@ async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
         back, on = await asyncio.open_connection(address, port, local_addr=(address, 0))
         await asyncio.gather(copy(reader, on), copy(back, writer))
 
-    forwarder = await asyncio.start_server(forward, "127.0.0.1", 0)
-    async with forwarder:
-        yield forwarder.sockets[0].getsockname()[1]
-    serving.cancel()
-    await asyncio.wait({serving})
+    async with running(app, address) as (port, _):
+        forwarder = await asyncio.start_server(forward, "127.0.0.1", 0)
+        async with forwarder:
+            yield forwarder.sockets[0].getsockname()[1]
 
 
 async def statuses(port: int, host: str, **headers: str) -> set[int]:

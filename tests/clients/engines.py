@@ -6,28 +6,22 @@ clients can talk at once, in any order and at any sample rate, over the same sta
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Sequence
 
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines.contract import (
-    Delta,
-    Finished,
-    Partial,
-    TextDelta,
-    ToolCall,
-    Transcript,
-    Warmed,
+from pipeline.engines.contract import Delta, TextDelta, ToolCall
+from pipeline.messages import Message, Tool, ToolChoice
+from tests.support.scripted import (
+    Cast,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    Thought,
 )
-from pipeline.engines.stages import Stages, TtsStage
-from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
-from pipeline.work import Work
-from tests.support.scripted import LevelVad, Noise
 
 TIME, WEATHER, STORY, WAIT = (
     "What time is it?",
@@ -44,9 +38,6 @@ NOON = "It is noon."
 TALE = "Once upon a time there was a robot who counted all the stars in the sky. " * 8
 CALM = "All right, I wait."
 WEATHER_ARGUMENTS = {"city": "Paris"}
-
-Brain = Callable[[Sequence[Message], Sequence[Tool], ToolChoice], Sequence[Delta]]
-"""What the language model answers; without the ``Finished`` at the end."""
 
 
 def tone(phrase_level: int, seconds: float, rate: int = LISTEN_RATE) -> Pcm:
@@ -104,126 +95,21 @@ def spoken_result(output: str) -> str:
     return " ".join(output.split())
 
 
-@dataclass
-class LevelStt:
-    """Hears the phrase of the tone's level."""
-
-    takes_s: float = 0.01
-    streams: bool = False
-    languages: Sequence[str] = ()
-
-    async def open(self, language: str, partials: bool, work: Work) -> LevelUtterance:
-        return LevelUtterance(self.takes_s)
+def brain_llm(brain: Thought = think) -> ScriptedLlm:
+    return ScriptedLlm(think=brain, first_s=0.0, per_token_s=0.002)
 
 
-@dataclass
-class LevelUtterance:
-    takes_s: float
-    pcm: list[Pcm] = field(default_factory=list)
-
-    async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        self.pcm.append(pcm.copy())
-        return Partial()
-
-    async def finish(self, work: Work) -> Transcript:
-        await asyncio.sleep(self.takes_s)
-        pcm = np.concatenate(self.pcm) if self.pcm else np.zeros(0, np.int16)
-        return Transcript(heard_phrase(pcm), len(pcm) / LISTEN_RATE)
-
-    def close(self) -> None:
-        pass
+def noise_tts(seconds_per_word: float = 0.1, rate: int = LISTEN_RATE) -> ScriptedTts:
+    return ScriptedTts(0.005, seconds_per_word, rate)
 
 
-@dataclass
-class SureTurn:
-    """Every pause is the end."""
-
-    history_seconds: float = 8.0
-
-    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        return 0.99
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The model's prompt, and whether it had to answer."""
-
-    kind: Literal["warm", "reply"]
-    messages: list[Message]
-    tools: list[Tool]
-
-
-@dataclass
-class BrainLlm:
-    """Answers with ``brain``, and records its requests in order."""
-
-    brain: Brain = think
-    per_delta_s: float = 0.002
-    asked: list[Asked] = field(default_factory=list)
-
-    @property
-    def prompts(self) -> list[list[Message]]:
-        """What it was to answer."""
-        return [asked.messages for asked in self.asked if asked.kind == "reply"]
-
-    def open(self) -> BrainConversation:
-        return BrainConversation(self)
-
-
-@dataclass(eq=False)
-class BrainConversation:
-    llm: BrainLlm
-
-    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
-        self.llm.asked.append(Asked("warm", list(request.messages), list(request.tools)))
-        return Warmed()
-
-    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        self.llm.asked.append(Asked("reply", list(request.messages), list(request.tools)))
-        generated = 0
-        for delta in self.llm.brain(request.messages, request.tools, request.tool_choice):
-            generated += 1
-            yield delta
-            await asyncio.sleep(self.llm.per_delta_s)
-        yield Finished("stop", Usage(10, 4, 6, generated))
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class NoiseTts:
-    """A word is a piece of noise; ``said`` is what was asked for, with its voice."""
-
-    seconds_per_word: float = 0.1
-    rate: int = 16_000
-    voices: Sequence[str] = ("joe",)
-    said: list[tuple[str, str]] = field(default_factory=list)
-    noise: Noise = field(default_factory=lambda: Noise(2))
-
-    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        self.said.append((request.text, request.voice))
-        await asyncio.sleep(0.005)
-        seconds = self.seconds_per_word * len(request.text.split()) / request.speed
-        yield self.noise(1000, round(seconds * self.rate))
-
-
-@dataclass
-class Cast:
-    """The scripted engines of one server; change one before the server starts."""
-
-    stt: LevelStt = field(default_factory=LevelStt)
-    llm: BrainLlm = field(default_factory=BrainLlm)
-    tts: NoiseTts = field(default_factory=NoiseTts)
-    another_tts: TtsStage | None = None
-    """Speaks instead of ``tts``."""
-
-    def stages(self) -> Stages:
-        tts = self.another_tts or self.tts
-        return Stages(LevelVad(), SureTurn(), self.stt, self.llm, tts)
+def phrase_cast(llm: ScriptedLlm | None = None, tts: ScriptedTts | None = None) -> Cast:
+    """Engines that know the phrases, and take every pause for the end."""
+    stt = ScriptedStt(hears=heard_phrase, takes_s=0.01)
+    return Cast(stt, llm or brain_llm(), tts or noise_tts(), ScriptedTurn(0.99, takes_s=0.0))
 
 
 def calling(*answers: Sequence[Delta]) -> Cast:
     """A model that returns these answers in order, and then its usual ones."""
     left = list(answers)
-    return Cast(llm=BrainLlm(lambda *asked: left.pop(0) if left else think(*asked)))
+    return phrase_cast(brain_llm(lambda *asked: left.pop(0) if left else think(*asked)))

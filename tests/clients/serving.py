@@ -6,67 +6,25 @@ which sits between the application and the socket.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import signal
-from collections.abc import AsyncIterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.compose import new_id
-from app.server.listening import bind
-from app.server.server import build_app, serve
+from app.server.server import build_app
 from app.server.tls import ServerTls
-from pipeline.bus import Bus
-from pipeline.commands import SessionConfig
-from pipeline.conversation.chat import Chat
-from pipeline.conversation.memory import LastingConversation, Memory
-from pipeline.realtime.session_config import SessionDefaults
-from pipeline.session import Session
 from pipeline.settings import Endpointing, SessionSettings
-from tests.clients.engines import Cast
+from tests.clients.engines import phrase_cast
 from tests.support.conformance import Recorder
-from tests.support.lexicons import with_words
+from tests.support.scripted import Cast
+from tests.support.scripted_server import running
+from tests.support.staged_server import StagedAssistant
 
-INSTRUCTIONS = "You are Reachy."
 QUICK = Endpointing(clear_wait_ms=128)
 """Turns end a little sooner than usual, so that tests do."""
-
-
-class ScriptedAssistant:
-    """The assistant that ``app.server.server`` serves, with real sessions over a ``Cast``."""
-
-    def __init__(self, cast: Cast, settings: SessionSettings) -> None:
-        self.cast = cast
-        self.reasons: dict[str, str | None] = {"stt": None, "llm": None, "tts": None}
-        self.sessions: list[Session] = []
-        self._settings = settings
-        self._stages = cast.stages()
-
-    def defaults(self) -> SessionDefaults:
-        voices = self.cast.tts.voices
-        return SessionDefaults("reachy-voice", voices[0], voices, INSTRUCTIONS)
-
-    def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
-    ) -> Session:
-        session = Session(self._stages, config, self._settings, bus, new_id, memory)
-        self.sessions.append(session)
-        return session
-
-    def memory(self, chat: Chat) -> Memory:
-        return Memory(chat, LastingConversation(self._stages))
-
-    def readiness(self) -> Mapping[str, str | None]:
-        return self.reasons
-
-    async def idle(self) -> None:
-        for session in self.sessions:
-            await session.quiet()
 
 
 @dataclass
@@ -145,7 +103,7 @@ class Served:
 
     port: int
     cast: Cast
-    assistant: ScriptedAssistant
+    assistant: StagedAssistant
     wires: list[Wire]
 
     @property
@@ -163,21 +121,11 @@ class Served:
 async def scripted_server(
     cast: Cast | None = None, *, max_sessions: int = 8, tls: ServerTls | None = None
 ) -> AsyncIterator[Served]:
-    """Serve on a free loopback port; stopped with SIGTERM, as in life."""
-    cast = cast or Cast()
-    assistant = ScriptedAssistant(cast, with_words(SessionSettings(endpointing=QUICK)))
+    """Serve on a free loopback port."""
+    settings = SessionSettings(endpointing=QUICK)
+    assistant = StagedAssistant(cast=cast or phrase_cast(), settings=settings)
     app = build_app(assistant, max_sessions=max_sessions)
     wires: list[Wire] = []
     app.add_middleware(Tap, wires=wires)
-    listener = bind("127.0.0.1", 0)
-    port = listener.getsockname()[1]
-    context = tls.context if tls else None
-    serving = serve(app, "127.0.0.1", port, drain_s=0.0, tls=context, listener=listener)
-    task = asyncio.create_task(serving)
-    await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
-    try:
-        yield Served(port, cast, assistant, wires)
-    finally:
-        if not task.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        await task
+    async with running(app, tls=tls.context if tls else None) as (port, _):
+        yield Served(port, assistant.cast, assistant, wires)

@@ -23,10 +23,10 @@ from tests.clients.engines import (
     SAY_TIME,
     SAY_WAIT,
     TIME,
-    BrainLlm,
-    Cast,
-    NoiseTts,
+    brain_llm,
     calling,
+    noise_tts,
+    phrase_cast,
     think,
     tone,
     words,
@@ -204,7 +204,7 @@ async def test_row_10_every_response_is_done_once() -> None:
         return list(think(*asked))  # type: ignore[arg-type]
 
     async with (
-        scripted_server(Cast(llm=BrainLlm(brain))) as served,
+        scripted_server(phrase_cast(brain_llm(brain))) as served,
         robot_app(served.url, greeting="Hello.") as robot,
     ):
         await robot.event("response.done")
@@ -221,8 +221,8 @@ async def test_row_10_every_response_is_done_once() -> None:
 
 
 async def test_row_11_audio_is_whole_samples_under_the_ga_names() -> None:
-    odd = NoiseTts(seconds_per_word=0.0813, rate=22_050)
-    async with scripted_server(Cast(tts=odd)) as served, robot_app(served.url) as robot:
+    odd = noise_tts(seconds_per_word=0.0813, rate=22_050)
+    async with scripted_server(phrase_cast(tts=odd)) as served, robot_app(served.url) as robot:
         robot.hears(SAY_TIME)
         await robot.event("response.done")
     sizes = [len(base64.b64decode(event["delta"])) for event in robot.all(DELTA)]

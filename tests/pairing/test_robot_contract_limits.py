@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import ToolCall
+from pipeline.engines.contract import Delta, ToolCall
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.messages import SpeechRequest
+from pipeline.messages import Message, SpeechRequest
 from pipeline.work import CancelToken
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
@@ -31,10 +31,12 @@ from tests.clients.engines import (
     SAY_WAIT,
     TALE,
     WAIT,
-    Cast,
-    NoiseTts,
+    brain_llm,
     calling,
+    noise_tts,
+    phrase_cast,
     silence,
+    think,
     tone,
     words,
 )
@@ -113,7 +115,7 @@ async def test_row_16_pings_are_answered_while_engines_work() -> None:
     engine = BlockingTts()
     spec = EngineSpec("blocking", Kind.TTS, EngineOptions, lambda options, weights: engine)
     worker = worker_for(spec, EngineOptions(engine="blocking"), None)
-    async with running(worker), scripted_server(Cast(another_tts=tts_stage(worker))) as served:
+    async with running(worker), scripted_server(phrase_cast(tts=tts_stage(worker))) as served:
         async with robot_app(served.url, greeting="What time is it?") as robot:
             try:
                 assert await asyncio.to_thread(engine.entered.wait, 20)
@@ -167,7 +169,7 @@ async def test_row_18_every_voice_of_the_app_is_taken(served: Served) -> None:
         await robot.say("What time is it?")
         await robot.event("response.done")
     assert robot.errors == []
-    ((_, spoken),) = served.cast.tts.said
+    (spoken,) = served.cast.tts.said_by
     assert spoken in served.cast.tts.voices
     shown = [e["session"]["audio"]["output"]["voice"] for e in robot.all("session.updated")]
     assert shown[1:-1] == list(HF_VOICES)
@@ -241,7 +243,7 @@ async def test_row_21_the_server_itself_remembers_what_was_heard(served: Served)
 
 
 async def test_row_22_audio_comes_at_the_pace_of_speech() -> None:
-    slow = Cast(tts=NoiseTts(seconds_per_word=0.5))
+    slow = phrase_cast(tts=noise_tts(seconds_per_word=0.5))
     async with scripted_server(slow) as served, robot_app(served.url) as robot:
         robot.hears(SAY_TIME)
         await robot.event("response.done")
@@ -318,10 +320,20 @@ async def closing(socket: Any) -> AsyncIterator[str]:
         return
 
 
-async def test_row_26_the_prefix_is_read_before_the_first_question(served: Served) -> None:
+async def test_row_26_the_prefix_is_read_before_the_first_question() -> None:
+    ahead: list[list[list[Message]]] = []
+
+    def brain(*asked: Any) -> Sequence[Delta]:
+        ahead.append(list(llm.warmed))
+        return think(*asked)
+
+    llm = brain_llm(brain)
     tools = [RobotTool(tool.name, parameters=tool.parameters) for tool in robot_tools()]
     assert len(tools) == 17
-    async with robot_app(served.url, tools=tools, instructions="Be a robot. " * 160) as robot:
+    async with (
+        scripted_server(phrase_cast(llm)) as served,
+        robot_app(served.url, tools=tools, instructions="Be a robot. " * 160) as robot,
+    ):
         await robot.event("session.updated")
         robot.hears(SAY_TIME)
         await robot.event("response.done")
@@ -329,14 +341,12 @@ async def test_row_26_the_prefix_is_read_before_the_first_question(served: Serve
         await robot.event("session.updated", 2)
         robot.hears(np.concatenate((PLAYED_OUT, SAY_WAIT)))
         await robot.event("response.done", 2)
-    for role in ("Be a robot.", "Be a pirate."):
-        asked = [a for a in served.cast.llm.asked if a.messages[0].content.startswith(role)]
-        warmed = asked[0]
-        (answered,) = [each for each in asked if each.kind == "reply"]
-        assert warmed.kind == "warm"
-        assert answered.messages[: len(warmed.messages)] == warmed.messages, "a prefix of it"
-        assert answered.tools == warmed.tools
-        assert [tool.name for tool in answered.tools] == [tool.name for tool in tools]
+    answers = zip(("Be a robot.", "Be a pirate."), ahead, llm.prompts, llm.offered, strict=True)
+    for role, warmed, prompt, (offered, _) in answers:
+        read = next(messages for messages in warmed if messages[0].content.startswith(role))
+        assert prompt[: len(read)] == read, "a prefix of it"
+        assert [tool.name for tool in offered] == [tool.name for tool in tools]
+    served.conformed()
 
 
 async def test_row_27_events_that_it_does_not_know_are_ignored(served: Served) -> None:

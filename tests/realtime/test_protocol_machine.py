@@ -20,8 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from tests.realtime.hostile import Hostile
+from tests.support.scripted import Cast
 from tests.support.virtual_time import VirtualLoop
-from tests.support.wired import SPEECH_LEVEL, Cast, wired
+from tests.support.wired import SPEECH_LEVEL, wired
 
 TOOL = {"type": "function", "name": "wave", "description": "Wave.", "parameters": {}}
 CALL = ToolCall("wave", '{"times": 2}')

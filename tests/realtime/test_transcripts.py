@@ -21,10 +21,9 @@ import pytest
 
 from pipeline.engines.contract import ToolCall
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import ScriptedLlm, ScriptedStt
+from tests.support.scripted import Cast, ScriptedLlm, ScriptedStt
 from tests.support.transcript_player import DIRECTORY, Line, play, read, write
 from tests.support.virtual_time import run_virtual
-from tests.support.wired import Cast
 
 RECORD = "RECORD_TRANSCRIPTS"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,9 +14,9 @@ from app.pairing.flow import Pairing
 from app.pairing.steps import Outcome, Robot, Step, Times
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
-from app.server.listening import bind
-from app.server.server import build_app, serve
+from app.server.server import build_app
 from tests.support.fake_robot import FakeRobot
+from tests.support.scripted_server import running
 from tests.support.staged_server import StagedAssistant
 
 PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
@@ -105,14 +103,7 @@ async def scene(
     if callers:
         note_callers(app, Callers())
     if not ready:
-        assistant.readiness = lambda: {"llm": "loading"}  # type: ignore[method-assign]
-    listener = bind(host, 0)
-    task = asyncio.create_task(serve(app, host, 0, drain_s=0.0, listener=listener))
-    await asyncio.sleep(0)  # now it takes signals
+        assistant.reasons["llm"] = "loading"
     in_settings = () if loopback else ("127.0.0.1",)
-    try:
-        yield Scene(listener.getsockname()[1], file, in_settings, loopback)
-    finally:
-        if not task.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        await task
+    async with running(app, host) as (port, _):
+        yield Scene(port, file, in_settings, loopback)

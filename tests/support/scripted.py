@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.conversation.memory import Memory
@@ -95,6 +95,8 @@ class ScriptedStt:
     """Gives ``texts`` one after the other, the last one again and again."""
 
     texts: Sequence[str] = ("hello",)
+    hears: Callable[[Pcm], str] | None = None
+    """What it makes of the audio, instead of ``texts``."""
     reported: Mapping[str, str] = field(default_factory=dict)
     """Text -> the language that is reported with it."""
     languages: Sequence[str] = ()
@@ -138,9 +140,9 @@ class ScriptedUtterance:
         await asyncio.sleep(self.stt.takes_s)
         if error := self.error or self.stt.error:
             raise error
-        pcm = np.concatenate(self.pcm)
+        pcm = np.concatenate((EMPTY, *self.pcm))
         self.stt.finished.append(pcm)
-        text = self.stt.text()
+        text = self.stt.hears(pcm) if self.stt.hears else self.stt.text()
         told = self.stt.reported.get(text, "")
         return Transcript(text, len(pcm) / LISTEN_RATE, told, self.stt.language_probability)
 
@@ -149,11 +151,14 @@ class ScriptedUtterance:
 
 
 GREETING = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+Thought = Callable[[Sequence[Message], Sequence[Tool], ToolChoice], Sequence[str | Delta]]
 
 
 @dataclass
 class ScriptedLlm:
     deltas: Sequence[str | ToolCall] = GREETING
+    think: Thought | None = None
+    """What it answers, instead of ``deltas``."""
     first_s: float = 0.1
     per_token_s: float = 0.02
     may_load: bool = False
@@ -208,7 +213,11 @@ class ScriptedConversation:
                 raise self.llm.errors.pop(0)
             if self.llm.end_probability is not None:
                 yield EndOfTurn(self.llm.end_probability)
-            deltas = self.llm.answers.pop(0) if self.llm.answers else self.llm.deltas
+            deltas: Sequence[str | Delta] = self.llm.deltas
+            if self.llm.think:
+                deltas = self.llm.think(request.messages, request.tools, request.tool_choice)
+            elif self.llm.answers:
+                deltas = self.llm.answers.pop(0)
             limit = request.sampling.max_tokens or len(deltas)
             for delta in deltas[:limit]:
                 yield TextDelta(delta) if isinstance(delta, str) else delta
@@ -230,15 +239,32 @@ class ScriptedTts:
     voices: Sequence[str] = ("joe",)
     error: Exception | None = None
     said: list[str] = field(default_factory=list)
+    said_by: list[str] = field(default_factory=list)
+    """The voice of each."""
     noise: Noise = field(default_factory=lambda: Noise(2))
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         self.said.append(request.text)
+        self.said_by.append(request.voice)
         await asyncio.sleep(self.first_s)
         if self.error:
             raise self.error
         seconds = self.seconds_per_word * len(request.text.split()) / request.speed
         yield self.noise(1000, round(seconds * self.rate))
+
+
+@dataclass
+class Cast:
+    """The engines of one scene or server; change one before it starts."""
+
+    stt: ScriptedStt = field(default_factory=ScriptedStt)
+    llm: ScriptedLlm = field(default_factory=ScriptedLlm)
+    tts: ScriptedTts = field(default_factory=ScriptedTts)
+    turn: ScriptedTurn = field(default_factory=ScriptedTurn)
+    vad: VadStage = field(default_factory=LevelVad)
+
+    def stages(self) -> Stages:
+        return Stages(self.vad, self.turn, self.stt, self.llm, self.tts)
 
 
 @dataclass

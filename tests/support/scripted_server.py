@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from starlette.applications import Starlette
 from uvicorn.protocols.http import h11_impl
 from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.console.running import Running
 from app.server import http_guard
@@ -195,6 +194,16 @@ async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Respo
     )
 
 
+@contextlib.contextmanager
+def closed_with(code: int, reason: str | None = None) -> Iterator[None]:
+    """The server closes the connection so, in the middle of what is tried."""
+    with pytest.raises(ConnectionClosed) as closed:
+        yield
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == code
+    assert reason in (None, closed.value.rcvd.reason)
+
+
 Serve = Callable[..., Awaitable[Served]]
 
 _APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_kept")
@@ -202,41 +211,40 @@ _APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_k
 
 
 @contextlib.asynccontextmanager
+async def running(
+    app: Starlette, host: str = "127.0.0.1", *, drain_s: float = 0.0, **options: Any
+) -> AsyncIterator[tuple[int, asyncio.Task[None]]]:
+    """Its port and task."""
+    listener = bind(host, 0)
+    port = listener.getsockname()[1]
+    serving = serve(app, host, port, drain_s=drain_s, listener=listener, **options)
+    task = asyncio.create_task(serving)
+    await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
+    try:
+        yield port, task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled() and (error := task.exception()):
+        raise error
+
+
+@contextlib.asynccontextmanager
 async def servers() -> AsyncIterator[Serve]:
-    """Starts servers on free ports; stops them with SIGTERM at the end."""
-    running: list[Served] = []
+    """Starts servers on free ports."""
 
     async def start(
-        assistant: ScriptedAssistant | None = None,
-        *,
-        drain_s: float = 0.0,
-        max_sessions: int = 4,
-        **options: Any,
+        assistant: ScriptedAssistant | None = None, *, max_sessions: int = 4, **options: Any
     ) -> Served:
         assistant = assistant or ScriptedAssistant()
-        listener = bind("127.0.0.1", 0)
-        port = listener.getsockname()[1]
         app_options: dict[str, Any] = {"console": Running(), "turns_kept": 200}
         app_options |= {name: options.pop(name) for name in _APP_OPTIONS if name in options}
         app = build_app(assistant, max_sessions=max_sessions, **app_options)
-        serving = serve(
-            app,
-            "127.0.0.1",
-            port,
-            drain_s=drain_s,
-            listener=listener,
-            **options,
-        )
-        task = asyncio.create_task(serving)
-        running.append(Served(assistant, port, task, app.state.sockets))
-        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
-        return running[-1]
+        port, task = await stack.enter_async_context(running(app, **options))
+        return Served(assistant, port, task, app.state.sockets)
 
-    yield start
-    for served in running:
-        if not served.task.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        await served.task
+    async with contextlib.AsyncExitStack() as stack:
+        yield start
 
 
 class Talk:

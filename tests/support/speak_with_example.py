@@ -20,7 +20,7 @@ from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
 from tests.support.scripted_server import servers
-from tests.support.staged_server import CountedLlm, StagedAssistant
+from tests.support.staged_server import StagedAssistant, quick_llm
 
 SENTENCE = "Is it noon? Yes, it is."
 
@@ -41,7 +41,7 @@ async def main(place: str) -> dict[str, Any]:
 
 
 async def answer(tts: Any) -> dict[str, Any]:
-    llm = CountedLlm()
+    llm = quick_llm()
     llm.deltas = (SENTENCE,)
     async with servers() as serve:
         served = await serve(StagedAssistant(llm, tts))

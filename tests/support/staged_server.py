@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
-from pipeline.engines.stages import Stages, VadStage
+from pipeline.engines.stages import VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
+from pipeline.settings import SessionSettings
 from tests.support.lexicons import with_words
 from tests.support.scripted import (
-    LevelVad,
+    Cast,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
 )
 
+quick_llm = partial(ScriptedLlm, first_s=0.0, per_token_s=0.0)
 
-class CountedLlm(ScriptedLlm):
-    """Quick, unless told otherwise."""
 
-    def __init__(self, first_s: float = 0.0, per_token_s: float = 0.0) -> None:
-        super().__init__(first_s=first_s, per_token_s=per_token_s)
+def quick_cast() -> Cast:
+    """Engines that take no time."""
+    tts = ScriptedTts(first_s=0.0, seconds_per_word=0.05)
+    return Cast(ScriptedStt(takes_s=0.0), quick_llm(), tts, ScriptedTurn(takes_s=0.0))
 
 
 class StagedAssistant:
@@ -34,25 +38,33 @@ class StagedAssistant:
 
     def __init__(
         self,
-        llm: CountedLlm | None = None,
+        llm: ScriptedLlm | None = None,
         tts: ScriptedTts | None = None,
         vad: VadStage | None = None,
+        *,
+        cast: Cast | None = None,
+        settings: SessionSettings | None = None,
     ) -> None:
-        self.llm = llm or CountedLlm()
-        self.tts = tts or ScriptedTts(first_s=0.0, seconds_per_word=0.05)
-        self.stt = ScriptedStt(takes_s=0.0)
+        self.cast = cast or quick_cast()
+        self.llm = self.cast.llm = llm or self.cast.llm
+        self.tts = self.cast.tts = tts or self.cast.tts
+        self.cast.vad = vad or self.cast.vad
+        self.stt = self.cast.stt
+        self.reasons: dict[str, str | None] = {"stt": None, "llm": None, "tts": None}
         self.sessions: list[Session] = []
         self.buses: list[Bus] = []
-        turn = ScriptedTurn(takes_s=0.0)
-        self._stages = Stages(vad or LevelVad(), turn, self.stt, self.llm, self.tts)
+        self.draining = asyncio.Event()
+        self._settings = with_words(settings)
+        self._stages = self.cast.stages()
 
     def defaults(self) -> SessionDefaults:
-        return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
+        voices = self.tts.voices
+        return SessionDefaults("reachy-voice", voices[0], voices, "You are Reachy.")
 
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
-        session = Session(self._stages, config, with_words(None), bus, new_id, memory)
+        session = Session(self._stages, config, self._settings, bus, new_id, memory)
         self.sessions.append(session)
         self.buses.append(bus)
         return session
@@ -61,7 +73,7 @@ class StagedAssistant:
         return Memory(chat, LastingConversation(self._stages))
 
     def readiness(self) -> Mapping[str, str | None]:
-        return {"stt": None, "llm": None}
+        return self.reasons
 
     def forget(self) -> None:
         """Let go of all that was noted for tests to look at."""
@@ -71,5 +83,6 @@ class StagedAssistant:
             kept.clear()
 
     async def idle(self) -> None:
+        self.draining.set()
         for session in self.sessions:
             await session.quiet()

@@ -22,7 +22,8 @@ from typing import Any
 
 from pipeline.realtime.session_config import SessionDefaults
 from tests.support.places import ROOT
-from tests.support.wired import APPEND, Cast, Wired, wired
+from tests.support.scripted import Cast
+from tests.support.wired import APPEND, Wired, wired
 
 Line = dict[str, Any]
 

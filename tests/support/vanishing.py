@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.support.scripted import ScriptedTts
 from tests.support.scripted_server import Served, servers
-from tests.support.staged_server import CountedLlm, StagedAssistant
+from tests.support.staged_server import StagedAssistant, quick_llm
 
 PLACES = 4
 """Conversations at the same time. A few vanished clients may not have been noticed yet."""
@@ -135,7 +135,7 @@ async def _send(socket: ClientConnection, kind: str, **fields: object) -> None:
 @contextlib.asynccontextmanager
 async def vanishing(seed: int) -> AsyncIterator[Vanishing]:
     """A server whose engines take some milliseconds for each stage."""
-    llm = CountedLlm(first_s=0.006, per_token_s=0.004)
+    llm = quick_llm(first_s=0.006, per_token_s=0.004)
     assistant = StagedAssistant(llm, ScriptedTts(first_s=0.006, seconds_per_word=0.1))
     async with servers() as start:
         served = await start(assistant, max_sessions=PLACES)

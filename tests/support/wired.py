@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ from pipeline.settings import SessionSettings
 from tests.support.conformance import Recorder
 from tests.support.lexicons import with_words
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from tests.support.scripted import Cast
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
@@ -46,19 +46,6 @@ class Said:
 
 class HasStages(Protocol):
     def stages(self) -> Stages: ...
-
-
-@dataclass
-class Cast:
-    """The engines of one scene."""
-
-    stt: ScriptedStt = field(default_factory=ScriptedStt)
-    llm: ScriptedLlm = field(default_factory=ScriptedLlm)
-    tts: ScriptedTts = field(default_factory=ScriptedTts)
-    turn: ScriptedTurn = field(default_factory=ScriptedTurn)
-
-    def stages(self) -> Stages:
-        return Stages(LevelVad(), self.turn, self.stt, self.llm, self.tts)
 
 
 class Wired:
