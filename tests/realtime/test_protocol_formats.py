@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -119,18 +118,6 @@ def test_half_a_sample_is_refused_and_one_byte_of_g711_is_not() -> None:
     (appended,) = client.send("input_audio_buffer.append", audio=audio)
     assert isinstance(appended, commands.AppendAudio)
     assert len(appended.pcm) == 3
-
-
-def test_another_format_holds_from_the_next_append_on() -> None:
-    client = Client()
-    audio = base64.b64encode(bytes(480)).decode()
-    rates = []
-    for shown, _ in itertools.islice(FORMATS, 2, 4):
-        client.updated(audio={"input": {"format": shown}})
-        (appended,) = client.send("input_audio_buffer.append", audio=audio)
-        assert isinstance(appended, commands.AppendAudio)
-        rates.append((appended.rate, len(appended.pcm)))
-    assert rates == [(8_000, 240), (8_000, 480)]
 
 
 @pytest.mark.parametrize(

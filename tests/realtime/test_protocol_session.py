@@ -165,11 +165,7 @@ def test_speed_is_kept_until_it_is_cleared() -> None:
     assert shown["audio"]["output"]["voice"] == "joe"
 
 
-ROBOT_VOICES = "Aiden Ryan Dylan Eric Ono_Anna Serena Sohee Uncle_Fu Vivian"
-OPENAI_VOICES = "alloy ash ballad coral echo sage shimmer verse marin cedar"
-
-
-@pytest.mark.parametrize("voice", [*ROBOT_VOICES.split(), *OPENAI_VOICES.split()])
+@pytest.mark.parametrize("voice", ["Ono_Anna", "alloy"])  # the robot's, OpenAI's
 def test_no_voice_is_refused(voice: str) -> None:
     shown, config = Client().updated(audio={"output": {"voice": voice}})
     assert config.voice == "joe"
@@ -192,9 +188,11 @@ def test_the_choice_of_tools() -> None:
     assert config.tool_choice == ToolChoice()
 
 
-def test_a_named_tool_must_be_there() -> None:
+def test_the_type_and_a_named_tool_must_be_there() -> None:
     client = Client()
     named = {"type": "function", "name": "dance"}
+    error = client.refused("session.update", session={"instructions": "changed"})
+    assert (error["code"], error["param"]) == (MISSING, "session.type")
     update = {"type": "realtime", "instructions": "changed", "tool_choice": named}
     error = client.refused("session.update", session=update)
     assert (error["code"], error["param"]) == ("invalid_value", "session.tool_choice.name")
@@ -304,8 +302,3 @@ def test_a_bad_update_changes_nothing(path: str, value: Any, code: str, named: s
     error = client.refused("session.update", session=session)
     assert (error["code"], error["param"]) == (code, f"session.{path}{named}")
     assert client.protocol.config.instructions == "You are Reachy."
-
-
-def test_an_update_without_its_type_is_refused() -> None:
-    error = Client().refused("session.update", session={"instructions": "changed"})
-    assert (error["code"], error["param"]) == (MISSING, "session.type")
