@@ -12,14 +12,13 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import ConnectionClosed
 
 from app.access.file import AccessFile
 from app.access.policy import Rules, canonical_origin, digest, parse_network
 from app.server.gate import Access, access_for
 from app.settings.load import load_settings
 from app.settings.model import LimitSettings
-from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
+from tests.support.scripted_server import Serve, Served, appear_from, closed_with, refusal, talking
 
 KEY = "rv_a-key-of-ours"
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))
@@ -51,22 +50,6 @@ async def test_a_stranger_gets_a_401_that_says_what_to_do(serving: Serve, come_f
         assert (error["type"], error["code"]) == ("invalid_request_error", "missing_api_key")
         assert "reachy-voice allow 192.168.1.66" in error["message"]
     assert not served.assistant.sessions
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"additional_headers": {"Authorization": "Bearer DUMMY"}},
-        {"additional_headers": {"Authorization": f"Bearer {KEY}x"}},
-        {"additional_headers": {"api-key": KEY[:-1]}},
-        {"subprotocols": ["realtime", "openai-insecure-api-key.nonsense"]},
-    ],
-)
-async def test_a_wrong_key_is_a_401(serving: Serve, come_from: Come, wrong: Any) -> None:
-    served = await serving(access=Access(RULES))
-    come_from("192.168.1.66")
-    answer = await refusal(served, **wrong)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
 @pytest.mark.parametrize(
@@ -159,13 +142,6 @@ async def test_a_forwarded_address_is_not_believed(serving: Serve) -> None:
     forwarded = {"X-Forwarded-For": "192.168.1.7", "X-Forwarded-Proto": "https"}
     assert (await refusal(served, additional_headers=forwarded)).status_code == 401
     assert (await ask(served, "GET", "/ready", headers=forwarded)).status_code == 401
-
-
-async def test_this_machine_may_be_asked_for_a_key(serving: Serve) -> None:
-    served = await serving(access=Access(Rules(loopback=False, keys=RULES.keys)))
-    assert (await refusal(served)).status_code == 401
-    async with talking(served, additional_headers={"api-key": KEY}):
-        pass
 
 
 # --- 403 ---------------------------------------------------------------------------------------
@@ -266,20 +242,6 @@ async def test_an_address_allowed_while_the_server_runs_gets_in(
     assert len(told) == 2  # it was news again
 
 
-async def test_a_key_made_while_the_server_runs_is_known(
-    serving: Serve, come_from: Come, tmp_path: Path
-) -> None:
-    file = AccessFile(tmp_path / "access.json")
-    served = await serving(access=Access(RULES, AccessFile(file.path)))
-    come_from("192.168.1.66")
-    bearer = {"additional_headers": {"Authorization": "Bearer rv_new"}}
-    await asyncio.to_thread(file.change, lambda known: known.with_key("new", "rv_new"))
-    async with served.connect(**bearer) as client:
-        await client.recv()
-    await asyncio.to_thread(file.change, lambda known: known.without_key("new"))
-    assert (await refusal(served, **bearer)).status_code == 401
-
-
 async def test_a_key_of_the_list_is_good_under_any_name_of_this_machine(
     serving: Serve, tmp_path: Path
 ) -> None:
@@ -317,10 +279,8 @@ async def test_one_address_cannot_take_all_places(serving: Serve, come_from: Com
         come_from("::ffff:192.168.1.7")
         async with served.connect() as second:
             assert "session_limit_reached" in str(await second.recv())
-            with pytest.raises(ConnectionClosed) as closed:
+            with closed_with(1008):
                 await second.recv()
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1008
         come_from("192.168.1.8")
         async with talking(served):
             pass

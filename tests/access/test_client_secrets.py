@@ -184,31 +184,6 @@ async def test_the_session_is_shown_as_a_connection_will_have_it(
     assert [tool.name for tool in session.config.tools] == ["dance"]
 
 
-async def test_a_secret_without_a_session_changes_nothing(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
-    secret = checked(await post(served))
-    async with talking(served, **bearer(secret.value)) as talk:
-        await talk.send("response.create")
-        assert (await talk.next())["type"] == "response.created"
-        await talk.until("response.done")
-
-
-async def test_a_secret_for_transcription(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
-    session = {
-        "type": "transcription",
-        "audio": {"input": {"transcription": {"model": "whisper-1", "language": "en"}}},
-    }
-    answer = await post(served, {"session": session})
-    assert answer.status_code == 200, answer.text
-    shown = checked(answer).session
-    assert shown.type == "transcription"
-    async with served.connect(**bearer(checked(answer).value)) as socket:
-        created = json.loads(await socket.recv())
-        assert created["session"]["type"] == "transcription"
-        assert json.loads(await socket.recv())["type"] == "session.updated"
-
-
 async def test_the_official_client_makes_one(serving: Serve, access: Access) -> None:
     served = await serving(access=access)
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=KEY) as client:
