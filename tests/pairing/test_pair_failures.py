@@ -96,13 +96,6 @@ async def test_the_app_does_not_take_the_setting(here: Scene, mood: Any, why: st
     assert left_over.what == "The app's former connection could not be restored"
 
 
-async def test_an_app_that_is_not_restarted(here: Scene) -> None:
-    async with fake_robot(Manner(needs_restart=True)) as robot:
-        what, _, fix = await failure(here, robot)
-    assert what == "The robot's app was not restarted, and cannot use the new address before"
-    assert fix.startswith("Pair again, and restart the conversation app")
-
-
 # --- the robot and this machine ----------------------------------------------------------------
 
 
@@ -121,13 +114,6 @@ async def test_no_server_runs(here: Scene) -> None:
     assert why.startswith("nothing listens at 127.0.0.1:")
     # This robot comes from this machine.
     assert fix == "Start it with: reachy-voice serve (or name its port with --port)"
-
-
-async def test_another_program_has_the_port(here: Scene) -> None:
-    async with fake_robot(address="127.0.0.1") as other, fake_robot() as robot:
-        what, _, fix = await failure(here, robot, port=other.daemon_port)
-    assert what == f"A program other than reachy-voice answers at 127.0.0.1:{other.daemon_port}"
-    assert fix.startswith("Name the server's port with --port")
 
 
 REFUSED = (
@@ -191,13 +177,6 @@ async def test_the_firewall_is_closed(here: Scene) -> None:
     assert what == f"The robot cannot reach this machine at 127.0.0.1:{here.port}"
     assert why == f"the app says: {blocked}"
     assert str(here.port) in fix
-
-
-async def test_the_app_forgets_the_address(here: Scene) -> None:
-    async with fake_robot(Manner(keeps_setting=False)) as robot:
-        what, why, _ = await failure(here, robot)
-    assert what == "The robot's app did not keep the address of this server"
-    assert why == "its connection is now: deployed"
 
 
 async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:

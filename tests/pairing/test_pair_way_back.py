@@ -36,48 +36,38 @@ def from_robot(**counts: int | None) -> dict[str, Knocks]:
     return {ROBOT.address: Knocks(**counts)}  # type: ignore[arg-type]
 
 
-def test_arrived_is_what_both_sides_say() -> None:
-    connected = replace(TOLD, connected=True)
-    come = from_robot(open=1, opened=1)
-    assert arrived(seen(connected, come))
-    assert not arrived(seen(TOLD, come))
-    assert not arrived(seen(None, come))
-    assert not arrived(seen(connected))
-    assert not arrived(seen(connected, from_robot(open=0, opened=1)))
-    assert not arrived(seen(connected, {"192.168.1.8": Knocks(1, 1)}))
+CONNECTED = replace(TOLD, connected=True)
+COME = from_robot(open=1, opened=1)
+THREE = from_robot(open=1, opened=3)
 
 
-def test_a_connection_from_before_is_none() -> None:
-    """The app's old connection is still open for a moment after it was told of another server."""
-    connected = replace(TOLD, connected=True)
-    old = from_robot(open=1, opened=3)
-    assert not arrived(seen(connected, old, before=old))
-    assert arrived(seen(connected, from_robot(open=2, opened=4), before=old))
-
-
-def test_a_server_that_began_anew_counts_from_zero() -> None:
-    connected = replace(TOLD, connected=True)
-    assert arrived(seen(connected, from_robot(open=1, opened=1), before=from_robot(opened=9)))
-
-
-def test_a_server_that_began_anew_may_have_counted_as_far() -> None:
-    connected = replace(TOLD, connected=True)
-    before = from_robot(opened=1)
-    assert arrived(seen(connected, from_robot(open=1, opened=1), before=before))
-
-
-def test_a_server_that_says_no_more_has_ended() -> None:
-    """The app has not noticed it yet."""
-    connected = replace(TOLD, connected=True)
-    assert not arrived(Evidence(ROBOT, 8765, connected, before={}, now=None))
-
-
-def test_without_the_server_s_word_the_app_s_counts() -> None:
-    connected = replace(TOLD, connected=True)
-    assert arrived(Evidence(ROBOT, 8765, connected))
-    assert not arrived(Evidence(ROBOT, 8765, connected, settled=False))
-    assert not arrived(Evidence(ROBOT, 8765, replace(connected, host="192.168.1.9")))
-    assert not arrived(Evidence(ROBOT, 8765, replace(connected, mode="deployed")))
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        # What both sides say counts.
+        (seen(CONNECTED, COME), True),
+        (seen(TOLD, COME), False),
+        (seen(None, COME), False),
+        (seen(CONNECTED), False),
+        (seen(CONNECTED, from_robot(open=0, opened=1)), False),
+        (seen(CONNECTED, {"192.168.1.8": Knocks(1, 1)}), False),
+        # The app's old connection stays open for a moment after it was told of another server.
+        (seen(CONNECTED, THREE, before=THREE), False),
+        (seen(CONNECTED, from_robot(open=2, opened=4), before=THREE), True),
+        # A server that began anew counts from zero, and may have counted as far.
+        (seen(CONNECTED, COME, before=from_robot(opened=9)), True),
+        (seen(CONNECTED, COME, before=from_robot(opened=1)), True),
+        # A server that ended; the app has not noticed it yet.
+        (Evidence(ROBOT, 8765, CONNECTED, before={}, now=None), False),
+        # A server that does not say who came: the app's word counts.
+        (Evidence(ROBOT, 8765, CONNECTED), True),
+        (Evidence(ROBOT, 8765, CONNECTED, settled=False), False),
+        (Evidence(ROBOT, 8765, replace(CONNECTED, host="192.168.1.9")), False),
+        (Evidence(ROBOT, 8765, replace(CONNECTED, mode="deployed")), False),
+    ],
+)
+def test_whether_it_arrived(evidence: Evidence, expected: bool) -> None:
+    assert arrived(evidence) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,98 +88,82 @@ def test_refused_at_the_door(status: int, what: str, why: str) -> None:
     assert turned_down(evidence) == (status in (401, 403))
 
 
-def test_a_refusal_from_before_is_no_reason() -> None:
-    old = from_robot(refused=2, status=401)
-    what, _, _ = said(seen(now=old, before=old))
-    assert what == CANNOT
-
-
-def test_the_app_s_own_words_of_a_refusal() -> None:
-    app = replace(TOLD, error="InvalidStatus: server rejected WebSocket connection: HTTP 403")
-    what, _, _ = said(Evidence(ROBOT, 8765, app))
-    assert what == "The robot reaches this server, which refuses it (403)"
-
-
-def test_another_address_of_the_robot() -> None:
-    now = {"192.168.1.8": Knocks(refused=1, status=401)}
-    assert said(seen(now=now)) == (
-        "A client connected from 192.168.1.8 and was refused",
-        "no client came from 192.168.1.7; with Wi-Fi and cable a robot has two addresses",
-        "If that is the robot: reachy-voice pair 192.168.1.8",
-    )
-
-
-def test_a_stranger_does_not_hide_what_the_robot_met() -> None:
-    """Another robot that knocks all the time."""
-    now = {"192.168.1.8": Knocks(refused=1, status=401), **from_robot(opened=1, closed=1008)}
-    what, _, _ = said(seen(now=now))
-    assert what == "The robot reached this server, which is full"
-
-
-def test_all_places_are_taken() -> None:
-    what, why, _ = said(seen(now=from_robot(opened=1, closed=1008)))
-    assert what == "The robot reached this server, which is full"
-    assert "server.max_sessions" in why
+OLD_REFUSAL = from_robot(refused=2, status=401)
+STRANGER = {"192.168.1.8": Knocks(refused=1, status=401)}
+FULL = "The robot reached this server, which is full"
+ENDED = "The robot reached this server, but the conversation did not start"
+RESTART = "The robot's app was not restarted, and cannot use the new address before"
+IN_DASHBOARD = "restart the conversation app in the robot's dashboard meanwhile"
+NO_ROUTE = "OSError: [Errno 113] No route"
+FORBIDDEN = "InvalidStatus: server rejected WebSocket connection: HTTP 403"
 
 
 @pytest.mark.parametrize(
-    ("app", "knocks", "why"),
+    ("evidence", "what", "why", "fix"),
     [
-        (TOLD, {"opened": 1, "closed": 1011}, "the connection was closed (1011)"),
-        (TOLD, {"opened": 1}, "the connection was closed (by the robot)"),
-        (replace(TOLD, error="KeyError: x"), {"opened": 1}, "the app says: KeyError: x"),
+        (seen(now=OLD_REFUSAL, before=OLD_REFUSAL), CANNOT, "", FIREWALL),
+        (
+            Evidence(ROBOT, 8765, replace(TOLD, error=FORBIDDEN)),
+            "The robot reaches this server, which refuses it (403)",
+            "",
+            "",
+        ),
+        (
+            seen(now=STRANGER),
+            "A client connected from 192.168.1.8 and was refused",
+            "no client came from 192.168.1.7; with Wi-Fi and cable a robot has two addresses",
+            "If that is the robot: reachy-voice pair 192.168.1.8",
+        ),
+        # Another robot that knocks all the time does not hide what this one met.
+        (seen(now={**STRANGER, **from_robot(opened=1, closed=1008)}), FULL, "max_sessions", ""),
+        (
+            seen(now=from_robot(opened=1, closed=1011)),
+            ENDED,
+            "the connection was closed (1011)",
+            "",
+        ),
+        (seen(now=from_robot(opened=1)), ENDED, "the connection was closed (by the robot)", ""),
+        (
+            seen(replace(TOLD, error="KeyError: x"), from_robot(opened=1)),
+            ENDED,
+            "the app says: KeyError: x",
+            "",
+        ),
+        (seen(None), "The robot's app stopped answering after it was configured", "", ""),
+        (seen(replace(TOLD, state="restart_required")), RESTART, "", IN_DASHBOARD),
+        (seen(replace(TOLD, needs_restart=True)), RESTART, "", IN_DASHBOARD),
+        (
+            seen(replace(TOLD, host="10.0.0.1")),
+            "The robot's app did not keep the address of this server",
+            "its connection is now: local 10.0.0.1",
+            "In the app: Settings -> Connection -> Local, host 192.168.1.5, port 8765",
+        ),
+        (
+            seen(CONNECTED),
+            "The robot's app is connected, but not to this server",
+            "another machine answers at 192.168.1.5:8765 for the robot",
+            "",
+        ),
+        (
+            seen(TOLD),
+            CANNOT,
+            "nothing arrived here",
+            f"{FIREWALL}. Else: Are the robot and this machine in the same network",
+        ),
+        (seen(replace(TOLD, error=NO_ROUTE)), CANNOT, f"the app says: {NO_ROUTE}", FIREWALL),
     ],
 )
-def test_it_came_and_went(app: AppSays, knocks: dict[str, int], why: str) -> None:
-    what, because, _ = said(seen(app, from_robot(**knocks)))
-    assert what == "The robot reached this server, but the conversation did not start"
-    assert because == why
-
-
-def test_the_app_is_gone() -> None:
-    what, _, _ = said(seen(None))
-    assert what == "The robot's app stopped answering after it was configured"
-
-
-@pytest.mark.parametrize(
-    "app", [replace(TOLD, state="restart_required"), replace(TOLD, needs_restart=True)]
-)
-def test_the_app_waits_for_a_restart(app: AppSays) -> None:
-    what, _, fix = said(seen(app))
-    assert what == "The robot's app was not restarted, and cannot use the new address before"
-    assert fix.endswith("restart the conversation app in the robot's dashboard meanwhile")
-
-
-def test_the_app_goes_elsewhere() -> None:
-    what, why, fix = said(seen(replace(TOLD, host="10.0.0.1")))
-    assert what == "The robot's app did not keep the address of this server"
-    assert why == "its connection is now: local 10.0.0.1"
-    assert fix == "In the app: Settings -> Connection -> Local, host 192.168.1.5, port 8765"
+def test_why_it_did_not_arrive(evidence: Evidence, what: str, why: str, fix: str) -> None:
+    said_what, said_why, said_fix = said(evidence)
+    assert said_what == what
+    assert why in said_why
+    assert fix in said_fix
 
 
 def test_the_apps_text_is_escaped_for_the_terminal() -> None:
     _, why, _ = said(seen(replace(TOLD, mode="\x9b31m", host="\x1b]0;x\x07\ud800")))
     assert why.isprintable()
     assert why.isascii()
-
-
-def test_connected_to_another_server_at_our_address() -> None:
-    what, why, _ = said(seen(replace(TOLD, connected=True)))
-    assert what == "The robot's app is connected, but not to this server"
-    assert why == "another machine answers at 192.168.1.5:8765 for the robot"
-
-
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        ("", "nothing arrived here"),
-        ("OSError: [Errno 113] No route", "the app says: OSError: [Errno 113] No route"),
-    ],
-)
-def test_nothing_came(error: str, why: str) -> None:
-    what, because, fix = said(seen(replace(TOLD, error=error)))
-    assert (what, because) == (CANNOT, why)
-    assert fix.startswith(f"{FIREWALL}. Else: Are the robot and this machine in the same network")
 
 
 # --- the firewall ------------------------------------------------------------------------------
