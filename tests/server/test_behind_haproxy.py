@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from app.access.client_secrets import ClientSecrets
 from app.access.policy import Rules, digest, parse_network
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import Access
-from app.server.listening import bind
-from app.server.server import OpenSockets, build_app, serve
+from app.server.server import OpenSockets, build_app
 from tests.server.test_coming_back import TOOLS, abort, ask
 from tests.support.haproxy import behind_haproxy, needs_haproxy
-from tests.support.scripted_server import Talk
+from tests.support.scripted_server import Talk, running
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = needs_haproxy
@@ -73,7 +71,7 @@ def _addresses(sockets: OpenSockets) -> set[str]:
 @contextlib.asynccontextmanager
 async def fleet(max_sessions: int, folder: Path | None = None) -> AsyncIterator[Fleet]:
     assistants = [StagedAssistant() for _ in range(2)]
-    apps, ports, serving = [], [], []
+    apps, ports = [], []
     async with contextlib.AsyncExitStack() as stack:
         for assistant in assistants:
             app = build_app(
@@ -82,22 +80,11 @@ async def fleet(max_sessions: int, folder: Path | None = None) -> AsyncIterator[
                 folder=ConversationFolder(folder, SHARED, 120) if folder else None,
                 access=Access(SCHOOL, secrets=ClientSecrets(SHARED)),
             )
-            listener = bind("127.0.0.1", 0)
-            port = listener.getsockname()[1]
-            task = asyncio.create_task(
-                serve(app, "127.0.0.1", port, drain_s=0.0, listener=listener)
-            )
-            stack.push_async_callback(_end, task)
+            port, _ = await stack.enter_async_context(running(app))
             apps.append(app)
             ports.append(port)
-            serving.append(task)
         front = await stack.enter_async_context(behind_haproxy(ports, KEY))
         yield Fleet(front, assistants, [app.state.sockets for app in apps])
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
 
 
 async def test_robots_come_back_to_their_server_20_of_20() -> None:

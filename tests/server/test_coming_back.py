@@ -43,10 +43,15 @@ class Home:
 
     @contextlib.asynccontextmanager
     async def robot(
-        self, key: str | None = "mine", tools: list[dict[str, Any]] = TOOLS, query: str = ""
+        self,
+        key: str | None = "mine",
+        tools: list[dict[str, Any]] = TOOLS,
+        query: str = "",
+        **headers: str,
     ) -> AsyncIterator[Talk]:
         """A client as the robot's app is: a key, and its tools first of all."""
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         async with talking(self.served, query, additional_headers=headers) as talk:
             session = {"type": "realtime", "output_modalities": ["text"], "tools": tools}
             await talk.send("session.update", session=session)

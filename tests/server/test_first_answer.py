@@ -22,7 +22,7 @@ from tests.session.test_echo_session import SILENT_SAMPLES, STORY, RecordedTts
 from tests.support.echo_sound import hum, room
 from tests.support.recordings import recording
 from tests.support.scripted_server import Talk, servers, talking
-from tests.support.staged_server import CountedLlm, StagedAssistant
+from tests.support.staged_server import StagedAssistant, quick_llm
 
 FORMAT = {"format": {"type": "audio/pcm", "rate": LISTEN_RATE}}
 SPEAKS_S = 1.5
@@ -89,7 +89,7 @@ def said() -> Pcm:
 async def test_the_first_answer_is_interrupted(
     vad: InlineVad, voice: RecordedTts, said: Pcm, echo: bool
 ) -> None:
-    assistant = StagedAssistant(CountedLlm(), tts=voice, vad=vad)
+    assistant = StagedAssistant(quick_llm(), tts=voice, vad=vad)
     assistant.llm.deltas, assistant.stt.texts = STORY, ("Stop it, please.",)
     response = room(5, seed=3, level=0.2) if echo else np.zeros(1, np.float32)
     client = RoomClient(response, "tanh 2", hum(10 * LISTEN_RATE, 1), LATENCY_S)

@@ -1,71 +1,29 @@
-"""The socket: the official client, the robot's ways, hostile and slow clients."""
+"""The socket: its ways in, hostile and slow clients."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
-from openai import AsyncOpenAI
-from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
 from app.server import realtime_socket, server
 from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
-from tests.support.conformance import Recorder
 from tests.support.scripted_server import (
-    ScriptedAssistant,
     Serve,
-    Served,
     Talk,
+    closed_with,
     talking,
 )
-
-
-@contextlib.asynccontextmanager
-async def official_client(served: Served) -> AsyncIterator[AsyncRealtimeConnection]:
-    base_url = f"http://127.0.0.1:{served.port}/v1"
-    async with (
-        AsyncOpenAI(api_key="DUMMY", base_url=base_url) as client,
-        client.realtime.connect(model="gpt-realtime") as connection,
-    ):
-        yield connection
-
-
-async def events_until(connection: AsyncRealtimeConnection, type: str) -> list[Any]:
-    got: list[Any] = []
-    recorder = Recorder()
-    while not got or got[-1].type != type:
-        raw = await connection.recv_bytes()
-        recorder.record(raw.decode())
-        got.append(connection.parse_event(raw))
-        assert got[-1].type != "error", got[-1]
-    return got
-
-
-# --- the official client -----------------------------------------------------------------------
-
-
-async def test_the_official_client_cancels(serving: Serve) -> None:
-    served = await serving(ScriptedAssistant(hold=True))
-    async with official_client(served) as connection:
-        await connection.response.create()
-        await events_until(connection, "response.output_audio.delta")
-        await connection.response.cancel()
-        got = await events_until(connection, "response.done")
-        assert got[-1].response.status == "cancelled"
-        assert got[-1].response.status_details.reason == "client_cancelled"
-
+from tests.support.staged_server import StagedAssistant
 
 # --- the socket --------------------------------------------------------------------------------
 
@@ -120,10 +78,8 @@ async def test_a_message_over_the_limit_closes_with_1009(serving: Serve) -> None
     served = await serving(max_message_bytes=10_000)
     async with talking(served) as talk:
         await talk.socket.send("x" * 10_001)
-        with pytest.raises(ConnectionClosed) as closed:
+        with closed_with(1009):
             await talk.next()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1009
 
 
 async def test_the_place_of_a_client_that_left_is_free(serving: Serve) -> None:
@@ -142,10 +98,8 @@ async def test_one_client_too_many_is_told_so(serving: Serve) -> None:
         second = Talk(websocket)
         event = await second.next()
         assert event["error"]["code"] == "session_limit_reached"
-        with pytest.raises(ConnectionClosed) as closed:
+        with closed_with(1008):
             await second.next()
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1008
     assert len(served.assistant.sessions) == 1
 
 
@@ -188,10 +142,8 @@ async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
         os.kill(os.getpid(), signal.SIGTERM)
         await served.assistant.draining.wait()
         upgrade.go.set()
-    with pytest.raises(ConnectionClosed) as closed:
+    with closed_with(1001):
         await Talk(connecting.result()).until("nothing else")
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1001
     await served.task
 
 
@@ -203,10 +155,8 @@ async def test_silent_clients_are_harmless(serving: Serve) -> None:
         await other.send("response.create")
         await other.until("response.done")
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(ConnectionClosed) as closed:
+        with closed_with(1001):
             await mute.next()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1001
     await served.task
     assert await reader.read() == b""
     writer.close()
@@ -244,10 +194,8 @@ async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> No
         session = await served.session_of(talk)
         for _ in range(8_193):  # one more than a lossless subscription holds
             session.bus.publish(events.InputCleared())
-        with pytest.raises(ConnectionClosed) as closed:
+        with closed_with(1008):
             await talk.until("nothing else")
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1008
 
 
 async def test_a_session_that_fails_closes_with_1011_and_the_server_lives(
@@ -257,10 +205,8 @@ async def test_a_session_that_fails_closes_with_1011_and_the_server_lives(
     async with talking(served) as talk:
         session = await served.session_of(talk)
         session.crash.set_exception(RuntimeError("engine room on fire"))
-        with pytest.raises(ConnectionClosed) as closed:
+        with closed_with(1011):
             await talk.next()
-    assert closed.value.rcvd is not None
-    assert closed.value.rcvd.code == 1011
     assert "engine room on fire" in caplog.text
     async with talking(served):
         pass
@@ -288,3 +234,20 @@ async def test_what_is_said_is_not_logged(serving: Serve, caplog: pytest.LogCapt
             pass
     assert "hush" not in caplog.text
     assert "noon" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        {"additional_headers": {"OpenAI-Beta": "realtime=v1"}},
+        {"subprotocols": ["realtime", "openai-beta.realtime-v1"]},
+    ],
+    ids=["header", "subprotocol"],
+)
+async def test_a_beta_client_gets_an_error(serving: Serve, asking: dict[str, Any]) -> None:
+    served = await serving(StagedAssistant())
+    async with connect(served.url, **asking) as socket:
+        created, error = [json.loads(await socket.recv()) for _ in range(2)]
+    assert created["type"] == "session.created"
+    assert error["error"]["code"] == "beta_api_shape_disabled"
+    assert "GA" in error["error"]["message"]

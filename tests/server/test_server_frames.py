@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from starlette.websockets import WebSocket
+from uvicorn.protocols.utils import ClientDisconnected
 
 from app.server import realtime_socket, server, websocket_link
 from app.server.realtime_socket import RealtimeSocket
@@ -43,9 +44,6 @@ def link_of(served: Served) -> WebSocketLink:
     (only,) = served.sockets.open
     assert isinstance(only, RealtimeSocket)
     return only._link
-
-
-# --- the pace of one client --------------------------------------------------------------------
 
 
 # --- frames that are no message ----------------------------------------------------------------
@@ -179,3 +177,43 @@ async def test_a_client_that_closes_and_reads_nothing_is_cut(
         link.transport.write(bytes(20_000_000))
         writer.write(frame(FIN | 0x08, b"\x03\xe8"))
         await link.lost.wait()
+
+
+# --- A client whose pongs we have not read, and one that is cut for want of them ---------------
+
+
+async def test_no_client_is_cut_for_a_missing_pong_while_reading_is_paused(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        link = link_of(served)
+        link.read_paused = True
+        link.keepalive_timeout()
+        assert not link.close_sent
+        assert link.pong_timer is not None
+        link.pong_timer.cancel()
+        link.read_paused = False
+        await served.session_of(talk)  # it is still served
+
+
+async def test_nothing_is_sent_after_a_cut_and_no_error_logged(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        await served.session_of(talk)
+        link = link_of(served)
+        link.keepalive_timeout()
+        with pytest.raises(ClientDisconnected):
+            await link.send({"type": "websocket.send", "text": "{}"})
+        await served.sockets.empty()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_sending_after_our_own_close_is_an_error(serving: Serve) -> None:
+    served = await serving()
+    async with talking(served) as talk:
+        await served.session_of(talk)
+        link = link_of(served)
+        await link.send({"type": "websocket.close", "code": 1000})
+        with pytest.raises(RuntimeError):
+            await link.send({"type": "websocket.send", "text": "{}"})

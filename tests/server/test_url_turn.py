@@ -153,30 +153,6 @@ async def test_a_server_starts_without_the_word_judges_weights(
     assert f"Run: reachy-voice models pull {judge}" in told
 
 
-async def test_a_call_of_a_tool_and_the_answer_to_its_result(cache: WeightsCache) -> None:
-    far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
-    async with (
-        serving(far),
-        served(settings_for(far, far, far), cache) as url,
-        talking(url, tools=[TOOL]) as socket,
-    ):
-        await send(socket, "conversation.item.create", item=text("Dance!"))
-        await send(socket, "response.create")
-        events = await until(socket, "response.done")
-        (call,) = (i for i in events[-1]["response"]["output"] if i["type"] == "function_call")
-        assert json.loads(call["arguments"]) == {"steps": 3}
-        far.calls, far.words = (), ["Done."]
-        output = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
-        await send(socket, "conversation.item.create", item=output)
-        await send(socket, "response.create")
-        events = await until(socket, "response.done")
-        assert events[-1]["response"]["status"] == "completed"
-    streamed = [seen.json for seen in far.asked(CHAT) if seen.json["stream"]]
-    roles = [message["role"] for message in streamed[-1]["messages"]]
-    assert roles == ["system", "user", "assistant", "tool"]
-    assert streamed[-1]["messages"][2]["tool_calls"][0]["id"] == call["call_id"]
-
-
 async def test_a_call_whose_result_never_comes(cache: WeightsCache) -> None:
     far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
     async with (
@@ -191,24 +167,6 @@ async def test_a_call_whose_result_never_comes(cache: WeightsCache) -> None:
             assert events[-1]["response"]["status"] == "completed"
     prompts = [seen.json["messages"] for seen in far.asked(CHAT)]
     assert not any(map(has_open_calls, prompts)), "also when it is read ahead"
-
-
-async def test_a_call_that_stands_in_the_text(cache: WeightsCache) -> None:
-    far = FarServer(words=["```json\n{", '"name": "dance", "argu', 'ments": {"steps": 3}}\n```'])
-    async with (
-        serving(far),
-        served(settings_for(far, far, far), cache) as url,
-        talking(url, tools=[TOOL]) as socket,
-    ):
-        await send(socket, "conversation.item.create", item=text("Dance!"))
-        await send(socket, "response.create")
-        events = await until(socket, "response.done")
-    (call,) = events[-1]["response"]["output"]
-    assert (call["type"], call["name"], call["arguments"]) == (
-        "function_call",
-        "dance",
-        '{"steps": 3}',
-    )
 
 
 @pytest.mark.parametrize(
@@ -236,24 +194,6 @@ async def test_an_answer_that_cannot_be_heard_is_asked_for_again(
     assert [event for event in events if event["type"] == "response.output_audio.delta"]
     asked = [seen.json["messages"][-1]["content"] for seen in far.asked(CHAT)]
     assert asked[-2:] == ["Dance!", "Dance!\n(Answer aloud, in one plain sentence.)"]
-
-
-async def test_a_cancelled_answer_closes_what_is_under_way(cache: WeightsCache) -> None:
-    far = FarServer(words=["word, "] * 2000, per_token_s=0.01)
-    async with (
-        serving(far),
-        served(settings_for(far, far, far), cache) as url,
-        talking(url) as socket,
-    ):
-        await send(socket, "conversation.item.create", item=text("Talk!"))
-        await send(socket, "response.create")
-        await until(socket, "response.output_audio.delta")
-        await send(socket, "response.cancel")
-        events = await until(socket, "response.done")
-        assert events[-1]["response"]["status"] == "cancelled"
-        async with asyncio.timeout(10):
-            while await far.hung_up.get() != CHAT:
-                pass
 
 
 async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: WeightsCache) -> None:
