@@ -66,8 +66,10 @@ async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
 # --- in the text -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio", "openai"])
-@pytest.mark.parametrize("size", [1, 4, 500])
+@pytest.mark.parametrize(
+    ("server", "size"),
+    [("llama-server", 1), ("vllm", 4), ("ollama", 4), ("lm-studio", 4), ("openai", 500)],
+)
 async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None:
     text = f"```json\n{DANCE_TEXT}\n```\nI dance."
     words = [text[at : at + size] for at in range(0, len(text), size)]

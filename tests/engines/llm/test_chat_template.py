@@ -14,11 +14,6 @@ from pipeline.messages import Image, Message, Tool
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>"]
 USER = Message("user", "Hello")
 TOOL = Tool("look", "Looks <there>.", {"type": "object", "properties": {}})
-CALL = {
-    "id": "c1",
-    "type": "function",
-    "function": {"name": "look", "arguments": '{"at": "é"}'},
-}
 
 WITH_TOOLS = """\
 {% for tool in tools or [] %}
@@ -87,21 +82,6 @@ def test_tools_and_results_stay_plain_text_too() -> None:
     ]
 
 
-def test_native_tools_calls_and_results() -> None:
-    template = ChatTemplate(WITH_TOOLS)
-    assert template.capabilities.tools
-    messages = [
-        USER,
-        Message("assistant", "", tool_calls=(CALL,)),
-        Message("tool", "a tree ", tool_call_id="c1"),
-    ]
-    lines = text(template, messages, [TOOL]).splitlines()
-    declared = json.loads(lines[0].removeprefix("T "))
-    assert declared["function"]["description"] == "Looks <there>."
-    call = ["<tool_call>", '{"name": "look", "arguments": {"at": "é"}}', "</tool_call>"]
-    assert lines[1:] == ["user Hello", *call, "R look a tree"]
-
-
 def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
     template = ChatTemplate(CHATML)
     assert not template.capabilities.tools
@@ -115,31 +95,6 @@ def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
         "parameters": TOOL.parameters,
     }
     assert text(template, [USER], [TOOL]).startswith("<|im_start|>system\nYou can call")
-
-
-def test_calls_and_results_in_words() -> None:
-    messages = [
-        USER,
-        Message("assistant", "Let me see.", tool_calls=(CALL,)),
-        Message("tool", "a tree", tool_call_id="c1"),
-    ]
-    prompt = text(ChatTemplate(CHATML), messages)
-    assert (
-        'assistant\nLet me see.\n<tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n'
-        "</tool_call>" in prompt
-    )
-    assert "<|im_start|>user\n<tool_response>\na tree\n</tool_response><|im_end|>" in prompt
-
-
-def test_in_words_the_sides_take_turns() -> None:
-    messages = [
-        USER,
-        Message("assistant", "", tool_calls=(CALL,)),
-        Message("tool", "a tree", tool_call_id="c1"),
-        Message("user", "And now?"),
-    ]
-    prompt = text(ChatTemplate(CHATML), messages)
-    assert "user\n<tool_response>\na tree\n</tool_response>\nAnd now?<|im_end|>" in prompt
 
 
 @pytest.mark.parametrize(

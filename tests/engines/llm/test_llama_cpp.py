@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline.engines.llm.llama_api import _load_backends
 from pipeline.engines.llm.llama_context import Context
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
@@ -216,3 +218,18 @@ def test_missing_and_ambiguous_files(tmp_path: Path) -> None:
         build(LlamaCppOptions(), tmp_path)
     with pytest.raises(WeightsError, match=r"no c\.gguf"):
         build(LlamaCppOptions(model_file="c.gguf"), tmp_path)
+
+
+# --- how llama.cpp's libraries are loaded ------------------------------------------------------
+
+
+@pytest.mark.parametrize(("backends", "loaded"), [(0, [b"/site/llama_cpp/lib"]), (1, [])])
+def test_a_portable_build_gets_its_library_for_this_processor(
+    backends: int, loaded: list[bytes]
+) -> None:
+    called: list[bytes] = []
+    library = SimpleNamespace(
+        ggml_backend_reg_count=lambda: backends, ggml_backend_load_all_from_path=called.append
+    )
+    _load_backends(SimpleNamespace(_lib=library, __file__="/site/llama_cpp/llama_cpp.py"))
+    assert called == loaded

@@ -32,6 +32,7 @@ from tests.support.llama_talk import (
     answer,
     calls,
     joined,
+    nudge,
     replies,
     told,
 )
@@ -161,12 +162,6 @@ def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
     assert text.startswith("Well.")
     assert "<t" not in text
     assert isinstance(end, Finished)
-
-
-def test_marks_are_never_spoken(engine: LlamaCpp, says: Says) -> None:
-    says("<think>\nHm.\n</think>\n\nHello</tool_call> you.")
-    found = items(engine, ToolChoice())
-    assert joined(found)[0] == "Hello you."
 
 
 def test_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
@@ -304,3 +299,53 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
         assert calls(found) == [call]
         assert usage.cached == end.usage.prompt + len(tokens)
     assert usage.cached > end.usage.prompt + begin
+
+
+# --- calls without marks in process ------------------------------------------------------------
+
+
+pytestmark = pytest.mark.real
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        '{"name": "head_tracking"',
+        '{"name":"head_tracking", "arguments": {"on": 1}}',
+        '\n{ "type": "function",\n "name": "head_tracking"}',
+        '```json\n[{"name": "head_tracking"',
+    ],
+)
+def test_the_grammar_takes_over_where_the_name_is_known(
+    engine: LlamaCpp, wish: str, says: Says
+) -> None:
+    says(wish)
+    call, *_ = items(engine, ToolChoice(), max_tokens=60)
+    assert isinstance(call, ToolCall)
+    assert call.name == "head_tracking"
+    check(call)
+
+
+STOP = Tool("stop", "", {"type": "object", "properties": {}, "additionalProperties": False})
+
+
+@pytest.mark.parametrize("begin", ['{"name": "stop"', "<tool_call>"])
+def test_a_call_that_is_written_again_is_the_end(engine: LlamaCpp, begin: str, says: Says) -> None:
+    says(*[begin, "\n"] * 6, "Done.")
+    *found, end = items(engine, ToolChoice(), tools=[STOP], max_tokens=400)
+    assert found == [ToolCall("stop", "{}")]
+    assert isinstance(end, Finished)
+    assert end.reason == "stop"
+
+
+def test_calls_without_marks_where_one_is_wanted(
+    engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes = ['[{"name": "head_tracking"', ", ", '{"name": "stop"', "] Done."]
+    tools = [*SHORT_TOOLS, STOP]
+    for parallel, names in ((True, ["head_tracking", "stop"]), (False, ["head_tracking"])):
+        with monkeypatch.context() as patch:
+            nudge(patch, model, *wishes)
+            found = items(engine, ToolChoice(parallel=parallel), tools=tools, max_tokens=200)
+        assert [call.name for call in calls(found)] == names
+        assert joined(found)[0] == ("Done." if parallel else "")

@@ -10,7 +10,6 @@ import json
 import pytest
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate
-from pipeline.engines.llm.template_messages import CUE
 from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Message, Tool
 from tests.support.places import DATA
@@ -89,30 +88,6 @@ def test_history_with_calls_and_results(family: str) -> None:
     pieces = template(family).render(CONVERSATION, [LOOK, STOP])
     text = "".join(piece.text for piece in pieces)
     assert text == (CALLS / f"{family}.txt").read_text()
-
-
-@pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
-@pytest.mark.parametrize("tools", [[], [LOOK]], ids=["no tools", "tools"])
-def test_a_conversation_that_has_not_begun(family: str, tools: list[Tool]) -> None:
-    """A client may ask for an answer before anybody has said anything."""
-    greeting = Message("assistant", "Good morning.")
-    for messages in ([], [Message("system", "Be kind.")], [greeting]):
-        assert template(family).render(messages, tools)
-
-
-STRICT = """\
-{% if not (messages | selectattr("role", "equalto", "user") | list) %}
-{{ raise_exception("No user query found") }}
-{% endif %}
-{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}"""
-
-
-def test_a_template_that_wants_the_user_to_begin() -> None:
-    strict = ChatTemplate(STRICT)
-    pieces = strict.render([Message("system", "Be kind.")], [])
-    assert (
-        "".join(piece.text for piece in pieces).strip() == f"[system|Be kind.][user|{CUE.content}]"
-    )
 
 
 @pytest.mark.parametrize("family", ["qwen3", "hermes", "gemma4", "llama3", "words"])
