@@ -44,6 +44,8 @@ def believed(context: SessionContext, said: Transcript, segment: Segment) -> Tra
         credits=every.credits,
         courtesies=every.courtesies,
     )
+    if not plain_words(said.text):
+        return replace(said, text="")
     if why := invention(said, segment, lexicon):
         return replace(said, text="", language="", invented=why)
     context.note_language(said)
@@ -60,10 +62,9 @@ def invention(found: Transcript, segment: Segment, lexicon: Lexicon) -> Inventio
         return "letters"
     if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (found.seconds + tuning.SPARE_S):
         return "too fast"
-    credit = any(words[: len(each)] == each for each in map(plain_words, lexicon.credits))
-    if credit or "©" in found.text:
+    if _is_credit(found.text, words, lexicon, sure) or "©" in found.text:
         return "credits"
-    if _is_repetition(words, lexicon, sure):
+    if _is_repetition(words, lexicon, segment.certainty):
         return "repetition"
     if all(_is_hum(word, lexicon) for word in words):
         # Over an answer, ``turn_taking.barge_in`` knows what a hum means.
@@ -97,15 +98,28 @@ def _scripts(text: str) -> list[str]:
     return [unicodedata.name(letter, "").partition(" ")[0] for letter in letters]
 
 
-def _is_repetition(words: list[str], lexicon: Lexicon, sure: bool) -> bool:
+def _is_credit(text: str, words: list[str], lexicon: Lexicon, sure: bool) -> bool:
+    """Whether the words begin like a credit of subtitles. A voice that is surely one has said them,
+    unless they are the whole sentence, or names follow: "Subtitles by Jane Doe"."""
+    credits = [each for each in map(plain_words, lexicon.credits) if words[: len(each)] == each]
+    if not credits or not sure:
+        return bool(credits)
+    sentence = re.findall(r"[^\W_]+", re.split(r"[.!?…](?:\s|$)", text.strip())[0])
+    rest = sentence[max(map(len, credits)) :]
+    return not rest or any(
+        word[0].isdigit() or (word[0].isupper() and word != "I") for word in rest
+    )
+
+
+def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
     """Whether one phrase is said over and over, the last time perhaps in part, and not as people
     do: "no no no no no"."""
     lengths = range(1, (len(words) - 1) // (tuning.REPEATS - 1) + 1)
     length = next((n for n in lengths if words[n:] == words[:-n]), 0)
-    if not length or not sure:
+    if length and words[0] in lexicon.commands:
+        return certainty < tuning.HARDLY_SURE
+    if not length or certainty < tuning.SURE:
         return length > 0
-    if words[0] in lexicon.commands:
-        return False
     return length > 1 or words[0] in lexicon.courtesies or len(words) > tuning.MOST_REPEATS
 
 

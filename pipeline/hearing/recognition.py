@@ -13,6 +13,7 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Refused, Unreachable
+from pipeline.spoken.language import UNSPACED
 from pipeline.work import Cancelled, Work
 
 
@@ -225,5 +226,9 @@ def same_words(one: str, other: str) -> bool:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words in lower case, without punctuation; hyphens and apostrophes split them."""
-    return re.findall(r"[^\W_]+", text.lower())
+    """The words in lower case, without punctuation; hyphens and apostrophes split them. Of scripts
+    without spaces, the letters."""
+    return _PLAIN_WORD.findall(text.lower())
+
+
+_PLAIN_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+")

@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.addresses import LINKS, NUMBERED
+from pipeline.spoken.language import UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, Span, spans
 from pipeline.spoken.phrases import (
@@ -143,7 +144,7 @@ def _unit_end(text: str, at: int, marks: dict[int, Span]) -> tuple[int, str, boo
 # --- borders --------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
-_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_NO_SPACES = re.compile(f"[{UNSPACED}]")
 """Signs of scripts that put no space between words; two of them are about one word."""
 _ADJECTIVE = re.compile(r"[a-z]{2}(?:al|ous|ful|ive|ic|able|ible|less|ary|ish|ern)$")
 _SENTENCE_END = re.compile(r"[.!?。！？]$")

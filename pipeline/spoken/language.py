@@ -10,6 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese put no spaces between words: ranges of their
+letters, for a regular expression."""
+
 SMALL_WORDS: dict[str, str] = {
     "bg": "и да не на се за от си са с това ще но как какво ли аз ти той тя ние вие кой колко",
     "cs": "a je se na že v to s z do co jak ale tak jsem jsi jste by kde kdo proč kolik není ty",

@@ -10,6 +10,7 @@ import unicodedata
 from typing import Literal
 
 from pipeline.settings import Lexicon
+from pipeline.spoken.language import UNSPACED
 from pipeline.turn_taking import tuning
 
 Clue = Literal[
@@ -47,9 +48,8 @@ _MARKS = str.maketrans("。．｡।۔؟、،؛—", ".....?,,;-")
 _GREEK_MARKS = str.maketrans(";·", "?;")
 _QUOTES = "\"'”’»」』) "
 _WITHIN_WORDS = "'’-"
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{1,2}")
-"""Thai, Lao, Burmese, Khmer, Japanese and Chinese put no spaces between words: two letters count as
-one word."""
+_UNSPACED = re.compile(f"[{UNSPACED}]{{1,2}}")
+"""Two such letters count as one word."""
 
 _FULL = frozenset(".?!")
 _SHORT_WORDS = 3

@@ -78,6 +78,8 @@ def test_no_sound_makes_these_words_believable(
         ("Thank you.", replace(VOICE, certainty=0.82), "hardly speech"),
         ("Vielen Dank.", replace(VOICE, speech_s=1.5), "hardly speech"),
         ("Let it go.", MOTOR, "hardly speech"),
+        ("Stop, stop, stop, stop", MOTOR, "repetition"),
+        ("Translated by whom?", MOTOR, "credits"),
         ("Stop.", replace(BARGE_IN, certainty=0.65), "hardly speech"),
         ("And in a different direction.", BUZZ, "hardly speech"),
         ("You can see that", replace(MOTOR, speech_s=0.2), "hardly speech"),
@@ -99,6 +101,12 @@ def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: 
         ("en", "Help."),
         ("en", "Oh,"),
         ("en", "Turn on the subtitles by the window."),
+        ("en", "Thanks for watching the kids tonight, what did they eat?"),
+        ("en", "Please subscribe me to the newsletter."),
+        ("en", "Subtitles by default should be on, how do I do that?"),
+        ("en", "I'll see you in the next meeting, what time is it?"),
+        ("en", "Translated by whom?"),
+        ("de", "Untertitelung einschalten, bitte."),
         ("en", "How do you say 안녕하세요 in English?"),
         ("de", "Nein, nein, nein, nein!"),
         ("de", "Danke."),
@@ -108,6 +116,7 @@ def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: 
         ("es", "Este."),
         ("fr", "Merci beaucoup."),
         ("it", "Grazie mille!"),
+        ("it", "Ciao!"),
         ("nl", "Dank je wel."),
         ("pt", "É."),
         ("pt", "Um."),
@@ -130,3 +139,12 @@ def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> No
 
 def test_a_whole_sentence_is_believed_in_noise() -> None:
     assert why("Bring me a cup of tea.", MOTOR) is None
+    assert why("明天上午十点请叫醒我。", MOTOR, "zh") is None
+    assert why("谢谢大家" * 5, MOTOR, "zh", 4.0) == "repetition"
+    assert why("はい", MOTOR, "ja") == "hardly speech"
+
+
+def test_a_command_said_over_and_over_needs_no_sure_voice() -> None:
+    doubtful = replace(BARGE_IN, certainty=0.75)
+    assert why("Stop, stop, stop, stop!", doubtful) is None
+    assert why("No, no, no, no!", doubtful) is None
