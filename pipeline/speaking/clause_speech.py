@@ -89,21 +89,21 @@ class ClauseSpeech:
     async def run(
         self, tts: TtsStage, buffered_s: Callable[[], float], playing: Callable[[], bool]
     ) -> None:
-        """Speak all of the text; see ``TextAhead.take`` for the last two.
+        """Speak all of the text; see ``TextAhead.ready`` for the last two.
 
         Raises what the engine raises, and ``EngineError`` if the voice does not answer or makes
         nothing usable.
         """
         while True:
             await self._queue.until(CLAUSE_SOUNDS_AHEAD)
-            pieces = await self._text.take(buffered_s, playing)
+            more = await self._text.ready(buffered_s, playing)
             async with self.pause:
-                for piece in pieces:
+                for piece in self._text.take():
                     clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
                     await self._queue.put(clause)
                     if piece.spoken:
                         await self._say(piece, clause, tts)
-            if not pieces:
+            if not more:
                 break
         if self._left_out and not self._said:
             raise EngineError("The voice made nothing that could be understood")

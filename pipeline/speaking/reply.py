@@ -111,11 +111,12 @@ class Reply:
         self._respond(plan)
 
     def _words(self, plan: ReplyPlan, conversation: ConversationStage) -> Words:
+        ahead = plan, self._text, self._clauses, self.mark
         if plan.notice:
-            return Words(self._text, self.mark)
+            return Words(*ahead)
         if plan.continues:
-            return RestOfAnswer(plan.continues.text, self._text, self.mark)
-        return ModelAnswer(plan, conversation, self.work, self._text, self._clauses, self.mark)
+            return RestOfAnswer(plan.continues.text, *ahead)
+        return ModelAnswer(conversation, self.work, *ahead)
 
     def _respond(self, plan: ReplyPlan) -> None:
         """From now on, be the response of ``plan``."""

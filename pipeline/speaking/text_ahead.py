@@ -26,15 +26,15 @@ class TextAhead:
         self._changed = asyncio.Condition()
         self._wanted = False
         self._over = False
-        self._inaudible: list[Piece] = []
-        """Taken from the chunker; they wait for an audible piece or for the end."""
+        self._ready: list[Piece] = []
+        """Cut by the chunker, for the voice; inaudible ones wait for an audible one or the end."""
         self.taken = ""
         """The text of the pieces taken."""
 
     @property
     def all(self) -> str:
         """The text taken and not taken."""
-        return self.taken + "".join(piece.text for piece in self._inaudible) + self._chunker.held
+        return self.taken + "".join(piece.text for piece in self._ready) + self._chunker.held
 
     async def put(self, text: str) -> None:
         """Add text; waits while the voice has enough to take."""
@@ -54,7 +54,7 @@ class TextAhead:
     async def forget(self) -> None:
         """Drop text not yet taken: it is not part of the answer. Another answer may replace it."""
         async with self._changed:
-            self._inaudible.clear()
+            self._ready.clear()
             self._chunker.forget()
             self._changed.notify_all()
 
@@ -66,14 +66,12 @@ class TextAhead:
             self._changed.notify_all()
 
     async def hurry(self) -> None:
-        """The listener hears now: let a waiting ``take`` check its time again."""
+        """The listener hears now: let a waiting ``ready`` check its time again."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def take(
-        self, buffered_s: Callable[[], float], playing: Callable[[], bool]
-    ) -> list[Piece]:
-        """The next piece to speak, behind those before it that cannot be heard; empty at the end.
+    async def ready(self, buffered_s: Callable[[], float], playing: Callable[[], bool]) -> bool:
+        """Wait until there is a piece to speak. False: the text is over.
 
         ``buffered_s`` returns the seconds of audio that the listener has not heard yet, ``playing``
         whether they are running down.
@@ -86,16 +84,17 @@ class TextAhead:
                 hurry = playing() and not patience_s
                 if piece := self._chunker.take(longest, hurry=hurry):
                     self._changed.notify_all()
-                    self._inaudible.append(piece)
+                    self._ready.append(piece)
                     if piece.spoken:
-                        return self._take()
+                        return True
                 elif self._over and self._chunker.over:
-                    return self._take()
+                    return False
                 else:
                     await self._wait(patience_s if playing() and patience_s else None)
 
-    def _take(self) -> list[Piece]:
-        pieces, self._inaudible = self._inaudible, []
+    def take(self) -> list[Piece]:
+        """The piece that is ready, behind those before it that cannot be heard."""
+        pieces, self._ready = self._ready, []
         if pieces and not self.taken:  # behind a filler
             pieces[0] = replace(pieces[0], text=pieces[0].text.lstrip())
         self.taken += "".join(piece.text for piece in pieces)

@@ -38,9 +38,14 @@ NOTHING_HEARD = "The language model said nothing that can be heard"
 class Words:
     """What one reply says, written into ``text`` for the voice. Here: nothing."""
 
-    def __init__(self, text: TextAhead, mark: Callable[[str], None]) -> None:
-        """``mark`` notes when a stage is reached."""
+    def __init__(
+        self, plan: ReplyPlan, text: TextAhead, queue: ClauseQueue, mark: Callable[[str], None]
+    ) -> None:
+        """``text`` takes words to speak, ``queue`` words to read; ``mark`` notes when a stage is
+        reached."""
+        self._plan = plan
         self._text = text
+        self._queue = queue
         self._mark = mark
         self.prompt_read = asyncio.Event()
         """Set when the model has read the prompt, or never will."""
@@ -87,22 +92,36 @@ class Words:
         self.begun = True
         self._mark("first_token")
 
+    async def _pass_on(self, text: str, glue: str = "") -> None:
+        """Send written text as it comes; the chunker cuts speech into pieces and adds the glue."""
+        if self._plan.config.modality == "text":
+            await self._queue.put(Clause(glue + text))
+        else:
+            await self._text.put(text)
+
 
 class RestOfAnswer(Words):
     """The rest of an answer that was interrupted by mistake."""
 
-    def __init__(self, rest: str, text: TextAhead, mark: Callable[[str], None]) -> None:
-        super().__init__(text, mark)
+    def __init__(
+        self,
+        rest: str,
+        plan: ReplyPlan,
+        text: TextAhead,
+        queue: ClauseQueue,
+        mark: Callable[[str], None],
+    ) -> None:
+        super().__init__(plan, text, queue, mark)
         self._rest = rest
 
     async def write(self, messages: Sequence[Message], language: str) -> None:
         self._begin()
-        await self._text.put(self._rest)
+        await self._pass_on(self._rest)
         self.complete = True
         self.prompt_read.set()
 
     def unheard(self) -> None:
-        self.silent = True
+        self.silent = self._plan.config.modality == "audio"
 
 
 class ModelAnswer(Words):
@@ -110,19 +129,16 @@ class ModelAnswer(Words):
 
     def __init__(
         self,
-        plan: ReplyPlan,
         conversation: ConversationStage,
         work: Work,
+        plan: ReplyPlan,
         text: TextAhead,
         queue: ClauseQueue,
         mark: Callable[[str], None],
     ) -> None:
-        """``text`` takes words to speak, ``queue`` words to read."""
-        super().__init__(text, mark)
-        self._plan = plan
+        super().__init__(plan, text, queue, mark)
         self._conversation = conversation
         self._work = work
-        self._queue = queue
         choice = plan.config.tool_choice.kind
         forced = bool(plan.config.tools) and choice in ("required", "named")
         self._to_be_heard = plan.config.modality == "audio" and not forced
@@ -195,7 +211,7 @@ class ModelAnswer(Words):
                     case TextDelta(text):
                         self._begin()
                         self._worded.set()
-                        await self._pass_on(glue, text)
+                        await self._pass_on(text, glue)
                         glue = ""
                     case ToolCall():
                         self._begin()
@@ -210,13 +226,9 @@ class ModelAnswer(Words):
                         self.complete = True
                 self.prompt_read.set()
 
-    async def _pass_on(self, glue: str, text: str) -> None:
-        """Send written text as it comes; the chunker cuts speech into pieces and adds the glue."""
-        if self._plan.config.modality == "text":
-            await self._queue.put(Clause(glue + text))
-        else:
-            self._written += glue + text
-            await self._text.put(text)
+    async def _pass_on(self, text: str, glue: str = "") -> None:
+        self._written += glue + text
+        await super()._pass_on(text, glue)
 
 
 def left(sampling: Sampling, usage: Usage) -> Sampling:

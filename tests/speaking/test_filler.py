@@ -109,6 +109,18 @@ def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
     assert len(llm.prompts) == 1, "the question is asked once"
 
 
+@pytest.mark.parametrize("first_s", [5.3, 5.6, 7.5])
+def test_an_answer_that_begins_during_the_wait_is_whole(first_s: float) -> None:
+    text = "One two three four. Five six seven eight nine. And some more words. Then the end."
+    deltas = tuple(text.replace(" ", " \0").split("\0"))
+    llm = ScriptedLlm(deltas=deltas, first_s=first_s, per_token_s=0.02, may_load=True)
+    settings = SessionSettings(filler=Filler(after_ms=None, sentences=SENTENCES))
+    _, answer = play(llm, settings, seconds=20.0).events(ReplyFinished)
+    (item,) = answer.items
+    assert isinstance(item, MessageItem)
+    assert item.text == text
+
+
 def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response() -> None:
     settings = SessionSettings(filler=Filler(after_ms=4950, sentences=SENTENCES))
     played = play(ScriptedLlm(deltas=SLOW, first_s=5.1, may_load=True), settings, seconds=20.0)

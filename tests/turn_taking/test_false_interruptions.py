@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.commands import CreateResponse, TurnDetection
+from pipeline.commands import Configure, CreateResponse, SessionConfig, TurnDetection
 from pipeline.conversation.chat import CUT_OFF
-from pipeline.events import InputCommitted, ReplyFinished, ReplyStarted, SpeechRejected, TurnJudged
+from pipeline.events import (
+    InputCommitted,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechRejected,
+    TurnJudged,
+)
 from pipeline.items import MessageItem
 from pipeline.realtime.responses import Response
 from pipeline.settings import Endpointing
@@ -22,13 +29,23 @@ FIRST_LOOKS = ("What is", "What is")
 """If two looks find the beginning of a question, it cuts the answer off."""
 
 
-def interrupted(final: str, *, llm: ScriptedLlm | None = None, heard_s: float = 3.0) -> Scene:
+def interrupted(
+    final: str,
+    *,
+    llm: ScriptedLlm | None = None,
+    heard_s: float = 3.0,
+    then: SessionConfig | None = None,
+) -> Scene:
+    """``then``: what the client configures while the words are unknown."""
+
     async def main() -> Scene:
         texts = ("Tell me a story.", *FIRST_LOOKS, final)
         async with scene(config=VOICE, stt=ScriptedStt(texts=texts), llm=llm or story()) as played:
             await played.say(QUESTION_S)
             await played.hear(heard_s)
             await played.say(0.42)
+            if then:
+                await played.do(Configure(then))
             await played.hear(12.0)
         return played
 
@@ -69,6 +86,17 @@ def test_the_rest_names_the_answer_that_it_continues() -> None:
     assert sent["response"]["metadata"] == {"reachy_voice.continues": first.reply_id}
     assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
     assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
+
+
+def test_the_rest_is_written_if_the_client_reads_from_now_on() -> None:
+    played = interrupted("Mm-hmm.", then=replace(VOICE, modality="text"))
+    cut, rest = played.events(ReplyStarted)
+    assert (rest.modality, bool(rest.continues)) == ("text", True)
+    assert not [each for each in played.events(ReplyAudio) if each.reply_id == rest.reply_id]
+    finished = played.events(ReplyFinished)[-1]
+    assert finished.status == "completed"
+    whole = f"{heard_of(played, cut.reply_id)} {spoken(finished)}"
+    assert whole.split() == "".join(STORY).split()
 
 
 def test_the_answer_goes_on_after_the_shortest_wait() -> None:
