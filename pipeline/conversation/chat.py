@@ -7,6 +7,7 @@ same, so the model's KV prefix stays valid.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -347,19 +348,19 @@ def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
 
 def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
     """The outputs that came before the answer after their call, by the item of the call: clients
-    restore calls that have the same ``call_id``."""
+    restore calls, and some models write several, that have the same ``call_id``."""
     outputs: dict[str, FunctionOutputItem] = {}
-    waiting: dict[str, str] = {}
+    waiting: defaultdict[str, deque[str]] = defaultdict(deque)
     before: Item | None = None
     for item in items:
         match item:
             case FunctionOutputItem():
-                if call := waiting.pop(item.call_id, None):
-                    outputs[call] = item
+                if waiting[item.call_id]:
+                    outputs[waiting[item.call_id].popleft()] = item
             case FunctionCallItem():
                 if not isinstance(before, FunctionCallItem):
                     waiting.clear()
-                waiting[item.call_id] = item.id
+                waiting[item.call_id].append(item.id)
             case MessageItem(role="assistant", notice=False):
                 waiting.clear()
         before = item

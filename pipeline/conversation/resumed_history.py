@@ -7,6 +7,7 @@ anything else happens.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
@@ -18,7 +19,9 @@ from pipeline.items import AudioPart, FunctionCallItem, ImagePart, Item, Message
 
 _Content = tuple[str, str]
 
-_PUNCTUATION = dict.fromkeys(map(ord, ".,;:!?…'\"‘’“”„‹›«»¡¿。、()[]*_—–"))
+_MARKS = re.escape(".,;:!?…'\"‘’“”„‹›«»¡¿。、()[]*_—–")
+_PUNCTUATION = re.compile(rf"(?<!\d)[{_MARKS}]|[{_MARKS}](?!\d)")
+"""Not within a number: 1.5 is not 15."""
 
 
 class ResumedHistory:
@@ -110,7 +113,7 @@ def _content(item: Item) -> _Content:
     write them down differently, and mark where an answer was cut."""
     if isinstance(item, MessageItem):
         plain = unicodedata.normalize("NFKC", item.text).casefold()
-        return item.role, " ".join(plain.translate(_PUNCTUATION).split() or plain.split())
+        return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())
     return "call" if isinstance(item, FunctionCallItem) else "output", item.call_id
 
 

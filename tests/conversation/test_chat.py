@@ -249,6 +249,10 @@ def test_calls_with_the_same_id_have_outputs_of_their_own() -> None:
     items = (user("a"), calls[0], outputs[0], answer("b", "Hm."), calls[1], outputs[1], outputs[2])
     told = [m.content for m in prompt("", (*items, calls[2])) if m.role == "tool"]
     assert told == ["tree 0", "tree 1", "tree 2", NO_OUTPUT]
+    told = [
+        m.content for m in prompt("", (user("a"), *calls[:2], *outputs[:2])) if m.role == "tool"
+    ]
+    assert told == ["tree 0", "tree 1"], "calls of one answer"
 
 
 def test_calls_made_one_after_the_other_stay_so() -> None:

@@ -64,6 +64,7 @@ TOOLS = ("u Look!", "c 1", "o 1", "a Nobody.", "u yes", "a Good.", "u yes", "a F
         pytest.param(("u Hi", "~a ", "u So?"), ["a Welcome back!"], "-", id="nothing in common"),
         pytest.param(DOGS, ["u  My dog\n is Bello. "], "1", id="white space"),
         pytest.param(DOGS, ["u my dog is bello", "a “Nice”", "u YES!"], "125", id="punctuation"),
+        pytest.param(("u Set it to 1.5", "a Done."), ["u Set it to 15"], "-", id="a number"),
         pytest.param(("u Caf\u00e9?",), ["u Cafe\u0301?"], "0", id="another form of Unicode"),
         pytest.param(("u 👍", "a :-)"), ["u ?", "u 👍", "a :-)"], "-01", id="no words"),
         pytest.param(DOGS, ["~a What a…"], "4", id="marked as cut"),
