@@ -50,7 +50,7 @@ from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
-from pipeline.turn_taking.voice_turns import VoiceTurns
+from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.work import CLIENT, new_client
 
 INBOX_CAPACITY = 256
@@ -109,7 +109,7 @@ class Session:
             lambda: self._running and not self._turns.busy,
             self._reply_ended,
         )
-        self._turns = VoiceTurns(
+        self._turns = TurnRunner(
             context,
             self._listener,
             self._directions,
@@ -345,9 +345,9 @@ class Session:
         if self._transcriber.busy:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif turn := self._turns.take():
+        elif taken := self._turns.take():
             self._commit_ended_turns()
-            self._transcriber.commit(turn.item_id, turn.recognition)
+            self._transcriber.commit(taken.turn.item_id, taken.recognition)
         elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
@@ -364,8 +364,8 @@ class Session:
     def _commit_ended_turns(self) -> None:
         """Commit earlier speech first. The client asks for answers itself."""
         self._replies.forget_pending()
-        for turn in self._turns.take_ended():
-            self._transcriber.commit(turn.item_id, turn.recognition)
+        for ended in self._turns.take_ended():
+            self._transcriber.commit(ended.turn.item_id, ended.recognition)
 
     def _committing(self) -> None:
         self._stop_idle_timer()

@@ -15,23 +15,18 @@ class Pacer:
     """Sends words and sound to the delivery of the reply's current response."""
 
     def __init__(
-        self, plan: ReplyPlan, delivery: Callable[[], Delivery], on_sound: Callable[[], None]
+        self,
+        plan: ReplyPlan,
+        delivery: Callable[[], Delivery],
+        free: asyncio.Event,
+        on_sound: Callable[[], None],
     ) -> None:
-        """``delivery`` returns it; ``on_sound`` is called before each message of an answer's
-        sound."""
+        """``delivery`` returns it; ``free`` is set while the reply is not held; ``on_sound`` is
+        called before each message of an answer's sound."""
         self._delivery = delivery
         self._plan = plan
         self._on_sound = on_sound
-        self._free = asyncio.Event()
-        self._free.set()
-
-    def hold(self) -> None:
-        """Send nothing more for now; the listener's buffer drains."""
-        self._free.clear()
-
-    def go_on(self) -> None:
-        """Send the rest."""
-        self._free.set()
+        self._free = free
 
     async def run(self, queue: ClauseQueue) -> None:
         """Send all clauses; returns when the next thing may be sent."""

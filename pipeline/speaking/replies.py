@@ -21,10 +21,11 @@ from pipeline.conversation.reply_prompts import (
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.events import CancelReason, ReplyHeld, ReplyWentOn
+from pipeline.events import CancelReason
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import Item, MessageItem
 from pipeline.speaking.delivery import Continuation, ReplyPlan, plan_reply
+from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
 from pipeline.work import Work
@@ -87,8 +88,6 @@ class Replies:
         self._latest: Reply | None = None
         """The newest answer to the conversation, followed by its options."""
         self._latest_options = ResponseOptions()
-        self._held: Reply | None = None
-        """The answer that is held back, if any."""
         self._given_again: Reply | None = None
         self._pending: _Pending | None = None
 
@@ -227,43 +226,21 @@ class Replies:
         """Whether the answer being heard was cut off before, just after it had begun."""
         return self._given_again is not None and self._heard_now is self._given_again
 
-    @property
-    def holding(self) -> bool:
-        """Whether an answer is held back."""
-        return self._held is not None
-
-    def hold(self) -> bool:
-        """Send no more of the answer that is being heard. False if there is none."""
+    def hold(self) -> Hold | None:
+        """Send no more of the answer that is being heard, until the hold is released. ``None`` if
+        there is none."""
         heard = self._heard_now
-        if heard is None or not heard.audible(0.0):
-            return False
-        heard.hold()
-        if self._held is not heard:
-            self._held = heard
-            self._context.bus.publish(ReplyHeld(heard.plan.reply_id))
-        return True
-
-    def go_on(self) -> None:
-        """Send the rest of the held answer."""
-        held, self._held = self._held, None
-        if held:
-            held.go_on()
-            self._context.bus.publish(ReplyWentOn(held.plan.reply_id))
+        return heard.hold() if heard and heard.audible(0.0) else None
 
     @property
     def spoken(self) -> str:
         """The latest words heard of the answer that speech would interrupt."""
-        return self._spoken_over.delivery.spoken_lately if self._spoken_over else ""
+        return self._heard_now.delivery.spoken_lately if self._heard_now else ""
 
     @property
     def asks(self) -> bool:
         """Whether that answer asks something that may be answered already."""
-        return self._spoken_over is not None and self._spoken_over.asks
-
-    @property
-    def _spoken_over(self) -> Reply | None:
-        """The answer that speech would interrupt."""
-        return self._held or self._heard_now
+        return self._heard_now is not None and self._heard_now.asks
 
     @property
     def _heard_now(self) -> Reply | None:
@@ -340,8 +317,6 @@ class Replies:
         """End a reply early; the conversation keeps what was heard of it."""
         heard = reply.heard
         reply.cancel(reason)
-        if self._held is reply:
-            self._held = None
         if heard and reply.plan.in_conversation:
             self._editor.update(heard)
         self._forget(reply)

@@ -27,7 +27,9 @@ from pipeline.events import (
     ClauseFault,
     FaultKind,
     ReplyFinished,
+    ReplyHeld,
     ReplyStarted,
+    ReplyWentOn,
     SilentAnswer,
     Timeline,
 )
@@ -38,6 +40,7 @@ from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_speech import ClauseSpeech
 from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.hold import Hold, Holds
 from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
@@ -107,7 +110,10 @@ class Reply:
             plan, self._text, self._clauses, self._ramp, work, self._publish_fault
         )
         self.words = self._words(plan, conversation)
-        self._pacer = Pacer(plan, lambda: self.delivery, lambda: self.mark("first_audio"))
+        self._holds = Holds(self._publish_hold)
+        self._pacer = Pacer(
+            plan, lambda: self.delivery, self._holds.free, lambda: self.mark("first_audio")
+        )
         self._respond(plan)
 
     def _words(self, plan: ReplyPlan, conversation: ConversationStage) -> Words:
@@ -233,13 +239,14 @@ class Reply:
         self._gate.set()
         self._speech.confirm()
 
-    def hold(self) -> None:
-        """Send nothing more for now; the listener's buffer drains."""
-        self._pacer.hold()
+    def hold(self) -> Hold:
+        """Send nothing more until the hold is released; the listener's buffer drains."""
+        return self._holds.add()
 
-    def go_on(self) -> None:
-        """Send the rest."""
-        self._pacer.go_on()
+    def _publish_hold(self, held: bool) -> None:
+        if not self.cancelled:
+            reply_id = self.plan.reply_id
+            self._bus.publish(ReplyHeld(reply_id) if held else ReplyWentOn(reply_id))
 
     @property
     def confirmed(self) -> bool:

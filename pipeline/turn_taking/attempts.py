@@ -12,27 +12,24 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from pipeline.audio import LISTEN_RATE, ms_of
 from pipeline.context import SessionContext
 from pipeline.conversation.warm_up import WarmUp
-from pipeline.engines.contract import Transcript
 from pipeline.engines.word_scale import scale_of
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
-from pipeline.hearing.listening import Listener, Paused, Resumed
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 from pipeline.turn_taking.speculation import Budget
-from pipeline.turn_taking.user_turn import Attempt, SpeculativeReply, UserTurn
+from pipeline.turn_taking.turn import Turn
+from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, Utterance, Words
 from pipeline.work import Cancelled, Priority, Work
-
-Said = Transcript | ReachyVoiceError
 
 
 class Attempts:
@@ -57,20 +54,20 @@ class Attempts:
 
     # -- before the pause
 
-    def hear_words(self, turn: UserTurn, words: str, known: StableWords) -> None:
+    def hear_words(self, utterance: Utterance, words: str, known: StableWords) -> None:
         """A partial transcript of an open turn; ``words`` are new and will not change."""
-        if turn.attempt:
+        if utterance.attempt:
             return
-        if turn.speculative and not turn.speculative.answers(known.newest):
-            self._discard_speculative(turn)
+        if utterance.speculative and not utterance.speculative.answers(known.newest):
+            self._discard_speculative(utterance)
         if not self._budget.may_guess:
             return
         if words:
             self._warm_up.read_ahead(known.text, now=self._replies.quiet.is_set())
         wanted = known.settled and self._context.config.answers_turns
-        if wanted and not turn.speculative:
+        if wanted and not utterance.speculative:
             now = asyncio.get_running_loop().time()
-            turn.speculative = self._speculate(known.newest, Work(Priority.SPECULATIVE), now)
+            utterance.speculative = self._speculate(known.newest, Work(Priority.SPECULATIVE), now)
 
     def _speculate(self, text: str, work: Work, since: float) -> SpeculativeReply | None:
         """``None`` if another reply is being given."""
@@ -83,10 +80,10 @@ class Attempts:
         speculative = SpeculativeReply(text, reply) if reply else None
         return speculative
 
-    def _discard_speculative(self, turn: UserTurn) -> None:
-        speculative, turn.speculative = turn.speculative, None
+    def _discard_speculative(self, utterance: Utterance) -> None:
+        speculative, utterance.speculative = utterance.speculative, None
         if speculative:
-            self._cancel(speculative, turn.item_id)
+            self._cancel(speculative, utterance.turn.item_id)
 
     def _cancel(self, speculative: SpeculativeReply, item_id: str) -> None:
         speculative.reply.cancel("resumed")
@@ -95,36 +92,31 @@ class Attempts:
 
     # -- in the pause
 
-    def begin(self, turn: UserTurn, pause: Paused) -> Attempt:
-        """Start an attempt at the first silent frames; the turn's audio so far has been fed."""
-        since = (self._listener.heard_end - pause.speech_end) / LISTEN_RATE
-        paused_at = asyncio.get_running_loop().time() - since
-        work = Work(Priority.SPECULATIVE)
-        turn.attempt = Attempt(
-            turn.item_id,
-            work,
-            pause.speech_end,
-            pause.end,
-            paused_at,
-            self._context.config.answers_turns,
-        )
-        return turn.attempt
+    def begin(self, utterance: Utterance) -> Attempt:
+        """Start an attempt at the first silent frames; the audio so far has been fed."""
+        since_s = (self._listener.heard_end - utterance.turn.speech_end) / LISTEN_RATE
+        paused_at = asyncio.get_running_loop().time() - since_s
+        attempt = Attempt(utterance.turn.item_id, Work(Priority.SPECULATIVE), paused_at)
+        utterance.attempt = attempt
+        return attempt
 
-    async def transcribe(self, turn: UserTurn, attempt: Attempt) -> Said:
+    async def transcribe(self, utterance: Utterance, attempt: Attempt) -> Words:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        segment = self.segment(turn, attempt.speech_end)  # later its scores are forgotten
+        # Later its scores are forgotten.
+        segment = self.segment(utterance, utterance.turn.speech_end)
         try:
-            said = await turn.recognition.transcript(attempt.work)
+            said = await utterance.recognition.transcript(attempt.work)
         except ReachyVoiceError as error:
             return error
         self._budget.recognised(said.seconds, loop.time() - began)
         return believed(self._context, said, segment)
 
-    def segment(self, turn: UserTurn, end: int) -> Segment:
-        """What is known of the sound of ``turn`` up to sample ``end``."""
-        over_answer = turn.weighing is not None or turn.cut is not None
+    def segment(self, utterance: Utterance, end: int) -> Segment:
+        """What is known of the sound of a turn up to sample ``end``."""
+        turn = utterance.turn
+        over_answer = turn.state.overlaps or utterance.cut is not None
         # A voice over an echo scores less.
         known = not (over_answer and self._listener.hears_itself)
         return Segment(
@@ -135,12 +127,15 @@ class Attempts:
             self._replies.asked.rstrip().endswith("?"),
         )
 
-    async def decisions(self, turn: UserTurn, attempt: Attempt) -> AsyncGenerator[Decision, None]:
+    async def decisions(
+        self, utterance: Utterance, attempt: Attempt
+    ) -> AsyncGenerator[Decision, None]:
         """How long the pause must last, decided again with each new piece of evidence until the
         turn has ended. The reply and the turn detector run meanwhile."""
-        if not attempt.said or attempt.false_interruption:
+        turn = utterance.turn
+        if not attempt.text or turn.mistake:
             yield self._tell(turn, attempt)  # no more evidence will come, or is needed
-        self._keep_speculative(turn, attempt)
+        self._keep_speculative(utterance, attempt)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._detect(turn, attempt))]
             if self._budget.may_answer:
@@ -148,7 +143,7 @@ class Attempts:
             if attempt.speculative:
                 tasks.append(group.create_task(self._await_words(attempt.speculative, attempt)))
             try:
-                while await self._news(attempt):
+                while await self._news(turn, attempt):
                     if attempt.speculative and not attempt.speculative.judged:
                         continue  # no answer could come earlier anyway
                     likely = self._decide(turn, attempt).probability >= tuning.LIKELY
@@ -163,23 +158,23 @@ class Attempts:
                 for task in tasks:
                     task.cancel()
 
-    async def _news(self, attempt: Attempt) -> bool:
+    async def _news(self, turn: Turn, attempt: Attempt) -> bool:
         """Wait for new evidence. False if the turn has ended."""
-        if not attempt.ended:
+        if not turn.state.over:
             await attempt.news.wait()
             attempt.news.clear()
-        return not attempt.ended
+        return not turn.state.over
 
-    async def _detect(self, turn: UserTurn, attempt: Attempt) -> None:
+    async def _detect(self, turn: Turn, attempt: Attempt) -> None:
         """Ask the turn detector once, early: a longer silence only makes it more credulous."""
-        if not attempt.said:
+        if not attempt.text:
             return
         seconds = self._stages.turn.history_seconds
-        start = max(turn.start, attempt.end - int(seconds * LISTEN_RATE))
-        pcm = self._listener.read(start, attempt.end)
+        start = max(turn.start, turn.end - int(seconds * LISTEN_RATE))
+        pcm = self._listener.read(start, turn.end)
         with suppress(ReachyVoiceError, Cancelled):  # then the words alone decide
             attempt.audio_probability = await self._stages.turn.score(
-                pcm, attempt.said, attempt.work
+                pcm, attempt.text, attempt.work
             )
         attempt.news.set()
 
@@ -202,26 +197,23 @@ class Attempts:
         await words.words_judged.wait()
         attempt.news.set()
 
-    def _decide(self, turn: UserTurn, attempt: Attempt) -> Decision:
+    def _decide(self, turn: Turn, attempt: Attempt) -> Decision:
         """How long the pause must last, on the evidence so far."""
         complete = attempt.reply.words.end_probability if attempt.reply else None
         endpointing, lexicon = self._context.endpointing, self._context.lexicon
         scale = scale_of(self._stages.word_scales, lexicon.language)
         evidence = Evidence(
             attempt.audio_probability,
-            None if attempt.error else attempt.said,
+            attempt.text,
             scale.log_odds(complete),
             self._replies.asked,
             tuple(self._own_pauses_ms),
-            ms_of(attempt.speech_end - turn.start),
+            ms_of(turn.speech_end - turn.start),
+            turn.mistake,
         )
-        decision = decide(evidence, endpointing, lexicon)
-        if attempt.false_interruption:  # the listener waits for the answer to go on
-            reasons = (*decision.reasons, "false interruption")
-            decision = replace(decision, wait_ms=endpointing.clear_wait_ms, reasons=reasons)
-        return decision
+        return decide(evidence, endpointing, lexicon)
 
-    def _tell(self, turn: UserTurn, attempt: Attempt) -> Decision:
+    def _tell(self, turn: Turn, attempt: Attempt) -> Decision:
         """The decision, published."""
         decision = self._decide(turn, attempt)
         self._context.bus.publish(
@@ -229,37 +221,36 @@ class Attempts:
         )
         return decision
 
-    def _keep_speculative(self, turn: UserTurn, attempt: Attempt) -> None:
+    def _keep_speculative(self, utterance: Utterance, attempt: Attempt) -> None:
         """Keep a reply that was begun before the pause if it answers all the words."""
-        speculative = turn.speculative
-        if speculative and attempt.wants_reply and speculative.answers(attempt.said):
-            attempt.speculative, turn.speculative = speculative, None
+        speculative, wanted = utterance.speculative, utterance.turn.wants_answer
+        if speculative and wanted and speculative.answers(attempt.text or ""):
+            attempt.speculative, utterance.speculative = speculative, None
             speculative.reply.began_at = attempt.paused_at
-        self._discard_speculative(turn)
+        self._discard_speculative(utterance)
 
-    def _answer(self, turn: UserTurn, attempt: Attempt) -> None:
+    def _answer(self, turn: Turn, attempt: Attempt) -> None:
         """Begin the reply, unless one has begun."""
-        wanted = attempt.wants_reply and not (attempt.superseded or attempt.false_interruption)
-        if attempt.said and wanted and not turn.weighing and attempt.speculative is None:
-            attempt.speculative = self._speculate(attempt.said, attempt.work, attempt.paused_at)
+        if attempt.text and turn.may_be_answered and attempt.speculative is None:
+            attempt.speculative = self._speculate(attempt.text, attempt.work, attempt.paused_at)
 
     # -- how it ends
 
-    def resumed(self, turn: UserTurn, signal: Resumed) -> None:
-        """Speech resumed before the turn ended."""
-        attempt = turn.attempt
-        self.discard(turn)
-        if attempt and not signal.within_word:
-            self._own_pauses_ms.append(ms_of(signal.start - attempt.speech_end))
-            if attempt.said and self._budget.may_answer:
-                self._warm_up.read_ahead(attempt.said, now=self._replies.quiet.is_set())
+    def resume(self, utterance: Utterance, start: int, within_word: bool) -> None:
+        """Speech has resumed at sample ``start``, before the turn ended."""
+        attempt = utterance.attempt
+        self.discard(utterance)
+        if attempt and not within_word:
+            self._own_pauses_ms.append(ms_of(start - utterance.turn.speech_end))
+            if attempt.text and self._budget.may_answer:
+                self._warm_up.read_ahead(attempt.text, now=self._replies.quiet.is_set())
 
-    def discard(self, turn: UserTurn) -> None:
+    def discard(self, utterance: Utterance) -> None:
         """Discard everything begun for a turn."""
-        self._discard_speculative(turn)
-        attempt, turn.attempt = turn.attempt, None
+        self._discard_speculative(utterance)
+        attempt, utterance.attempt = utterance.attempt, None
         if attempt:
-            self.stop(attempt)
+            self._stop(attempt)
 
     def discard_answer(self, attempt: Attempt) -> None:
         """Keep the words, but discard the reply that was begun to them."""
@@ -268,7 +259,7 @@ class Attempts:
             attempt.discarded = True
             self._cancel(speculative, attempt.item_id)
 
-    def stop(self, attempt: Attempt) -> None:
+    def _stop(self, attempt: Attempt) -> None:
         """End it unseen."""
         speculative = attempt.speculative
         if speculative and speculative.work is not attempt.work:
@@ -283,7 +274,7 @@ class Attempts:
     def book_use(self, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
         discarded answer was counted when it was discarded."""
-        seen = self._budget.used if attempt.said else self._budget.wasted
+        seen = self._budget.used if attempt.text else self._budget.wasted
         busy = attempt.works
 
         def ended(work: Work) -> None:

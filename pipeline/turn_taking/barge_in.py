@@ -24,7 +24,6 @@ from pipeline.audio import samples_of
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
-from pipeline.work import Work
 
 Step = Literal["wait", "read the words", "judge by length"]
 Verdict = Literal["unsure"] | Interruption | Ignored
@@ -270,34 +269,32 @@ def _words(text: str) -> list[str]:
 
 
 @dataclass(slots=True, eq=False)
-class Weighing:
-    """Speech over an answer, from sample ``onset`` on, that is not judged yet. Meanwhile none of it
-    is published, and no more of the answer is sent; its words are transcribed again and again, and
-    in each pause.
-
-    ``look_at``: sample index of the next look at the words; ``looked_at``: of the last look.
-    ``looking``: whether the words are being transcribed now."""
+class OverlapReview:
+    """When to look at speech over an answer, from sample ``onset`` on: again and again, and in each
+    pause, until it is known whether it interrupts."""
 
     settings: BargeIn
     onset: int
-    work: Work = field(default_factory=Work)
+    readings: list[str] = field(default_factory=list)
+    """What each look read."""
     look_at: int = 0
+    """Sample index of the next look."""
     looks: int = 0
     looked_at: int = 0
-    looking: bool = False
+    """Sample index of the last look."""
 
     def __post_init__(self) -> None:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
 
-    def heard(self, end: int) -> Step:
-        """What to do now that the speech has been heard up to sample ``end``."""
+    def heard(self, end: int, reads: bool) -> Step:
+        """What to do now that the speech has been heard up to sample ``end``. ``reads``: the words
+        of the last look are not known yet."""
         if end < self.look_at:
             return "wait"
         self.looks += 1
         every_ms = self.settings.look_every_ms * max(1, self.looks // tuning.LOOKS_IN_A_ROW)
         self.look_at = end + samples_of(every_ms)
-        if not self.looking:
-            self.looking = True
+        if not reads:
             self.looked_at = end
             return "read the words"
         overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)

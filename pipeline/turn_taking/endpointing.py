@@ -32,7 +32,8 @@ class Evidence:
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
     language model's log odds that they are complete. ``asked``: what the assistant said last.
     ``own_pauses_ms``: this speaker's pauses within turns, oldest first. ``turn_ms``: from the
-    beginning of the turn to the pause.
+    beginning of the turn to the pause. ``mistake``: the turn should not have interrupted the
+    answer, and the listener waits for that to go on.
     """
 
     audio: float | None = None
@@ -41,6 +42,7 @@ class Evidence:
     asked: str = ""
     own_pauses_ms: tuple[int, ...] = ()
     turn_ms: int | None = None
+    mistake: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,11 @@ def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decis
     if clue is not None:
         reasons.append(clue)
     probability = 1 / (1 + math.exp(-log_odds))
-    return Decision(probability, _wait_ms(log_odds, clue, evidence, settings), tuple(reasons))
+    wait_ms = _wait_ms(log_odds, clue, evidence, settings)
+    if evidence.mistake:
+        reasons.append("false interruption")
+        wait_ms = settings.clear_wait_ms
+    return Decision(probability, wait_ms, tuple(reasons))
 
 
 def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: Endpointing) -> int:

@@ -12,8 +12,8 @@ from pipeline.settings import BargeIn, PolicyName, lexicon_of
 from pipeline.turn_taking.barge_in import (
     POLICIES,
     Overlap,
+    OverlapReview,
     Verdict,
-    Weighing,
     interrupts,
     judge,
 )
@@ -311,8 +311,8 @@ def test_a_language_without_words_is_neutral() -> None:
 
 
 def test_speech_over_an_answer_that_had_gone_on_is_early_again() -> None:
-    weighing = Weighing(WORDS, 0)
-    weighing.resumed(8000, anew=False)
-    assert weighing.onset == 0
-    weighing.resumed(16_000, anew=True)
-    assert weighing.onset == 16_000
+    review = OverlapReview(WORDS, 0)
+    review.resumed(8000, anew=False)
+    assert review.onset == 0
+    review.resumed(16_000, anew=True)
+    assert review.onset == 16_000

@@ -1,15 +1,21 @@
-"""One spoken turn of the user: the audio heard, and the work begun in case it is over."""
+"""The work for one spoken turn: recognition, and what is begun in a pause in case it is over."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 
+from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
+from pipeline.speaking.hold import Hold
 from pipeline.speaking.reply import Reply
-from pipeline.turn_taking.barge_in import Weighing
+from pipeline.turn_record import Invention
+from pipeline.turn_taking.turn import Turn
 from pipeline.work import Work
+
+Words = Transcript | ReachyVoiceError
+"""A transcript, or why recognition failed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,38 +49,33 @@ class Attempt:
 
     item_id: str
     work: Work
-    speech_end: int
-    end: int
-    """First sample index behind the range that will be committed."""
     paused_at: float
     """When the last speech sample arrived, in the loop's time."""
-    wants_reply: bool
-    false_interruption: bool = False
-    """Whether its words should not have cut the answer off, as a backchannel's."""
-    superseded: bool = False
-    """Whether the user speaks again before it is answered."""
-    said: str = ""
-    error: ReachyVoiceError | None = None
-    """Why recognition failed."""
+    words: Words | None = None
+    """``None``: not known yet."""
     audio_probability: float | None = None
     """The turn detector's probability that the turn is over."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is new evidence, and when the turn has ended."""
-    ended: bool = False
-    """Whether the turn is over."""
-    background_db: float = 0.0
-    """How far below the speaker is what went on when it ended; 0: silence."""
     discarded: bool = False
     """Whether its reply was thrown away although the turn was over."""
-    stop_published: bool = False
-    """Whether ``SpeechStopped`` was published."""
     speculative: SpeculativeReply | None = None
     task: asyncio.Task[None] | None = None
 
-    def end_turn(self) -> None:
-        """The pause has lasted long enough."""
-        self.ended = True
-        self.news.set()
+    @property
+    def text(self) -> str | None:
+        """What was said; ``None``: recognition failed, or is not done."""
+        return self.words.text if isinstance(self.words, Transcript) else None
+
+    @property
+    def invented(self) -> Invention | None:
+        """Why words that were recognised do not count."""
+        return self.words.invented if isinstance(self.words, Transcript) else None
+
+    @property
+    def error(self) -> ReachyVoiceError | None:
+        """Why recognition failed."""
+        return self.words if isinstance(self.words, ReachyVoiceError) else None
 
     @property
     def reply(self) -> Reply | None:
@@ -92,26 +93,24 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
-class UserTurn:
-    """An open utterance. ``start`` and ``fed_to`` are sample indexes of the listener's stream."""
+class Utterance:
+    """The audio of one turn, and all work for it."""
 
-    item_id: str
-    start: int
-    fed_to: int
+    turn: Turn
     recognition: Recognition
-    onset: int = 0
-    """Where speech begins, behind the padding."""
+    fed_to: int
+    """Sample index up to which the recogniser has the audio."""
     attempt: Attempt | None = None
+    """In a pause, and when the turn is over."""
     speculative: SpeculativeReply | None = None
     """Begun on a partial transcript, while the user speaks."""
-    weighing: Weighing | None = None
-    """Set until it is known whether the speech interrupts the answer; meanwhile none of it is
-    published. See ``pipeline.turn_taking.barge_in``."""
-    readings: list[str] = field(default_factory=list)
-    """What each look at it read while it was weighed."""
     unpublished_words: str = ""
-    """Words recognised meanwhile."""
-    ignored: bool = False
-    """Whether the speech was not meant for the robot."""
+    """Words recognised while it was not known whether it interrupts the answer."""
+    hold: Hold | None = None
+    """Keeps the answer from being sent on meanwhile."""
+    reading: Work = field(default_factory=Work)
+    """Of the looks at its words meanwhile."""
+    reads: bool = False
+    """Whether a look is under way."""
     cut: Reply | None = None
     """The answer that the turn cut off in the middle."""

@@ -1,0 +1,68 @@
+"""Gathers the evidence about speech over an answer, for ``pipeline.turn_taking.barge_in``."""
+
+from __future__ import annotations
+
+from pipeline.audio import ms_of
+from pipeline.context import SessionContext
+from pipeline.hearing.listening import Listener
+from pipeline.speaking.replies import Replies
+from pipeline.spoken import speakable
+from pipeline.turn_taking.barge_in import Overlap, Verdict, ignored, judge
+from pipeline.turn_taking.utterance import Utterance
+
+
+class Overlaps:
+    """Judges the overlaps of one session."""
+
+    def __init__(self, context: SessionContext, listener: Listener, replies: Replies) -> None:
+        self._context = context
+        self._settings = context.settings.barge_in
+        self._listener = listener
+        self._replies = replies
+
+    def verdict(self, utterance: Utterance, text: str | None) -> Verdict:
+        """Whether speech interrupts the answer that is heard; ``unsure`` if it overlaps none.
+        ``text``: its words so far; ``None``: unknown."""
+        turn = utterance.turn
+        if not turn.state.overlaps:
+            return "unsure"
+        ended = not turn.state.speaks
+        speech_ms = ms_of(
+            (turn.speech_end if ended else self._listener.heard_end) - turn.review.onset
+        )
+        answer = self._replies.spoken, self._replies.asks
+        return self._judge(utterance, speech_ms, ended, text, *answer)
+
+    def mistake(self, utterance: Utterance, text: str | None) -> bool:
+        """Whether the full transcript would not have justified the interruption that the first
+        words caused."""
+        turn, cut = utterance.turn, utterance.cut
+        if cut is None or text is None:
+            return False
+        speech_ms = ms_of(turn.speech_end - turn.onset)
+        answer = cut.delivery.spoken_lately, cut.asks
+        return ignored(self._judge(utterance, speech_ms, True, text, *answer))
+
+    def _judge(
+        self,
+        utterance: Utterance,
+        speech_ms: int,
+        ended: bool,
+        text: str | None,
+        spoken: str,
+        asks: bool,
+    ) -> Verdict:
+        listener = self._listener
+        # A recogniser may write "six" for the answer's 6.
+        spoken = f"{spoken} {speakable(spoken, self._context.language or 'en')}"
+        overlap = Overlap(
+            speech_ms,
+            ended,
+            text,
+            spoken,
+            asks,
+            listener.hears_itself,
+            listener.certainty,
+            tuple(utterance.turn.review.readings),
+        )
+        return judge(overlap, self._settings, self._context.lexicon)

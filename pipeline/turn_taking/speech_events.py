@@ -1,0 +1,79 @@
+"""Publishes what the user's speech does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pipeline.audio import ms_of
+from pipeline.context import SessionContext
+from pipeline.events import (
+    SpeechIgnored,
+    SpeechPaused,
+    SpeechRejected,
+    SpeechResumed,
+    SpeechStarted,
+    SpeechStopped,
+    StopReason,
+    TranscriptPartial,
+)
+from pipeline.hearing.direction import Directions
+from pipeline.hearing.listening import Listener
+from pipeline.turn_record import Ignored, Interruption
+from pipeline.turn_taking.turn import Turn
+from pipeline.turn_taking.utterance import Utterance
+
+
+class SpeechEvents:
+    """One method for each event."""
+
+    def __init__(self, context: SessionContext, listener: Listener, directions: Directions) -> None:
+        self._context = context
+        self._bus = context.bus
+        self._listener = listener
+        self._directions = directions
+
+    @property
+    def partials(self) -> bool:
+        """Whether partial transcripts are published."""
+        return self._context.config.partials or self._context.settings.partials
+
+    def start(self, utterance: Utterance, why: Interruption | None) -> None:
+        """The user speaks, with the words and the pause that were held back."""
+        turn, now = utterance.turn, asyncio.get_running_loop().time()
+        direction_deg = self._directions.now_deg(now)
+        self._bus.publish(SpeechStarted(turn.item_id, ms_of(turn.start), direction_deg, why))
+        words, utterance.unpublished_words = utterance.unpublished_words, ""
+        self.words(turn, words)
+        if not turn.state.speaks:
+            self.pause(turn)
+
+    def words(self, turn: Turn, words: str) -> None:
+        if words and self.partials:
+            self._bus.publish(TranscriptPartial(turn.item_id, words))
+
+    def pause(self, turn: Turn) -> None:
+        silence_ms = ms_of(self._listener.heard_end - turn.speech_end)
+        self._bus.publish(SpeechPaused(turn.item_id, ms_of(turn.speech_end), silence_ms))
+
+    def resume(self, turn: Turn, start: int) -> None:
+        self._bus.publish(SpeechResumed(turn.item_id, ms_of(start)))
+
+    def stop(self, turn: Turn, end: int, why: StopReason) -> None:
+        direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
+        background_db = turn.background_db
+        self._bus.publish(
+            SpeechStopped(turn.item_id, ms_of(end), direction_deg, why, background_db)
+        )
+
+    def ignore(self, utterance: Utterance, why: Ignored) -> None:
+        """It did not interrupt the answer."""
+        text = utterance.attempt.text if utterance.attempt else None
+        heard_ms = ms_of(utterance.turn.onset), ms_of(utterance.fed_to)
+        self._bus.publish(SpeechIgnored(*heard_ms, text or "", why))
+
+    def reject(self, utterance: Utterance) -> None:
+        """It had no words."""
+        attempt, item_id = utterance.attempt, utterance.turn.item_id
+        spent_s = attempt.engine_seconds if attempt else 0.0
+        invented = attempt.invented if attempt else None
+        self._bus.publish(SpeechRejected(item_id, spent_s, invented))

@@ -1,0 +1,197 @@
+"""What ``TurnMachine`` is told, and what it asks for. Positions are sample indexes of the
+listener's stream."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Literal, NamedTuple
+
+from pipeline.events import StopReason
+from pipeline.turn_record import Ignored, Interruption
+from pipeline.turn_taking.barge_in import Verdict
+from pipeline.turn_taking.turn import Turn
+
+# --- facts
+
+
+class Onset(NamedTuple):
+    """Speech has begun at ``at``. ``audible``: an answer is being heard, which any speech
+    interrupts, or only speech whose words are meant for the robot (``review``)."""
+
+    item_id: str
+    at: int
+    padding_samples: int
+    audible: Literal["no", "interrupt", "review"]
+
+
+class Sound(NamedTuple):
+    """Speech has been heard up to ``end``. ``reads``: its words so far are being read."""
+
+    end: int
+    reads: bool
+
+
+class Reading(NamedTuple):
+    """What the words so far, or the time they take, say about speech over an answer."""
+
+    turn: Turn
+    verdict: Verdict
+    text: str | None
+
+
+class Silence(NamedTuple):
+    """First silent frames: speech ended at ``speech_end``; a turn would be committed to ``end``.
+    ``wants_answer``: the session answers turns by itself."""
+
+    speech_end: int
+    end: int
+    wants_answer: bool
+
+
+class Resumption(NamedTuple):
+    """Speech goes on at ``start``; it has been heard up to ``end``. ``within_word``: the voice had
+    only faded (``pipeline.hearing.listening``)."""
+
+    start: int
+    end: int
+    within_word: bool
+
+
+class Mistake(NamedTuple):
+    """The full transcript would not have justified the interruption that its first words caused."""
+
+    turn: Turn
+
+
+class Ending(NamedTuple):
+    """The pause has lasted long enough. ``background_db``: how far below the speaker is what went
+    on meanwhile; 0: silence."""
+
+    background_db: float
+
+
+class Conclusion(NamedTuple):
+    """A turn is over, those before it are committed, and its transcript is known: ``text``, or
+    ``None`` if recognition failed. ``invented``: why words that were recognised do not count.
+    ``verdict``: on speech that may still overlap an answer."""
+
+    turn: Turn
+    text: str | None
+    verdict: Verdict
+    invented: Ignored | None = None
+
+
+class NothingLeft(NamedTuple):
+    """The answer that was interrupted by mistake cannot go on."""
+
+    turn: Turn
+
+
+class Configuration(NamedTuple):
+    """The client has configured the session."""
+
+    wants_answer: bool
+
+
+class Request(NamedTuple):
+    """The client commits or clears the open turn, heard up to ``end``, or those that have ended; or
+    it has cancelled the answer that speech overlaps."""
+
+    kind: Literal["commit", "commit ended", "clear", "clear ended", "cancel"]
+    end: int = 0
+
+
+Fact = (
+    Onset
+    | Sound
+    | Reading
+    | Silence
+    | Resumption
+    | Mistake
+    | Ending
+    | Conclusion
+    | NothingLeft
+    | Configuration
+    | Request
+)
+
+# --- actions
+
+
+class Do(Enum):
+    """What to do about a turn."""
+
+    LISTEN = auto()
+    """Recognise its speech."""
+    HOLD = auto()
+    """Send no more of the answer that it overlaps."""
+    RELEASE = auto()
+    """Let that answer go on."""
+    READ = auto()
+    """Transcribe its words so far, and report a ``Reading``."""
+    MEASURE = auto()
+    """Report a ``Reading`` by the time it takes; its words are not known yet."""
+    INTERRUPT = auto()
+    """End the answers, if the session allows it."""
+    ATTEMPT = auto()
+    """Transcribe it, judge its end and make a speculative reply, in case it is over."""
+    CONCLUDE = auto()
+    """Report its ``Conclusion`` as soon as its transcript is known."""
+    DROP = auto()
+    """End all work for it, unseen."""
+    HAND_OVER = auto()
+    """End all work for it but recognition: the client commits it."""
+    FORGET_SPEAKER = auto()
+    """Learn nothing from how loud it was."""
+    REJECT = auto()
+    """Publish that it had no words."""
+    COMMIT = auto()
+    """Add its words to the conversation."""
+    ANSWER = auto()
+    """Open the gate of its reply, or begin one."""
+    ANSWER_LATER = auto()
+    """Discard its reply: it is answered together with the turn that follows."""
+    DISCARD_ANSWER = auto()
+    """Discard its reply: it gets none."""
+    CONTINUE = auto()
+    """Say the rest of the answer that it interrupted, or report ``NothingLeft``."""
+    PASS = auto()
+    """It was no turn: give an answer that waited for its end."""
+
+
+class Act(NamedTuple):
+    do: Do
+    turn: Turn
+
+
+class Start(NamedTuple):
+    """Publish the turn from its beginning. ``why``: why it interrupts the answer, if it does."""
+
+    turn: Turn
+    why: Interruption | None
+
+
+class Resume(NamedTuple):
+    """Discard what the pause began, because speech goes on at ``at``."""
+
+    turn: Turn
+    at: int
+    within_word: bool
+
+
+class Stop(NamedTuple):
+    """Publish the end of the turn."""
+
+    turn: Turn
+    why: StopReason
+    at: int
+
+
+class Ignore(NamedTuple):
+    """Publish that the turn did not interrupt the answer."""
+
+    turn: Turn
+    why: Ignored
+
+
+Action = Act | Start | Resume | Stop | Ignore

@@ -1,0 +1,354 @@
+"""Carries out what ``TurnMachine`` decides: turns signals into committed speech, and interrupts
+answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, suppress
+
+from pipeline.audio import Pcm, samples_of
+from pipeline.context import SessionContext
+from pipeline.conversation.transcribing import Transcriber
+from pipeline.conversation.warm_up import WarmUp
+from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.direction import Directions
+from pipeline.hearing.listening import Ended, Listener, Paused, Resumed, Signal, Started
+from pipeline.hearing.plausibility import believed
+from pipeline.hearing.recognition import Recognition, StableWords
+from pipeline.speaking.hold import Hold
+from pipeline.speaking.replies import Replies
+from pipeline.turn_taking.attempts import Attempts
+from pipeline.turn_taking.overlaps import Overlaps
+from pipeline.turn_taking.speech_events import SpeechEvents
+from pipeline.turn_taking.turn import Turn
+from pipeline.turn_taking.turn_facts import (
+    Act,
+    Action,
+    Conclusion,
+    Configuration,
+    Do,
+    Ending,
+    Fact,
+    Ignore,
+    Mistake,
+    NothingLeft,
+    Onset,
+    Reading,
+    Request,
+    Resume,
+    Resumption,
+    Silence,
+    Sound,
+    Start,
+    Stop,
+)
+from pipeline.turn_taking.turn_machine import TurnMachine
+from pipeline.turn_taking.utterance import Attempt, Utterance
+
+
+class TurnRunner:
+    """Acts on the signals of one listener. Lives in the session's TaskGroup."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        listener: Listener,
+        directions: Directions,
+        replies: Replies,
+        transcriber: Transcriber,
+        warm_up: WarmUp,
+    ) -> None:
+        self._context = context
+        self._tasks = context.tasks
+        self._listener = listener
+        self._replies = replies
+        self._transcriber = transcriber
+        self._warm_up = warm_up
+        self._machine = TurnMachine(context.settings.barge_in)
+        self._overlaps = Overlaps(context, listener, replies)
+        self._events = SpeechEvents(context, listener, directions)
+        self._attempts = Attempts(context, listener, replies, warm_up)
+        self._utterances: dict[Turn, Utterance] = {}
+        self._suspicion: Hold | None = None
+        """Holds the answer while the newest sound may be speech."""
+
+    @property
+    def open(self) -> bool:
+        """Whether an utterance is open."""
+        return self._machine.open is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an utterance is open, or a turn that has ended waits to be committed."""
+        return self.open or bool(self._machine.ended)
+
+    @property
+    def suspecting(self) -> bool:
+        """Whether the next sound decides if there is speech, while an answer or a turn waits."""
+        return self._suspicion is not None or self._listener.undecided
+
+    # -- facts
+
+    async def hear(self, pcm: Pcm) -> None:
+        """Take samples at ``LISTEN_RATE``."""
+        async for signals in self._listener.hear(pcm):
+            self._follow(signals)
+            turn = self._machine.open
+            if turn is None:
+                self._suspect()
+            elif turn.state.speaks:
+                utterance = self._utterances[turn]
+                self._feed(utterance, self._listener.kept_to)
+                self._tell(Sound(self._listener.heard_end, utterance.reads))
+
+    def _follow(self, signals: list[Signal]) -> None:
+        for signal in signals:
+            match signal:
+                case Started(start):
+                    self._tell(self._onset(start))
+                case Paused(speech_end, end):
+                    self._tell(Silence(speech_end, end, self._context.config.answers_turns))
+                case Resumed(start, within_word):
+                    self._tell(Resumption(start, self._listener.heard_end, within_word))
+                case Ended(_, below_db):
+                    self._tell(Ending(below_db))
+
+    def _onset(self, at: int) -> Onset:
+        """Speech has lasted long enough to be a turn. Any speech interrupts an answer that has
+        hardly begun, unless an echo is being removed or it is given again."""
+        context, replies = self._context, self._replies
+        item_id = context.new_id("item")
+        padding = samples_of(context.endpointing.prefix_padding_ms)
+        if not context.config.interruptible:
+            return Onset(item_id, at, padding, "no")
+        reviews = context.settings.barge_in.policy != "any-speech"
+        just_begun = self._listener.hears_itself or replies.given_again
+        if reviews and replies.audible(just_begun):
+            return Onset(item_id, at, padding, "review")
+        return Onset(item_id, at, padding, "interrupt" if replies.audible(True) else "no")
+
+    def _suspect(self) -> None:
+        """With no turn open, hold the answer as soon as the newest sound may be speech, without
+        waiting for the next window."""
+        reviews = self._context.settings.barge_in.policy != "any-speech"
+        if not (self._listener.suspects and reviews):
+            self._release_suspicion()
+        elif not self._suspicion:
+            self._suspicion = self._hold()
+
+    def _hold(self) -> Hold | None:
+        """``None`` if there is no answer that speech may interrupt."""
+        return self._replies.hold() if self._context.config.interruptible else None
+
+    def _release_suspicion(self) -> None:
+        hold, self._suspicion = self._suspicion, None
+        if hold:
+            hold.release()
+
+    def configured(self) -> None:
+        """After the client has configured the session: no turn newly gets an answer."""
+        self._tell(Configuration(self._context.config.answers_turns))
+
+    def take_overlap_as_turn(self) -> None:
+        """Answer the speech under way, even if it overlaps an answer."""
+        self._tell(Request("cancel"))
+
+    def take(self) -> Utterance | None:
+        """The client ends the turn itself: hand over the open utterance with all its audio fed."""
+        self._follow(self._listener.admit())
+        turn = self._machine.open
+        utterance = self._utterances[turn] if turn else None
+        self._listener.forget_turn()
+        self._release_suspicion()
+        if utterance:
+            self._feed(utterance, self._listener.heard_end)
+        self._tell(Request("commit", self._listener.heard_end))
+        return utterance
+
+    def take_ended(self) -> list[Utterance]:
+        """Hand over turns that have ended but are not committed yet, oldest first."""
+        utterances = [self._utterances[turn] for turn in self._machine.ended]
+        self._tell(Request("commit ended"))
+        return utterances
+
+    def drop(self) -> None:
+        """Forget the open utterance; none of it is committed or becomes a later turn's padding."""
+        self._listener.forget_turn()
+        self._release_suspicion()
+        self._tell(Request("clear", self._listener.heard_end))
+
+    def drop_ended(self) -> None:
+        """Forget turns that have ended but are not committed yet."""
+        self._tell(Request("clear ended"))
+
+    # -- actions
+
+    def _tell(self, fact: Fact) -> None:
+        for action in self._machine.on(fact):
+            self._carry_out(action)
+        for turn in self._utterances.keys() - set(self._machine.turns):
+            del self._utterances[turn]
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Act):
+            if action.do is Do.LISTEN:
+                self._listen(action.turn)
+            else:
+                self._act(action.do, self._utterances[action.turn])
+            return
+        utterance = self._utterances[action.turn]
+        match action:
+            case Start(_, why):
+                utterance.reading.cancel()
+                self._events.start(utterance, why)
+            case Resume(turn, at, within_word):
+                if not turn.state.overlaps:
+                    self._events.resume(turn, at)
+                self._attempts.resume(utterance, at, within_word)
+            case Stop(turn, stop_reason, at):
+                self._events.stop(turn, at, stop_reason)
+            case Ignore(_, reason):
+                utterance.reading.cancel()
+                self._events.ignore(utterance, reason)
+
+    def _act(self, do: Do, utterance: Utterance) -> None:
+        turn, attempt = utterance.turn, utterance.attempt
+        match do:
+            case Do.HOLD:
+                before, utterance.hold = utterance.hold, self._hold() or utterance.hold
+                if before and before is not utterance.hold:
+                    before.release()
+            case Do.RELEASE:
+                self._release(utterance)
+            case Do.READ:
+                self._read(utterance)
+            case Do.MEASURE:
+                self._tell(Reading(turn, self._overlaps.verdict(utterance, None), None))
+            case Do.INTERRUPT if self._context.config.interruptible:
+                utterance.hold, utterance.cut = None, self._replies.interrupt()
+            case Do.INTERRUPT:
+                self._release(utterance)
+            case Do.ATTEMPT:
+                self._attempt(utterance)
+            case Do.DROP:
+                utterance.reading.cancel()
+                self._attempts.discard(utterance)
+                utterance.recognition.stop()
+            case Do.HAND_OVER:
+                self._attempts.discard(utterance)
+            case Do.FORGET_SPEAKER:
+                self._listener.forget_speaker()
+            case Do.REJECT:
+                self._events.reject(utterance)
+            case Do.PASS:
+                self._pass()
+            case _ if attempt:
+                self._settle(do, utterance, attempt)
+
+    def _settle(self, do: Do, utterance: Utterance, attempt: Attempt) -> None:
+        """Actions that end a turn after a pause."""
+        match do:
+            case Do.CONCLUDE:
+                attempt.news.set()
+            case Do.COMMIT:
+                if attempt.speculative:
+                    attempt.speculative.committed = True
+                item_id = utterance.turn.item_id
+                self._transcriber.commit(item_id, utterance.recognition, attempt.words)
+            case Do.ANSWER:
+                if not self._replies.fits(attempt.reply):
+                    self._attempts.discard_answer(attempt)
+                work, since = attempt.work, attempt.paused_at
+                self._replies.answer(attempt.reply, work, since, attempt.error)
+            case Do.ANSWER_LATER:
+                self._attempts.discard_answer(attempt)
+                self._replies.answer_later(attempt.paused_at)
+            case Do.DISCARD_ANSWER:
+                self._attempts.discard_answer(attempt)
+            case Do.CONTINUE:
+                if utterance.cut and self._replies.resume(utterance.cut, attempt.paused_at):
+                    self._attempts.discard_answer(attempt)
+                else:
+                    self._tell(NothingLeft(utterance.turn))
+
+    def _listen(self, turn: Turn) -> None:
+        def on_words(words: str, known: StableWords) -> None:
+            if turn.state.overlaps:
+                utterance.unpublished_words += words
+                return
+            self._events.words(turn, words)
+            if turn is self._machine.open:
+                self._attempts.hear_words(utterance, words, known)
+
+        context = self._context
+        wanted = self._events.partials or self._attempts.wants_partials
+        recognition = Recognition(
+            context.stages, context.config.language, on_words if wanted else None
+        ).begin(self._tasks)
+        hold, self._suspicion = self._suspicion, None
+        utterance = self._utterances[turn] = Utterance(turn, recognition, turn.start, hold=hold)
+
+    def _release(self, utterance: Utterance) -> None:
+        hold, utterance.hold = utterance.hold, None
+        if hold:
+            hold.release()
+
+    def _read(self, utterance: Utterance) -> None:
+        if self._listener.hears_the_answer():
+            self.drop()
+        else:
+            utterance.reads = True
+            self._tasks.create_task(self._read_words(utterance))
+
+    async def _read_words(self, utterance: Utterance) -> None:
+        text = None
+        segment = self._attempts.segment(utterance, self._listener.heard_end)
+        with suppress(ReachyVoiceError):  # then its length decides
+            found = await utterance.recognition.transcript(utterance.reading)
+            text = believed(self._context, found, segment).text
+        utterance.reads = False
+        if utterance.turn.state.speaks and not utterance.reading.cancelled:
+            self._tell(Reading(utterance.turn, self._overlaps.verdict(utterance, text), text))
+
+    def _attempt(self, utterance: Utterance) -> None:
+        turn = utterance.turn
+        if not turn.state.overlaps:
+            self._events.pause(turn)
+        self._feed(utterance, turn.end)
+        before = self._utterances[self._machine.ended[-1]] if self._machine.ended else None
+        attempt = self._attempts.begin(utterance)
+        task = before.attempt.task if before and before.attempt else None
+        attempt.task = self._tasks.create_task(self._follow_pause(utterance, attempt, task))
+
+    async def _follow_pause(
+        self, utterance: Utterance, attempt: Attempt, before: asyncio.Task[None] | None
+    ) -> None:
+        """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
+        the turn before, because turns are committed in order."""
+        words = await self._attempts.transcribe(utterance, attempt)
+        if before:
+            await asyncio.wait({before})
+        attempt.words = words
+        turn, text = utterance.turn, attempt.text
+        self._tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
+        if self._overlaps.mistake(utterance, text):
+            self._tell(Mistake(turn))
+        async with aclosing(self._attempts.decisions(utterance, attempt)) as decisions:
+            async for decision in decisions:
+                if turn is self._machine.open:
+                    self._follow(self._listener.judge(decision.wait_ms))
+        utterance.recognition.stop()
+        verdict = self._overlaps.verdict(utterance, text)
+        self._tell(Conclusion(turn, text, verdict, attempt.invented))
+        self._attempts.book_use(attempt)
+
+    def _pass(self) -> None:
+        if not self.busy:
+            self._warm_up.said = ""
+        self._replies.answer_pending()
+
+    def _feed(self, utterance: Utterance, end: int) -> None:
+        pcm = self._listener.read(utterance.fed_to, end)
+        if len(pcm):
+            utterance.recognition.append(pcm)
+            utterance.fed_to = end

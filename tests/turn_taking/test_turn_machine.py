@@ -1,0 +1,247 @@
+"""Whatever happens, the machine of turns loses no words, answers once and lets the answer go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.settings import BargeIn
+from pipeline.turn_record import Ignored, Interruption
+from pipeline.turn_taking.barge_in import Verdict, ignored
+from pipeline.turn_taking.turn import TRANSITIONS, Move, Turn, TurnState
+from pipeline.turn_taking.turn_facts import (
+    Act,
+    Action,
+    Conclusion,
+    Configuration,
+    Do,
+    Ending,
+    Fact,
+    Ignore,
+    Mistake,
+    NothingLeft,
+    Onset,
+    Reading,
+    Request,
+    Resumption,
+    Silence,
+    Sound,
+    Start,
+    Stop,
+)
+from pipeline.turn_taking.turn_machine import TurnMachine
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
+STATES = {state.value: state for state in TurnState}
+VERDICTS: tuple[Verdict, ...] = (
+    "unsure",
+    *[why for why in get_args(Interruption) if why in ("words", "command", "long")],
+    *[why for why in get_args(Ignored) if why in ("backchannel", "echo")],
+)
+LAST = (TurnState.COMMITTED, TurnState.IGNORED, TurnState.REJECTED, TurnState.DROPPED)
+
+
+def transitions_in_the_docs() -> Iterator[tuple[str, TurnState, TurnState]]:
+    text = ARCHITECTURE.read_text("utf-8")
+    for row in text.partition("| move | when |")[2].partition("\n\n")[0].splitlines()[2:]:
+        move, _, pairs = (cell.strip() for cell in row.strip("|").split("|"))
+        for pair in pairs.split(";"):
+            before, _, after = pair.partition("→")
+            for state in before.split(","):
+                yield move, STATES[state.strip()], STATES[after.strip()]
+
+
+def test_the_table_of_transitions_in_the_docs() -> None:
+    in_code = {
+        (move, before, after)
+        for move, states in TRANSITIONS.items()
+        for before, after in states.items()
+    }
+    assert set(transitions_in_the_docs()) == in_code
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    after = {state for states in TRANSITIONS.values() for state in states.values()}
+    before = {state for states in TRANSITIONS.values() for state in states}
+    assert after == set(TurnState)
+    assert before == set(TurnState) - set(LAST)
+    assert set(TRANSITIONS) == set(get_args(Move))
+
+
+class World:
+    """Sends facts as a listener, engines and a client may, and checks the actions."""
+
+    def __init__(self) -> None:
+        self.machine = TurnMachine(BargeIn())
+        self.now = 0
+        self.turns: list[Turn] = []
+        self.outcomes: dict[Turn, Do | type[Ignore]] = {}
+        self.answers: Counter[Turn] = Counter()
+        self.started: list[Turn] = []
+        self.stopped: list[Turn] = []
+        self.held: set[Turn] = set()
+        self.cut: Turn | None = None
+        """The turn that interrupted the answer that was heard."""
+        self.audible = False
+        self.reads = False
+        self.waiting = False
+        """Whether an answer waits for a later turn."""
+        self.wants_answer = True
+        self.configured = False
+        self.continued: Turn | None = None
+
+    def tell(self, fact: Fact) -> None:
+        for action in self.machine.on(fact):
+            self.check(action, fact)
+        assert self.held == {turn for turn in self.machine.turns if turn.state.holds}
+        known = {turn for turn in self.machine.turns if not turn.state.overlaps}
+        assert known <= set(self.started)
+        assert not [turn for turn in self.machine.turns if turn.state in LAST]
+
+    def check(self, action: Action, fact: Fact) -> None:
+        turn = action.turn
+        match action:
+            case Act():
+                self.check_act(action.do, turn, fact)
+            case Start():
+                assert turn not in self.started
+                assert self.stopped == self.started, "one turn after the other is published"
+                self.started.append(turn)
+            case Stop():
+                self.stopped.append(turn)
+                assert self.stopped == self.started
+            case Ignore(_, why):
+                assert ignored(why)
+                assert turn not in self.started
+                self.finish(turn, Ignore)
+
+    def check_act(self, do: Do, turn: Turn, fact: Fact) -> None:
+        match do:
+            case Do.LISTEN:
+                self.turns.append(turn)
+            case Do.HOLD:
+                self.held.add(turn)
+            case Do.RELEASE:
+                self.held.discard(turn)
+            case Do.INTERRUPT:
+                self.held.discard(turn)
+                if self.audible:
+                    self.audible, self.cut = False, turn
+            case Do.READ:
+                self.reads = True
+            case Do.DROP:
+                assert isinstance(fact, Onset | Request)
+                self.finish(turn, do)
+            case Do.REJECT if self.outcomes.get(turn) is not Do.DROP:  # else it was background
+                assert isinstance(fact, Conclusion)
+                assert fact.text == ""
+                self.finish(turn, do)
+            case Do.COMMIT | Do.HAND_OVER:
+                self.finish(turn, do)
+            case Do.ANSWER:
+                self.answers[turn] += 1
+                self.waiting = False
+            case Do.ANSWER_LATER:
+                self.answers[turn] += 1
+                self.waiting = True
+                assert self.machine.turns, "a turn follows that answers it"
+            case Do.DISCARD_ANSWER:
+                assert not turn.wants_answer
+            case Do.CONTINUE:
+                assert turn.mistake
+                self.answers[turn] += 1
+                self.continued, self.waiting = turn, False
+            case Do.PASS:
+                self.waiting = False
+
+    def finish(self, turn: Turn, outcome: Do | type[Ignore]) -> None:
+        assert turn not in self.outcomes, "a turn has one outcome"
+        self.outcomes[turn] = outcome
+
+    # -- what may happen
+
+    def step(self, draw: Callable[[st.SearchStrategy[Fact]], Fact]) -> None:
+        self.now += 2_000
+        fact = draw(st.one_of(self.possible()))
+        match fact:
+            case Onset():
+                self.audible = fact.audible != "no"
+            case Reading():
+                self.reads = False
+            case NothingLeft(turn):
+                self.answers[turn] -= 1
+            case Configuration():
+                self.configured, self.wants_answer = True, fact.wants_answer
+        self.continued = None
+        self.tell(fact)
+        if isinstance(fact, Request) and fact.kind != "cancel":
+            self.waiting = False  # the session gives the answer, or the client asks for it
+
+    def possible(self) -> list[st.SearchStrategy[Fact]]:
+        if self.continued:
+            return [st.just(NothingLeft(self.continued)), self.onset()]
+        turn = self.machine.open
+        facts = [self.onset(), st.builds(Configuration, st.booleans()), self.request()]
+        if turn and turn.state.speaks:
+            facts += [self.silence(), self.silence(), st.just(Sound(self.now, self.reads))]
+            facts += [self.reading(turn)] * self.reads
+        elif turn:
+            facts += [st.just(Ending(0.0)), self.reading(turn)] * 2
+            facts += [st.just(Resumption(self.now, self.now + 512, False))]
+            if turn is self.cut and not turn.state.overlaps:
+                facts.append(st.just(Mistake(turn)))
+        if self.machine.ended:
+            facts += [self.conclusion(self.machine.ended[0])] * 3
+        return facts
+
+    def onset(self) -> st.SearchStrategy[Fact]:
+        audible = st.sampled_from(["no", "interrupt", "review", "review"])
+        name = st.just(f"item_{len(self.turns)}")
+        return st.builds(Onset, name, st.just(self.now), st.just(4_800), audible)
+
+    def silence(self) -> st.SearchStrategy[Fact]:
+        return st.just(Silence(self.now - 512, self.now, self.wants_answer))
+
+    def reading(self, turn: Turn) -> st.SearchStrategy[Fact]:
+        return st.builds(Reading, st.just(turn), st.sampled_from(VERDICTS), st.just("so"))
+
+    def conclusion(self, turn: Turn) -> st.SearchStrategy[Fact]:
+        text, verdict = st.sampled_from(["so", "", None]), st.sampled_from(VERDICTS)
+        return st.builds(Conclusion, st.just(turn), text, verdict)
+
+    def request(self) -> st.SearchStrategy[Fact]:
+        kinds = st.sampled_from(["commit", "commit ended", "clear", "clear ended", "cancel"])
+        return st.builds(Request, kinds, st.just(self.now))
+
+    def finish_all(self) -> None:
+        """The user falls silent."""
+        if self.machine.open:
+            if self.machine.open.state.speaks:
+                self.tell(Silence(self.now, self.now, True))
+            self.tell(Ending(0.0))
+        while self.machine.ended:
+            self.tell(Conclusion(self.machine.ended[0], "so", "words"))
+
+
+@given(st.data())
+def test_no_sequence_of_facts_loses_words_answers_twice_or_leaves_an_answer_held(
+    data: st.DataObject,
+) -> None:
+    world = World()
+    for _ in range(data.draw(st.integers(1, 25))):
+        world.step(data.draw)
+    world.finish_all()
+    assert set(world.outcomes) == set(world.turns)
+    assert not world.held
+    assert world.started == world.stopped
+    assert not world.waiting or world.configured
+    for turn, outcome in world.outcomes.items():
+        if outcome is Do.COMMIT:
+            assert world.answers[turn] == turn.wants_answer
+        else:
+            assert not world.answers[turn] or (outcome is Do.REJECT and turn.mistake)
