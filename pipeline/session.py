@@ -39,17 +39,17 @@ from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
-from pipeline.events import DirectionHeard, IdleTimeout, InputCleared, TranscriptReady
+from pipeline.events import DirectionHeard, InputCleared
 from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
-from pipeline.items import AudioPart, MessageItem
+from pipeline.items import MessageItem
 from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.replies import Replies
-from pipeline.speaking.reply import Reply
 from pipeline.telemetry.turn_recorder import TurnRecorder
+from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.work import CLIENT, new_client
 
@@ -95,7 +95,7 @@ class Session:
         self._buffer = PushToTalkBuffer(settings.endpointing.max_utterance_s)
 
         chat = self._memory.chat
-        self._editor = ItemEditor(context, chat, self._committing)
+        self._editor = ItemEditor(context, chat)
         self._transcriber = Transcriber(context, chat, self._editor)
         prompts = ReplyPrompts(context, chat, self._transcriber)
         self._warm_up = WarmUp(context, self._memory, prompts)
@@ -107,7 +107,6 @@ class Session:
             self._warm_up,
             self._arrivals,
             lambda: self._running and not self._turns.busy,
-            self._reply_ended,
         )
         self._turns = TurnRunner(
             context,
@@ -117,8 +116,9 @@ class Session:
             self._transcriber,
             self._warm_up,
         )
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._idle_since_ms = 0
+        self._idle_timer = IdleTimer(
+            context, self._listener, self._editor, self._replies, lambda: self._turns.busy
+        )
 
     @property
     def notices(self) -> Notices:
@@ -151,7 +151,7 @@ class Session:
 
     def _begin(self) -> None:
         self._context.check_language()
-        self._warm_up.begin()
+        self._warm_up.prompt_changed()
         for item in self.chat.items:
             # A resumed conversation may have items that were not transcribed in time.
             if isinstance(item, MessageItem):
@@ -160,9 +160,9 @@ class Session:
     def _end(self) -> None:
         """End all replies and work in idle time."""
         self._running = False
-        self._stop_idle_timer()
+        self._warm_up.close()
         self._replies.close()
-        self._warm_up.cancel()
+        self._idle_timer.stop()
         for record in self._records.close(asyncio.get_running_loop().time()):
             self._bus.publish(record)
 
@@ -223,9 +223,8 @@ class Session:
 
     def model_exchanged(self) -> None:
         """The language model was replaced; the new one has read nothing yet."""
-        self._warm_up.due = True
-        if self._running and self._replies.quiet.is_set():
-            self._warm_up.begin()
+        if self._running:
+            self._warm_up.prompt_changed()
 
     # -- commands
 
@@ -261,7 +260,6 @@ class Session:
             case ClearAudio():
                 self._clear_input()
                 self._turns.drop_ended()
-                self._replies.answer_pending()
                 self._bus.publish(InputCleared())
             case AddItem():
                 self._add_item(command)
@@ -287,27 +285,21 @@ class Session:
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
             self._clear_input()
-            self._replies.answer_pending()
         if self._context.endpointing != heard_as:
             self._listener.configure(self._context.endpointing)
-        if config.turn_detection != before.turn_detection and self._stop_idle_timer():
-            self._count_silence(0)
+        if config.turn_detection != before.turn_detection:
+            self._idle_timer.restart()
         self._turns.configured()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
-            self._warm_up.begin()
+            self._warm_up.prompt_changed()
 
     def _add_item(self, command: AddItem) -> None:
         item = command.item
         if isinstance(item, MessageItem) and item.unread and self._transcriber.busy:
             message = "Too many recordings wait to be transcribed; wait for the completed events."
             self._context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif not self._editor.add(command):
-            return
-        elif isinstance(item, MessageItem):
+        elif self._editor.add(command) and isinstance(item, MessageItem):
             self._transcriber.read(item)
-        elif self._replies.quiet.is_set():
-            # Read a tool's output before the client asks for an answer to it.
-            self._warm_up.begin()
 
     def _note_direction(self, command: NoteDirection) -> None:
         self._directions.note(command.direction, asyncio.get_running_loop().time())
@@ -336,7 +328,6 @@ class Session:
         self._listener.end_of_input()
         self._buffer.take()
         self._turns.drop()
-        self._warm_up.said = ""
 
     def _commit(self, command: CommitAudio) -> None:
         context = self._context
@@ -366,52 +357,3 @@ class Session:
         self._replies.forget_pending()
         for ended in self._turns.take_ended():
             self._transcriber.commit(ended.turn.item_id, ended.recognition)
-
-    def _committing(self) -> None:
-        self._stop_idle_timer()
-        self._warm_up.said = ""
-
-    # -- after a reply
-
-    def _reply_ended(self, reply: Reply) -> None:
-        if not self._running:
-            return
-        if self._replies.quiet.is_set() and (self._warm_up.due or reply.confirmed):
-            # The reply cancelled a warm-up, or its answer has not been read yet.
-            self._warm_up.begin()
-        if reply.plan.in_conversation and reply.confirmed and not reply.failed:
-            self._count_silence(reply.unheard_s)
-
-    # -- the idle timeout: after an answer and a silence, the server speaks again
-
-    def _count_silence(self, from_s: float) -> None:
-        """``from_s``: when silence begins, in seconds from now."""
-        detection = self._context.config.turn_detection
-        if detection and detection.idle_timeout_ms and not self._replies.speaking:
-            self._idle_since_ms = self._listener.heard_ms + round(from_s * 1000)
-            self._stop_idle_timer()
-            self._idle_timer = asyncio.get_running_loop().call_later(
-                from_s + detection.idle_timeout_ms / 1000, self._break_silence
-            )
-
-    def _stop_idle_timer(self) -> bool:
-        """Stop it; returns whether it was running."""
-        timer, self._idle_timer = self._idle_timer, None
-        if timer:
-            timer.cancel()
-        return timer is not None
-
-    def _break_silence(self) -> None:
-        self._idle_timer = None
-        if self._replies.speaking:
-            return  # silence is counted from the end of the answer
-        if self._turns.busy:
-            self._count_silence(0)
-            return
-        item_id = self._context.new_id("item")
-        end_ms = max(self._idle_since_ms, self._listener.heard_ms)
-        self._bus.publish(IdleTimeout(item_id, self._idle_since_ms, end_ms))
-        silence = AudioPart("", (end_ms - self._idle_since_ms) / 1000)
-        self._editor.commit(item_id, silence)
-        self._bus.publish(TranscriptReady(item_id, "", silence.seconds))
-        self._replies.break_silence()

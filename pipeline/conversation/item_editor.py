@@ -38,14 +38,10 @@ ROOM = 1 / 8
 class ItemEditor:
     """The one way to change the items of a running session's chat."""
 
-    def __init__(
-        self, context: SessionContext, chat: Chat, on_commit: Callable[[], None] = lambda: None
-    ) -> None:
-        """``on_commit`` is called before the user's speech is added."""
+    def __init__(self, context: SessionContext, chat: Chat) -> None:
         self._context = context
         self._bus = context.bus
         self._chat = chat
-        self._on_commit = on_commit
         self._max_items = context.settings.max_items
         self._history: ResumedHistory | None = ResumedHistory(chat.items)
         """Until something happens; the client may send it again."""
@@ -54,7 +50,6 @@ class ItemEditor:
 
     def commit(self, item_id: str, part: AudioPart) -> MessageItem:
         """Add the user's speech; returns its item."""
-        self._on_commit()
         if item_id in self._chat:
             # The client has used the id of its own running speech for something else.
             item_id = self._context.new_id("item")

@@ -13,13 +13,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from pipeline.bus import Published
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import UnknownItem
 from pipeline.conversation.memory import Memory
 from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.engines.contract import Warmed
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.items import Item, MessageItem, text_chars
+from pipeline.events import InputCommitted, ItemAdded, ReplyFinished
+from pipeline.items import FunctionCallItem, FunctionOutputItem, Item, MessageItem, text_chars
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
 
@@ -34,35 +36,71 @@ _MARKS_CHARS = 24
 
 
 class WarmUp:
-    """The warm-up of one session. ``begin`` starts over with what is known now."""
+    """The warm-up of one session. It is told what happens, and decides by itself when to read."""
 
     def __init__(self, context: SessionContext, memory: Memory, prompts: ReplyPrompts) -> None:
         self._context = context
-        self.said = ""
-        """The user's words so far in an unfinished turn."""
-        self.due = False
-        """Whether the model has something left to read."""
         self._memory = memory
         self._prompts = prompts
+        self._words = ""
+        """The user's words so far in an unfinished turn."""
+        self._due = False
+        """Whether the model has something left to read."""
+        self._replies = 0
+        """Replies that are being made."""
+        self._closed = False
         self._work = Work(Priority.WARM_UP)
+        context.bus.tap(self._follow)
 
-    def begin(self) -> None:
+    def _follow(self, published: Published) -> None:
+        match published.event:
+            case InputCommitted():
+                self._words = ""
+            case ItemAdded(FunctionCallItem() | FunctionOutputItem()):
+                # Read a tool's output before the client asks for an answer to it.
+                self._begin_if_quiet()
+            case ReplyFinished():
+                self._due = True  # its answer has not been read yet
+
+    def prompt_changed(self) -> None:
+        """Instructions or tools have changed, or the model that reads them."""
+        self._due = True
+        self._begin_if_quiet()
+
+    def hear(self, words: str) -> None:
+        """The user's words so far, which will only grow."""
+        self._words, self._due = words, True
+        self._begin_if_quiet()
+
+    def end_turn(self) -> None:
+        """No turn is open, or waits to be committed."""
+        self._words = ""
+
+    def reply_began(self) -> None:
+        """A reply is being made, perhaps behind a shut gate: stop, and go on after it."""
+        self._replies += 1
+        self._work.cancel()
+
+    def reply_ended(self) -> None:
+        """It is over, or was discarded."""
+        self._replies -= 1
+        if self._due:
+            self._begin_if_quiet()
+
+    def close(self) -> None:
+        """Stop for good."""
+        self._closed = True
+        self._work.cancel()
+
+    def _begin_if_quiet(self) -> None:
+        """Begin anew with what is known now, unless a reply is being made."""
+        if self._replies or self._closed:
+            return
         self._work.cancel()
         if self._context.config.answers:
             self._work = Work(Priority.WARM_UP)
-            self.due = True
+            self._due = True
             self._context.tasks.create_task(self._run(self._work))
-
-    def read_ahead(self, said: str, now: bool) -> None:
-        """Note the user's words so far, which will only grow. ``now``: read them at once, because
-        no reply runs."""
-        self.said, self.due = said, True
-        if now:
-            self.begin()
-
-    def cancel(self) -> None:
-        """Stop; it stays due."""
-        self._work.cancel()
 
     async def _run(self, work: Work) -> None:
         try:
@@ -73,7 +111,7 @@ class WarmUp:
             # The reply that needs this prompt will fail the same way, and report it.
             log.warning("the session was not warmed up: %s", error)
         if work is self._work:
-            self.due = False
+            self._due = False
 
     async def _read(self, work: Work) -> None:
         chat, conversation = self._memory.chat, self._memory.conversation
@@ -81,7 +119,7 @@ class WarmUp:
         prompt = self._prompts.conversation
         while True:
             try:
-                request = LlmRequest(prompt(), tools, unfinished=self.said)
+                request = LlmRequest(prompt(), tools, unfinished=self._words)
                 warmed = await conversation.warm(request, work)
                 break
             except PromptTooLong as problem:
@@ -90,7 +128,7 @@ class WarmUp:
                     raise
         if start := new_beginning(chat.context, warmed):
             # Turns go on with the long history until the short one is read.
-            request = LlmRequest(prompt(start=start), tools, unfinished=self.said)
+            request = LlmRequest(prompt(start=start), tools, unfinished=self._words)
             await conversation.warm(request, work)
             if work.cancelled:
                 return  # a reply has begun, which uses the long history

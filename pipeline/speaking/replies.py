@@ -63,10 +63,8 @@ class Replies:
         warm_up: WarmUp,
         arrivals: Arrivals,
         may_answer: Callable[[], bool],
-        on_end: Callable[[Reply], None],
     ) -> None:
-        """``may_answer``: whether no turn of the user is open or waits to be committed; ``on_end``
-        is called after each reply."""
+        """``may_answer``: whether no turn of the user is open or waits to be committed."""
         self.quiet = asyncio.Event()
         """Set while no reply is running."""
         self.quiet.set()
@@ -78,7 +76,8 @@ class Replies:
         self._warm_up = warm_up
         self._arrivals = arrivals
         self._may_answer = may_answer
-        self._on_end = on_end
+        self.on_end: Callable[[Reply], None] = lambda reply: None
+        """Called after each reply."""
         self._running: dict[str, Reply] = {}
         self._over: deque[str] = deque(maxlen=MAX_OVER)
         """The ids of the latest responses that are over."""
@@ -361,7 +360,7 @@ class Replies:
         began_at: float,
     ) -> Reply:
         """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
-        self._warm_up.cancel()
+        self._warm_up.reply_began()
         own = options.in_conversation and options.input is None
         conversation = self._conversation if own else LastingConversation(self._context.stages)
         reply = Reply(
@@ -422,4 +421,5 @@ class Replies:
             if not self._running:
                 self.quiet.set()
             self.answer_pending()
-            self._on_end(reply)
+            self._warm_up.reply_ended()
+            self.on_end(reply)

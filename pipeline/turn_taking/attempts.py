@@ -63,7 +63,7 @@ class Attempts:
         if not self._budget.may_guess:
             return
         if words:
-            self._warm_up.read_ahead(known.text, now=self._replies.quiet.is_set())
+            self._warm_up.hear(known.text)
         wanted = known.settled and self._context.config.answers_turns
         if wanted and not utterance.speculative:
             now = asyncio.get_running_loop().time()
@@ -243,7 +243,7 @@ class Attempts:
         if attempt and not within_word:
             self._own_pauses_ms.append(ms_of(start - utterance.turn.speech_end))
             if attempt.text and self._budget.may_answer:
-                self._warm_up.read_ahead(attempt.text, now=self._replies.quiet.is_set())
+                self._warm_up.hear(attempt.text)
 
     def discard(self, utterance: Utterance) -> None:
         """Discard everything begun for a turn."""

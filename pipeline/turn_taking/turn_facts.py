@@ -155,8 +155,6 @@ class Do(Enum):
     """Discard its reply: it gets none."""
     CONTINUE = auto()
     """Say the rest of the answer that it interrupted, or report ``NothingLeft``."""
-    PASS = auto()
-    """It was no turn: give an answer that waited for its end."""
 
 
 class Act(NamedTuple):

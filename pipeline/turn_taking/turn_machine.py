@@ -193,7 +193,6 @@ class TurnMachine:
         if overlaps and ignored(fact.verdict):
             turn.move("ignore")
             yield Ignore(turn, fact.invented or fact.verdict)
-            yield Act(Do.PASS, turn)
             return
         merged = turn.state is TurnState.MERGED
         if not merged:
@@ -207,12 +206,9 @@ class TurnMachine:
 
     def _settle(self, turn: Turn, merged: bool = False) -> Actions:
         """What follows a turn after which no earlier answer goes on."""
-        if turn.state is TurnState.REJECTED:
-            yield Act(Do.PASS, turn)
-        elif not turn.wants_answer:
-            yield Act(Do.DISCARD_ANSWER, turn)
-        else:
-            yield Act(Do.ANSWER_LATER if merged else Do.ANSWER, turn)
+        if turn.state is TurnState.COMMITTED:
+            do = Do.ANSWER_LATER if merged else Do.ANSWER
+            yield Act(do if turn.wants_answer else Do.DISCARD_ANSWER, turn)
 
     # -- requests of the client
 

@@ -188,6 +188,9 @@ class TurnRunner:
             self._carry_out(action)
         for turn in self._utterances.keys() - set(self._machine.turns):
             del self._utterances[turn]
+        if not self.busy:
+            self._warm_up.end_turn()
+            self._replies.answer_pending()
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Act):
@@ -236,12 +239,11 @@ class TurnRunner:
                 utterance.recognition.stop()
             case Do.HAND_OVER:
                 self._attempts.discard(utterance)
+                self._replies.forget_pending()
             case Do.FORGET_SPEAKER:
                 self._listener.forget_speaker()
             case Do.REJECT:
                 self._events.reject(utterance)
-            case Do.PASS:
-                self._pass()
             case _ if attempt:
                 self._settle(do, utterance, attempt)
 
@@ -341,11 +343,6 @@ class TurnRunner:
         verdict = self._overlaps.verdict(utterance, text)
         self._tell(Conclusion(turn, text, verdict, attempt.invented))
         self._attempts.book_use(attempt)
-
-    def _pass(self) -> None:
-        if not self.busy:
-            self._warm_up.said = ""
-        self._replies.answer_pending()
 
     def _feed(self, utterance: Utterance, end: int) -> None:
         pcm = self._listener.read(utterance.fed_to, end)

@@ -99,6 +99,7 @@ class World:
         for action in self.machine.on(fact):
             self.check(action, fact)
         assert self.held == {turn for turn in self.machine.turns if turn.state.holds}
+        self.waiting = self.waiting and bool(self.machine.turns)  # else the session answers now
         known = {turn for turn in self.machine.turns if not turn.state.overlaps}
         assert known <= set(self.started)
         assert not [turn for turn in self.machine.turns if turn.state in LAST]
@@ -156,8 +157,6 @@ class World:
                 assert turn.mistake
                 self.answers[turn] += 1
                 self.continued, self.waiting = turn, False
-            case Do.PASS:
-                self.waiting = False
 
     def finish(self, turn: Turn, outcome: Do | type[Ignore]) -> None:
         assert turn not in self.outcomes, "a turn has one outcome"
