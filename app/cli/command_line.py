@@ -16,6 +16,7 @@ from app.cli import (
     config,
     devices,
     doctor,
+    engines,
     models,
     pair,
     serve,
@@ -45,6 +46,7 @@ cli.command()(doctor.doctor)
 cli.add_typer(access.app, name="key")
 cli.add_typer(models.app, name="models")
 cli.add_typer(config.app, name="config")
+cli.add_typer(engines.app, name="engines")
 cli.add_typer(devices.app, name="devices")
 cli.add_typer(xvf.app, name="xvf")
 cli.add_typer(service.app, name="service")

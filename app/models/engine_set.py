@@ -275,12 +275,17 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
     if isinstance(spec, UrlEngineSpec):
         engine: UrlEngine = spec.build(options, pool)
         return engine
-    name = getattr(options, "weights", None)
-    weights: Path | None = cache.path(name) if name else None
+    weights = weights_of(options, cache)
     ran = EnginesRan(cache.directory)
     if isinstance(options, SileroOptions) and options.batch:
         return BatchedWorker(spec, options, weights, ran=ran)
     return worker_for(spec, _placed(options, cache), weights, ran)
+
+
+def weights_of(options: EngineOptions, cache: WeightsCache) -> Path | None:
+    """The folder of an engine's weights, if it has any. Raises ``WeightsError``."""
+    name = getattr(options, "weights", None)
+    return cache.path(name) if name else None
 
 
 def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:

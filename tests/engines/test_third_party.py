@@ -27,6 +27,7 @@ from tests.support.recordings import Uncancelled
 
 ROOT = config_dir().parent
 EXAMPLE = ROOT / "examples" / "chirping_voice"
+PARROT = ROOT / "examples" / "parrot"
 
 
 # --- the example package -----------------------------------------------------------------------
@@ -44,15 +45,16 @@ def build_options() -> list[str]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the example."""
+    """A folder into which pip has installed the examples."""
     place = tmp_path_factory.mktemp("example")
-    source, target = place / "source", place / "site"
-    source.mkdir()
-    for path in EXAMPLE.iterdir():
-        if path.is_file():
-            (source / path.name).write_bytes(path.read_bytes())
+    target, sources = place / "site", [place / example.name for example in (EXAMPLE, PARROT)]
+    for example, source in zip((EXAMPLE, PARROT), sources, strict=True):
+        source.mkdir()
+        for path in example.iterdir():
+            if path.is_file():
+                (source / path.name).write_bytes(path.read_bytes())
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *build_options()]
-    options = ["--disable-pip-version-check", "--target", str(target), str(source)]
+    options = ["--disable-pip-version-check", "--target", str(target), *map(str, sources)]
     done = subprocess.run([*pip, *options], capture_output=True, text=True, cwd=place, check=False)
     if done.returncode and "No matching distribution" in done.stderr and not os.environ.get("CI"):
         pytest.skip("pip's index cannot be reached, and setuptools is too old without it")
@@ -85,7 +87,7 @@ def test_the_example_is_short_and_imports_nothing_of_ours() -> None:
 
 def test_docs_show_the_example_as_it_is() -> None:
     text = (ROOT / "docs" / "engines.md").read_text()
-    for path in (EXAMPLE / "chirping_voice.py", EXAMPLE / "pyproject.toml"):
+    for path in (EXAMPLE / "pyproject.toml", *EXAMPLE.glob("*.py"), *PARROT.glob("*.py")):
         assert path.read_text().strip() in text, f"docs/engines.md differs from {path.name}"
 
 
@@ -121,6 +123,19 @@ def test_the_command_line_knows_it(installed: Path) -> None:
         "except Exception as error: print(error)"
     )
     assert "did you mean tts.pitch_hz?" in run(installed, "-c", wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("chirping", "OK: the tts engine 'chirping' keeps its contract"),
+        ("claps", "OK: the stt engine 'claps' keeps its contract"),
+        ("parrot", "OK: the llm engine 'parrot' keeps its contract"),
+    ],
+)
+def test_the_examples_keep_their_contracts(installed: Path, name: str, says: str) -> None:
+    check = "from app.cli.__main__ import main; main()"
+    assert run(installed, "-c", check, "engines", "check", name).strip() == says
 
 
 # --- what an entry point may name --------------------------------------------------------------
