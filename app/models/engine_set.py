@@ -28,7 +28,6 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import Stages
-from pipeline.engines.vad.silero import SileroOptions
 from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.speaking.tuning import RAMP_SLOW
@@ -277,7 +276,7 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
         return engine
     weights = weights_of(options, cache)
     ran = EnginesRan(cache.directory)
-    if isinstance(options, SileroOptions) and options.batch:
+    if options.batched:
         return BatchedWorker(spec, options, weights, ran=ran)
     return worker_for(spec, _placed(options, cache), weights, ran)
 

@@ -42,6 +42,11 @@ class EngineOptions(BaseModel):
         """Options of the local model that judges words for an LLM that cannot (``llm.judged``)."""
         return None
 
+    @property
+    def batched(self) -> bool:
+        """Whether ``pipeline.workers.batched`` runs the engine."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class _Spec:

@@ -37,6 +37,10 @@ class SileroOptions(EngineOptions):
     """Score the windows of many clients in one run, once twelve are connected: for a process of a
     fleet, which takes 28 % less processor time and answers 6 ms later. Only inline."""
 
+    @property
+    def batched(self) -> bool:
+        return self.batch
+
 
 class SileroVad:
     """The network. Streams share it; each has its own state."""
