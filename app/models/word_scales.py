@@ -13,11 +13,15 @@ from pathlib import Path
 
 from app.models.write_whole import write_whole
 from pipeline.engines.stages import LlmStage
-from pipeline.engines.word_scale import UNMEASURED, CutSentence, WordScale, measure
+from pipeline.engines.word_scale import UNMEASURED, CutSentence, WordScale, fitted
 from pipeline.errors import ReachyVoiceError
-from pipeline.work import Cancelled
+from pipeline.messages import LlmRequest, Message
+from pipeline.work import Cancelled, Priority, Work
 
 log = logging.getLogger("reachy_voice.llm")
+
+_FEWEST = 8
+"""A scale needs opinions on at least this many cut, and as many whole, sentences."""
 
 Scales = dict[str, WordScale]
 """By language."""
@@ -43,7 +47,7 @@ class WordScales:
         scales: Scales = {}
         try:
             for language, sentences in self._sentences.items():
-                if (scale := await measure(llm, sentences, self._instructions)) is None:
+                if (scale := await _measured(llm, sentences, self._instructions)) is None:
                     return {}
                 scales[language] = scale
         except (ReachyVoiceError, Cancelled) as error:
@@ -51,6 +55,26 @@ class WordScales:
             return {}
         await asyncio.to_thread(_keep, path, scales)
         return scales
+
+
+async def _measured(
+    llm: LlmStage, sentences: Sequence[CutSentence], instructions: str
+) -> WordScale | None:
+    """``None`` if the model has no opinion. Raises what the model raises."""
+    system = (Message("system", instructions),)
+    cut: list[float] = []
+    whole: list[float] = []
+    conversation = llm.open()
+    try:
+        for beginning, rest in sentences:
+            for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
+                request = LlmRequest(system, unfinished=said)
+                warmed = await conversation.warm(request, Work(Priority.WARM_UP))
+                if warmed.end_probability is not None:
+                    found.append(warmed.end_probability)
+    finally:
+        conversation.close()
+    return fitted(cut, whole) if min(len(cut), len(whole)) >= _FEWEST else None
 
 
 def _kept(path: Path) -> Scales | None:

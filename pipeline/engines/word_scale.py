@@ -11,22 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-from pipeline.messages import LlmRequest, Message
-from pipeline.work import Priority, Work
-
-if TYPE_CHECKING:
-    from pipeline.engines.stages import LlmStage
 
 CutSentence = tuple[str, str]
 """The part of a sentence after which more must follow, and the rest of it."""
 LEAST = 1e-6
 """Smaller probabilities count as this."""
-_FEWEST = 8
-"""A scale needs opinions on at least this many cut, and as many whole, sentences."""
 _STEPS = 30
 _LEAST_SLOPE = 0.05
 """Below this, on values of unit variance, the model cannot tell."""
@@ -63,26 +54,6 @@ def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
     slope = sum(each.slope for each in known) / len(known)
     even = math.exp(sum(math.log(each.even) for each in known) / len(known))
     return WordScale(slope, even)
-
-
-async def measure(
-    llm: LlmStage, sentences: Sequence[CutSentence], instructions: str
-) -> WordScale | None:
-    """``None`` if the model has no opinion. Raises what the model raises."""
-    system = (Message("system", instructions),)
-    cut: list[float] = []
-    whole: list[float] = []
-    conversation = llm.open()
-    try:
-        for beginning, rest in sentences:
-            for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
-                request = LlmRequest(system, unfinished=said)
-                warmed = await conversation.warm(request, Work(Priority.WARM_UP))
-                if warmed.end_probability is not None:
-                    found.append(warmed.end_probability)
-    finally:
-        conversation.close()
-    return fitted(cut, whole) if min(len(cut), len(whole)) >= _FEWEST else None
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:

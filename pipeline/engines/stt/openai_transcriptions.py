@@ -7,8 +7,9 @@ separate passes, and off unless an interval is set.
 
 from __future__ import annotations
 
+import io
 import json
-import struct
+import wave
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Literal
@@ -130,13 +131,11 @@ class UrlUtterance:
 
 def wav(pcm: Pcm, rate: int) -> bytes:
     """A WAV file of 16-bit mono samples, padded with silence to ``MIN_SAMPLES``."""
-    data = pcm_to_bytes(np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm)))))
-    head = struct.pack(
-        "<4sI4s4sIHHIIHH4sI",
-        *(b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16),
-        *(1, 1, rate, 2 * rate, 2, 16, b"data", len(data)),
-    )
-    return head + data
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(pcm_to_bytes(np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm))))))
+    return content.getvalue()
 
 
 def _field(value: object) -> str:
