@@ -1,7 +1,7 @@
-"""The echo canceller alone: false triggers per hour, interruptions noticed in time, words, cost.
+"""The echo canceller alone: false triggers per hour, and interruptions noticed in time.
 
-    python -m benchmarks.echo.canceller [--hours 4] [--seed 1000] [--corpus DIR/frozen] [--words]
-        [--cost] [--jobs 2] [--out FILE]
+    python -m benchmarks.echo.canceller [--hours 4] [--seed 1000] [--corpus DIR/frozen] [--jobs 2]
+        [--out FILE]
 
 Scenes are simulated (``scenes``, ``harness.rooms``), not recorded from a real loudspeaker. Tune on
 seeds below 100; report on seeds of 1000 and above, where the robot says other sentences. The first
@@ -17,7 +17,6 @@ import argparse
 import copy
 import multiprocessing
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -38,14 +37,11 @@ from benchmarks.echo.scenes import (
 )
 from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.wer import word_errors
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.detector import near_end
 from pipeline.echo.kalman import BLOCK
 from pipeline.engines.onnx import model_file, open_session
-from pipeline.engines.stt import moonshine
-from tests.support.recordings import Uncancelled
 
 ALONE_S = 120.0
 WINDOW = 512
@@ -199,18 +195,17 @@ def _erle(echo: Signal, left: Signal) -> dict[str, float]:
 @dataclass
 class Spoken:
     """One interruption at one level. ``late_s``, by kind of sound: from the onset to the end of the
-    window that fires; ``None``: not within a second. ``errors``: wrong words, and words."""
+    window that fires; ``None``: not within a second."""
 
     seed: int
     clip: str
     ser_db: int
     late_s: dict[str, float | None]
     fired_before: bool
-    errors: dict[str, tuple[int, int]]
 
 
 def play_interrupted(
-    voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...], reads: bool
+    voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...]
 ) -> list[Spoken]:
     """A clip every 4 s from 12 s on, each starting from the state after the echo alone."""
     scene, clips = _maker(voices).make(seed, seconds, ser_db), _clips(corpora)
@@ -228,82 +223,37 @@ def play_interrupted(
             if at + lead + len(clip.signal) + 8000 > len(microphone):
                 break
             next_at = at + BETWEEN_S * LISTEN_RATE
-            found.append(_spoken(scene, ser_db, clip, at, lead, ears, reads))
+            found.append(_spoken(scene, ser_db, clip, at, lead, ears))
         ears["residual"].hear(heard, played)
         ears["clean"].hear(still, silence)
     return found
 
 
 def _spoken(
-    scene: EchoScene,
-    ser_db: int,
-    clip: Clip,
-    at: int,
-    lead: int,
-    ears: dict[str, Ear],
-    reads: bool,
+    scene: EchoScene, ser_db: int, clip: Clip, at: int, lead: int, ears: dict[str, Ear]
 ) -> Spoken:
     """``at``: the sample at which the branch begins; the clip comes ``lead`` later."""
-    reads = reads and clip.text_by == "source"
     said = np.concatenate((np.zeros(lead, np.float32), scene.heard(clip, ser_db)))
-    length = min(len(said) if reads else HEARD, len(said), len(scene.echo) - at)
+    length = min(HEARD, len(said), len(scene.echo) - at)
     span = slice(at, at + length)
     clean = scene.noise[span] + said[:length]
     sounds = {"residual": to_pcm(scene.echo[span] + clean), "clean": to_pcm(clean)}
     played = {"residual": scene.reference[span], "clean": np.zeros(length, np.int16)}
     begin = lead + clip.onset + int(np.abs(scene.near).argmax())
-    late_s, errors, before = {}, {}, False
+    late_s, before = {}, False
     for name, sound in sounds.items():
         ear = ears[name].branch()
         for pair in blocks(sound, played[name]):
             ear.hear(*pair)
         late_s[name] = _late_s(ear.fired, begin)
         before |= name == "residual" and any(end <= begin for end in ear.fired)
-        if reads:
-            errors[name] = _read(clip.text, np.concatenate(ear.residual))
-    return Spoken(scene.seed, clip.name, ser_db, late_s, before, errors)
+    return Spoken(scene.seed, clip.name, ser_db, late_s, before)
 
 
 def _late_s(ends: Sequence[int], begin: int) -> float | None:
     first = next((end for end in ends if end > begin), None)
     late_s = None if first is None else (first - begin) / LISTEN_RATE
     return late_s if late_s is not None and late_s <= LATEST_S else None
-
-
-def _read(text: str, pcm: Pcm) -> tuple[int, int]:
-    """Wrong words, and words."""
-    utterance = _reader().open("en", False)
-    utterance.feed(pcm)
-    found = word_errors(text, utterance.finish(Uncancelled()).text)
-    return found.errors, found.words
-
-
-@cache
-def _reader() -> Any:
-    return moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-
-
-# --- cost --------------------------------------------------------------------------------------
-
-
-def measure_cost(voices: Path, seed: int) -> dict[str, float]:
-    """CPU of one thread in ms per 10 ms: medians over blocks, after 5 s."""
-    scene, vad = _maker(voices).make(seed, 20.0), PlainSilero(_silero())
-    playing, idle = EchoCanceller(), EchoCanceller()
-    spent: dict[str, list[float]] = {"playing": [], "idle": [], "one_silero": []}
-    silence = np.zeros(BLOCK, np.int16)
-
-    def timed(name: str, call: Any, *given: Pcm) -> None:
-        begin = time.thread_time()
-        call(*given)
-        spent[name].append(1000 * (time.thread_time() - begin))
-
-    for heard, played in blocks(scene.microphone, scene.reference):
-        timed("playing", playing.process, heard, played)
-        timed("idle", idle.process, heard, silence)
-        timed("one_silero", vad.score, np.resize(heard, WINDOW))
-    found = {name: round(float(np.median(times[500:])), 4) for name, times in spent.items()}
-    return {**found, "one_silero": round(found["one_silero"] * BLOCK / WINDOW, 4)}
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -334,11 +284,7 @@ def of_interruptions(found: Sequence[Spoken]) -> dict[str, Any]:
     for ser_db in SER_DB:
         some = [each for each in found if each.ser_db == ser_db and not each.fired_before]
         report[f"{ser_db:+d} dB"] = {"n": len(some)} | {
-            name: {
-                **_latencies([each.late_s[name] for each in some]),
-                "wer": _share(*(sum(e.errors[name][n] for e in some if e.errors) for n in (0, 1))),
-            }
-            for name in ("residual", "clean")
+            name: _latencies([each.late_s[name] for each in some]) for name in ("residual", "clean")
         }
     return report
 
@@ -385,17 +331,15 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             for seed in range(given.seed, given.seed + count)
         ]
         spoken = [
-            pool.submit(play_interrupted, voices, seed, given.seconds, ser_db, corpora, given.words)
+            pool.submit(play_interrupted, voices, seed, given.seconds, ser_db, corpora)
             for seed in range(given.seed, given.seed + (given.interrupted if corpora else 0))
             for ser_db in SER_DB
         ]
-        cost = pool.submit(measure_cost, voices, given.seed) if given.cost else None
         return {
             "first_seed": given.seed,
             "corpora": [corpus.name for corpus in corpora],
             "echo_only": of_alone([each.result() for each in alone]),
             "interruptions": of_interruptions([s for each in spoken for s in each.result()]),
-            "cost_ms_per_10_ms": cost.result() if cost else None,
         }
 
 
@@ -407,8 +351,6 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, action="append", default=[], help="who interrupts")
     parser.add_argument("--interrupted", type=int, default=10, help="scenes with interruptions")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each such scene")
-    parser.add_argument("--words", action="store_true", help="transcribe them (Moonshine)")
-    parser.add_argument("--cost", action="store_true", help="measure CPU, on an idle machine")
     given = parser.parse_args()
     before = load()
     finish(measure(given), given.out, before)

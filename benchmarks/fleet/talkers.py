@@ -13,6 +13,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from benchmarks.harness.robot import Player
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.recordings import recording
 
@@ -51,30 +52,6 @@ def _append(pcm: Pcm) -> str:
 
 
 SILENT_FRAME = _append(np.zeros(int(FRAME_S * RATE), np.int16))
-
-
-@dataclass
-class Player:
-    """Plays what comes at once, and notes when it had nothing to play."""
-
-    first_at: float | None = None
-    heard_s: float = 0.0
-    gaps_ms: list[float] = field(default_factory=list)
-    _until: float = 0.0
-
-    def take(self, seconds: float) -> None:
-        now = time.monotonic()
-        if self.first_at is None:
-            self.first_at = self._until = now
-        if now > self._until:
-            self.gaps_ms.append(1000 * (now - self._until))
-        self._until = max(now, self._until) + seconds
-        self.heard_s += seconds
-
-    @property
-    def left_s(self) -> float:
-        """What is still to be played."""
-        return max(0.0, self._until - time.monotonic())
 
 
 @dataclass

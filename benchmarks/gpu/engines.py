@@ -178,8 +178,6 @@ def voice(given: argparse.Namespace, report: Report) -> None:
             _urgent(engine, report, count, 1 if given.small else 5)
     with report.part("cancel"):
         _cancelled(engine, report, 2 if given.small else 10)
-    with report.part("parts"):
-        _parts(engine, report, given.repeats)
     report.gpu_memory(before)
 
 
@@ -249,39 +247,6 @@ def _cancelled(engine: Any, report: Report, repeats: int) -> None:
         if isinstance(heard.error, Cancelled):
             took.append(1000 * (heard.ended - at[0]))
     report.figure("cancelled: until it stops", "ms", *took)
-
-
-def _parts(engine: Any, report: Report, repeats: int) -> None:
-    """Where a frame's time goes."""
-    import torch
-
-    from pipeline.engines.tts.qwen3_codes import Clause
-
-    talker = engine.speaker.talker
-    clause = Clause(MIDDLE, engine.voices[0], "english", "", 400, 1)
-
-    def ms(call: Callable[[], Any]) -> tuple[float, Any]:
-        def waited() -> Any:
-            result = call()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            return result
-
-        seconds, result = timed(waited)
-        return 1000 * seconds, result
-
-    prompts = [ms(lambda: talker._prompt(clause))[0] for _ in range(repeats)]
-    begins: list[float] = []
-    frames: list[float] = []
-    for _ in range(repeats):
-        took, row = ms(lambda: talker.begin(clause))
-        begins.append(took)
-        while not row.closed and len(frames) < 10 * repeats:
-            frames.append(ms(lambda: talker.advance(row))[0])  # noqa: B023
-        talker.close(row)
-    report.figure("prompt", "ms", *prompts)
-    report.figure("prompt and prefill", "ms", *begins)
-    report.figure("frame of all rows, with its sound", "ms", *frames)
 
 
 # --- the language model ------------------------------------------------------------------------

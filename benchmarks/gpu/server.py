@@ -4,93 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from app.cli.measuring import STAGES, percentile, spawned_server
-from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn, TurnFailed, dial
-from benchmarks.fleet.talkers import Player
+from app.talk.realtime_client import RATE, SpokenTurn, TurnFailed, dial
 from benchmarks.gpu.models import settings_file
 from benchmarks.gpu.report import Report, gpu_mb
 from benchmarks.gpu.speech import recordings
+from benchmarks.harness.robot import Robot
 from benchmarks.latency.clips import Take, takes
 
-HOLE_MS = 10.0
-"""A shorter one is the client's own clock."""
-ANSWER_S, BEFORE_BARGE_IN_S, AFTER_S = 30.0, 0.8, 0.4
+BEFORE_BARGE_IN_S = 0.8
 READY = r"^  ready (.+?) ([\d.]+) s$"
 """As ``serve`` says it of each engine."""
 INSTRUCTIONS = "You are a small friendly robot. " * 40
-
-
-class Robot(RealtimeClient):
-    """Plays at once what it gets. ``events``: the kind, response and time of each event."""
-
-    def __init__(self, socket: Any) -> None:
-        super().__init__(socket)
-        self.player = Player()
-        self.events: list[tuple[str, str, float]] = []
-
-    async def _receive(self) -> dict[str, Any]:
-        event = await super()._receive()
-        now = asyncio.get_running_loop().time()
-        if event["type"] == "response.created":
-            self.player = Player()
-        if event["type"] == "response.output_audio.delta":
-            self.player.take(len(base64.b64decode(event["delta"])) / 2 / RATE)
-        response = event.get("response_id") or event.get("response", {}).get("id", "")
-        self.events.append((event["type"], response, now))
-        return event
-
-    async def ask(self, take: Take) -> tuple[SpokenTurn, list[float]]:
-        """The turn, and the holes in its answer in ms; heard to its end."""
-        turn = await self.speak(take.pcm, take.end)
-        holes = [ms for ms in self.player.gaps_ms if ms > HOLE_MS]
-        await asyncio.sleep(self.player.left_s + AFTER_S)
-        return turn, holes
-
-    async def interrupt(self, asked: Take, over: Take) -> tuple[float, float | None]:
-        """Speak over an answer. From the onset, in ms: to the last sound, and to
-        ``speech_started``."""
-        loop = asyncio.get_running_loop()
-        async with (
-            asyncio.timeout(ANSWER_S + 2 * len(asked.pcm) / RATE),
-            asyncio.TaskGroup() as group,
-        ):
-            microphone = group.create_task(self._microphone(asked.pcm, loop.time()))
-            await self._until("response.output_audio.delta")
-            victim = self.events[-1][1]
-            listening = group.create_task(self._until("response.done", victim))
-            await asyncio.sleep(BEFORE_BARGE_IN_S)
-            microphone.cancel()
-            onset = loop.time() + over.said[0][0]
-            microphone = group.create_task(self._microphone(over.pcm, loop.time()))
-            await listening
-            await self._until("input_audio_buffer.speech_started", since=onset)
-            microphone.cancel()
-        sounds = [
-            at
-            for kind, id_, at in self.events
-            if kind == "response.output_audio.delta" and id_ == victim
-        ]
-        started = [
-            at
-            for kind, _, at in self.events
-            if kind == "input_audio_buffer.speech_started" and at > onset
-        ]
-        return 1000 * (sounds[-1] - onset), 1000 * (started[0] - onset) if started else None
-
-    async def _until(self, kind: str, response: str = "", since: float = 0.0) -> None:
-        def there() -> bool:
-            return any(
-                each == kind and response in ("", id_) and at > since
-                for each, id_, at in self.events
-            )
-
-        while not there():
-            await self._receive()
 
 
 async def _robot(url: str, performed: Sequence[Take]) -> list[tuple[SpokenTurn, list[float]] | str]:
@@ -102,7 +30,7 @@ async def _robot(url: str, performed: Sequence[Take]) -> list[tuple[SpokenTurn, 
             await robot.configure({"instructions": INSTRUCTIONS})
             for take in performed[len(found) :]:
                 try:
-                    found.append(await robot.ask(take))
+                    found.append(await robot.ask(take.pcm, take.end))
                 except TurnFailed as error:
                     found.append(str(error))
                     break
@@ -135,16 +63,18 @@ async def _together(
 
 
 async def _barge_in(url: str, performed: Sequence[Take], count: int, report: Report) -> None:
-    last, started = [], []
+    last: list[float] = []
+    started: list[float | None] = []
     for number in range(count):
         asked, over = performed[2 * number], performed[2 * number + 1]
         async with dial(url) as socket:
             robot = Robot(socket)
             await robot.configure({"instructions": INSTRUCTIONS})
             try:
-                sound, event = await robot.interrupt(asked, over)
-                last.append(sound)
-                started.append(event)
+                onset_s = over.said[0][0]
+                found = await robot.interrupt(over.pcm, onset_s, BEFORE_BARGE_IN_S, asked.pcm)
+                last.append(found.sent_ms)
+                started.append(found.told_ms)
             except* (TimeoutError, TurnFailed) as errors:
                 report.note("barge-in", f"no figure: {errors.exceptions[0]!r}")
     report.figure("barge-in: last sound after the onset", "ms", *last)

@@ -1,21 +1,13 @@
-"""The speech of the onsets benchmark: short first words and what follows them.
-
-People: Debian's ``asterisk-core-sounds-en-g722`` (one professional speaker, CC-BY-SA 3.0; single
-words and short prompts; needs the program ``ffmpeg``), the recordings of
-``tests/support/recordings.py`` and, if directories are given, the real speakers of the conversation
-corpus. Voices: Piper, and ``flite`` and ``espeak-ng`` where they are installed.
-
-    apt-get install asterisk-core-sounds-en-g722 ffmpeg flite espeak-ng pocketsphinx-testdata
-"""
+"""Synthetic voices (Piper, and ``flite`` and ``espeak-ng`` where they are installed), and where the
+speech of a clip begins and ends."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +15,10 @@ import onnxruntime
 import soxr
 from numpy.typing import NDArray
 
-from benchmarks.harness.scene import load_people
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.tts import piper
 from pipeline.messages import SpeechRequest
-from tests.support import recordings
 from tests.support.recordings import Uncancelled
-
-ASTERISK = Path("/usr/share/asterisk/sounds/en_US_f_Allison")
 
 FIRST_AND_REST = (
     ("No", "that is not what I meant."),
@@ -59,66 +47,6 @@ FIRST_AND_REST = (
     ("Think", "about it for a moment."),
 )
 """First words that people say to a robot: short words, soft consonants (s, f, h, p, th), vowels."""
-
-# fmt: off
-_WORDS = (
-    "hello", "for", "is", "with", "your", "minute", "second", "number", "hours", "minutes",
-    "seconds", "time", "calling", "added", "removed", "enabled", "disabled", "cancelled",
-    "activated", "sorry", "goodbye", "extension", "location",
-)
-_ALPHABET = (
-    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet",
-    "kilo", "lima", "mike", "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango",
-    "uniform", "victor", "whiskey", "x-ray", "yankee", "zulu",
-)
-# fmt: on
-_PROMPTS = {
-    **{word: word for word in _WORDS},
-    "vm-no": "no",
-    "vm-press": "press",
-    "vm-and": "and",
-    "vm-from": "from",
-    "vm-first": "first",
-    "vm-last": "last",
-    "vm-for": "for",
-    "vm-message": "message",
-    "vm-messages": "messages",
-    "vm-password": "password",
-    "vm-received": "received",
-    "vm-saved": "saved",
-    "vm-Work": "work",
-    "vm-Family": "family",
-    "vm-Friends": "friends",
-    "vm-Urgent": "urgent",
-    "vm-youhave": "you have",
-    "im-sorry": "I'm sorry",
-    "you-entered": "you entered",
-    "hello-world": "hello world",
-    "please-try-again": "please try again",
-    "one-moment-please": "one moment please",
-    "do-not-disturb": "do not disturb",
-    "digits/today": "today",
-    "digits/tomorrow": "tomorrow",
-    "digits/yesterday": "yesterday",
-    "digits/hundred": "hundred",
-    "digits/thousand": "thousand",
-    "digits/million": "million",
-    "digits/pound": "pound",
-    "digits/star": "star",
-    **{f"digits/{number}": str(number) for number in (*range(20), *range(20, 100, 10))},
-    **{f"letters/{letter}": letter for letter in "abcdefghijklmnopqrstuvwxyz"},
-    **{f"phonetic/{word[0]}_p": word for word in _ALPHABET},
-}
-"""Short prompts by file name. A letter or digit alone is a first word, too."""
-# fmt: off
-_RESTS = (
-    "vm-pls-try-again", "queue-thankyou", "number-not-answering", "from-unknown-caller",
-    "vm-isonphone", "agent-loginok", "conf-full", "followme/call-from", "dictate/forhelp",
-    "vm-unknown-caller", "please-try-again", "vm-nomore", "conf-thereare", "to-extension",
-    "telephone-number",
-)
-# fmt: on
-"""Longer prompts that follow a first word."""
 
 _ESPEAK_VOICES = ("en-us", "en-gb-x-rp+f3", "en-gb-scotland+m5")
 _FLITE_VOICES = ("awb", "rms", "slt", "kal16")
@@ -204,79 +132,10 @@ def _runs(true: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
     return np.flatnonzero(np.convolve(true, np.ones(count), mode="valid") == count)
 
 
-# --- people ------------------------------------------------------------------------------------
-
-
-@cache
-def words_of_people() -> tuple[Speech, ...]:
-    """Single words and short prompts. Empty, with a message, if they are not installed."""
-    if not ASTERISK.is_dir() or not shutil.which("ffmpeg"):
-        print("No short words of people: run apt-get install asterisk-core-sounds-en-g722 ffmpeg")
-        return ()
-    return tuple(
-        cut("real: asterisk", text, g722(ASTERISK / f"{name}.g722"))
-        for name, text in sorted(_PROMPTS.items())
-    )
-
-
-@cache
-def rests_of_people() -> tuple[Speech, ...]:
-    """Prompts that may follow such a word."""
-    if not words_of_people():
-        return ()
-    return tuple(cut("real: asterisk", "", g722(ASTERISK / f"{name}.g722")) for name in _RESTS)
-
-
 def g722(path: Path) -> Pcm:
     """A recording as int16, 16 kHz. Needs the program ffmpeg."""
     command = ["ffmpeg", "-v", "error", "-f", "g722", "-i", str(path), "-f", "s16le", "-"]
     return pcm_from_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
-
-
-MAX_SECONDS = 3.0
-"""Longer recordings are cut to this length."""
-
-
-def phrases_of_people(corpora: Sequence[Path]) -> list[Speech]:
-    """Beginnings of recordings, and of their parts after a pause of 200 ms or more."""
-    found: list[Speech] = []
-    for each in recordings.real_recordings():
-        for start, end in _parts(each.pcm):
-            text = each.text if start == 0 else ""
-            phrase = _beginning(f"real: {each.source}", text, each.pcm[start:end])
-            if phrase.onset:  # it must begin within the clip
-                found.append(phrase)
-    for scene in itertools.chain.from_iterable(map(load_people, corpora)):
-        pcm = scene.pcm[max(0, scene.onset - _LEAD_SAMPLES) : scene.end]
-        text = scene.text if scene.text_by == "source" else ""
-        found.append(_beginning(scene.source.replace("real:", "real: "), text, pcm))
-    return found
-
-
-_LEAD_SAMPLES = LISTEN_RATE * 4 // 10
-
-
-def _beginning(source: str, text: str, pcm: Pcm) -> Speech:
-    return cut(source, text, pcm[: int(MAX_SECONDS * LISTEN_RATE)])
-
-
-def _parts(pcm: Pcm) -> list[tuple[int, int]]:
-    """A recording cut in the middle of its pauses of 200 ms or more, into parts with speech."""
-    found = levels_db(pcm)
-    loud = np.percentile(found, 95)
-    quiet = found < max(loud - 35, np.percentile(found, 5) + 6)
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], quiet.astype(int), [0]))))
-    cuts = [0]
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if (end - start) * HOP >= LISTEN_RATE // 5:
-            # Early enough to know the room, but without the tail of the speech before.
-            cuts.append(int(start + (end - start) * 2 // 5) * HOP)
-    cuts.append(len(pcm))
-    return [
-        (start, end)
-        for start, end in itertools.pairwise(cuts)
-        if np.count_nonzero(found[start // HOP : end // HOP] > loud - 12) * HOP > LISTEN_RATE // 10
-    ]
 
 
 # --- voices ------------------------------------------------------------------------------------

@@ -43,8 +43,6 @@ class Label:
     turn_ms: float
     speech_end_s: float
     gap_ms: float
-    backchannel: bool
-    """The other speaker says something in this hold."""
 
     @property
     def speaker(self) -> str:
@@ -78,7 +76,6 @@ def labels(source: Path) -> Iterator[Label]:
             float(each["turn_ms"]),
             float(each["speech_end_s"]),
             float(each["gap_ms"]),
-            each["label"] == "hold-with-backchannel" and not to_the_end,
         )
 
 
@@ -90,15 +87,6 @@ def turns(source: Path) -> Iterator[Scene]:
         *holds, last = pauses
         if last.end and not any(each.end for each in holds):
             yield _scene(source, number, holds, last)
-
-
-def overlapping(source: Path) -> Iterator[tuple[str, Pcm]]:
-    """The other speaker's channel during each hold that has a backchannel, with a name."""
-    for label in labels(source):
-        if label.backchannel:
-            other = sound(source, label.recording, 1 - label.channel)
-            start, end = _samples(label.speech_end_s), _samples(_resumes_s(label))
-            yield f"{label.recording}-{label.speech_end_s:.2f}", other[start:end]
 
 
 def sound(source: Path, recording: str, channel: int = 0) -> Pcm:

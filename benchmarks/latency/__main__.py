@@ -302,7 +302,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     bootstrap = Bootstrap([row["group"] for row in warm])
     cut_offs = bootstrap.mean([row["cut_off"] for row in warm], [row["group"] for row in warm])
     first_ms = [row[VOICE_TO_VOICE] for row in first if row[VOICE_TO_VOICE] is not None]
-    ratios = _ratios(first, warm)
     return {
         "ms_after_last_speech_sample": {
             stage: _spread(bootstrap, warm, stage) for stage in (*STAGES, VOICE_TO_VOICE)
@@ -310,7 +309,6 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "cut_offs": {"count": sum(row["cut_off"] for row in warm), **asdict(cut_offs)},
         "without_latency": sum(row[VOICE_TO_VOICE] is None for row in warm),
         "first_turn_ms": {"n": len(first), "p50": median(first_ms) if first_ms else None},
-        "first_to_warm_ratio": median(ratios) if ratios else None,
         "load": {
             "p50": median(row["load"] for row in rows),
             "max": max(row["load"] for row in rows),
@@ -325,18 +323,6 @@ def _spread(bootstrap: Bootstrap, rows: Sequence[Row], stage: str) -> dict[str, 
     return {f"p{q}": asdict(bootstrap.percentile(values, q, groups)) for q in PERCENTS}
 
 
-def _ratios(first: Sequence[Row], warm: Sequence[Row]) -> list[float]:
-    """First turns against warm turns of the same take, if both have a latency."""
-    return [
-        cold[VOICE_TO_VOICE] / again[VOICE_TO_VOICE]
-        for cold in first
-        for again in warm
-        if (cold["clip"], cold["how"]) == (again["clip"], again["how"])
-        and cold[VOICE_TO_VOICE]
-        and again[VOICE_TO_VOICE]
-    ]
-
-
 def _show(console: Console, title: str, data: Mapping[str, Any]) -> None:
     table = Table(f"{title}: ms", "n", *(f"P{q} [95 %]" for q in PERCENTS), box=None)
     for stage, spread in data["ms_after_last_speech_sample"].items():
@@ -345,8 +331,7 @@ def _show(console: Console, title: str, data: Mapping[str, Any]) -> None:
     console.print(table)
     cut, first = data["cut_offs"], data["first_turn_ms"]
     console.print(f"cut off: {cut['count']} of {cut['n']}, no latency: {data['without_latency']}")
-    console.print(f"first turn after a start: {first['p50']} ms (n={first['n']}), ", end="")
-    console.print(f"{data['first_to_warm_ratio']} times the same turn later")
+    console.print(f"first turn after a start: {first['p50']} ms (n={first['n']})")
     if "rss_mib" in data:
         console.print(f"memory, MiB: {data['rss_mib']}")
     if "discarded" in data:

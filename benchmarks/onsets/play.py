@@ -1,4 +1,4 @@
-"""One scene of the onsets benchmark through a real session, in virtual time with the real VAD."""
+"""Where speech begins in a real session: virtual time, the real VAD, an oracle as recogniser."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
 
-import soxr
-
 from benchmarks.harness.played_session import played_session
-from benchmarks.harness.program import weights
 from benchmarks.harness.virtual_engines import InlineVad
-from benchmarks.onsets.scenes import OnsetScene, SceneMaker
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse
@@ -25,7 +20,7 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.noise import SecondOpinion
-from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Ended, Listener, Paused, Started
@@ -34,12 +29,22 @@ from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work
 from tests.support import scripted
-from tests.support.virtual_time import run_virtual
 
 CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
 ORACLE_S = 0.06
 """The oracle's time: Moonshine's on one free core."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnsetScene:
+    """``pcm``: 16 kHz int16 mono. ``onset``: first speech sample; ``end``: after the last.
+    ``playing``: an answer is being said."""
+
+    pcm: Pcm
+    onset: int
+    end: int
+    playing: bool
 
 
 @contextmanager
@@ -162,14 +167,11 @@ async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> l
 
 
 async def _speak(session: Session, scene: OnsetScene) -> None:
-    pcm = scene.pcm
-    if scene.rate != LISTEN_RATE:
-        pcm = soxr.resample(pcm, LISTEN_RATE, scene.rate, quality="HQ")
-    chunk = scene.rate // CHUNKS_PER_SECOND
-    for start in range(0, len(pcm), chunk):
+    chunk = LISTEN_RATE // CHUNKS_PER_SECOND
+    for start in range(0, len(scene.pcm), chunk):
         # A piece arrives when its last sample has been said.
         await asyncio.sleep(1 / CHUNKS_PER_SECOND)
-        await session.submit(AppendAudio(pcm[start : start + chunk], scene.rate))
+        await session.submit(AppendAudio(scene.pcm[start : start + chunk], LISTEN_RATE))
 
 
 async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
@@ -192,17 +194,3 @@ async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[
     if began is not None:
         open_samples += len(pcm) - began
     return starts, open_samples / LISTEN_RATE
-
-
-Played = tuple[int, OnsetScene, Outcome]
-"""Seed, scene without its sound, and outcome."""
-
-
-def play_seed(seed: int, count: int, corpora: Sequence[Path]) -> list[Played]:
-    """Play all scenes of a seed, in a process of its own."""
-    vad = build(SileroOptions(), weights("silero-vad"))
-    found = []
-    for scene in SceneMaker(seed, weights("piper-joe"), corpora).scenes(count):
-        result = outcome(scene, run_virtual(play(scene, vad, Endpointing())))
-        found.append((seed, replace(scene, pcm=scene.pcm[:0]), result))
-    return found

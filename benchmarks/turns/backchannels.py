@@ -1,10 +1,9 @@
 """Cut people's backchannels ("mm-hm", "yeah") out of recordings, for benchmarks.interruptions.
 
-    python -m benchmarks.turns.backchannels --out FOLDER [--packages FOLDER] [--people FOLDER]
+    python -m benchmarks.turns.backchannels --out FOLDER [--packages FOLDER]
 
 Lines of the games' actors that are such a sound and nothing else, as Moonshine reads them: sounds
-that it cannot read are missing. ``--people``: labelled dialogues, in which one speaks over a hold
-of the other (``benchmarks.harness.labels``); what is said there must be such a sound, too.
+that it cannot read are missing.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from pathlib import Path
 
 import soundfile
 
-from benchmarks.harness.acoustics import Signal, to_pcm, to_signal
-from benchmarks.harness.labels import overlapping, sources
+from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.program import weights
 from benchmarks.harness.scene import Part
 from benchmarks.turns.listen import Listener
@@ -47,12 +45,6 @@ def spoken_lines(part: Part, game: Game) -> Iterator[Named]:
             yield part, f"{game.name}-{line.speaker}-{line.name.lower()}", game.sounds(line)[0]
 
 
-def heard_over_holds(folder: Path) -> Iterator[Named]:
-    for source in sources(folder):
-        for name, pcm in overlapping(source):
-            yield "frozen", f"{source.name}-{name}", to_signal(pcm)
-
-
 def backchannel(signal: Signal, listener: Listener) -> Signal | None:
     """The sound without silence around it; ``None`` if it is no backchannel."""
     try:
@@ -72,13 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="gets tuning/ and frozen/")
     parser.add_argument("--packages", type=Path, action="append", default=[], help="as for build")
-    parser.add_argument("--people", type=Path, help="labelled dialogues")
     given = parser.parse_args(arguments)
     packages = Packages((Path("/"), *given.packages))
     listener = Listener(weights("moonshine-tiny-en"))
     try:
         found = [*spoken_lines("tuning", queen(packages)), *spoken_lines("frozen", sky(packages))]
-        found += heard_over_holds(given.people) if given.people else ()
     except FileNotFoundError as error:
         sys.exit(str(error))
     written = {"tuning": 0, "frozen": 0}

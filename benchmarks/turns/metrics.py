@@ -120,7 +120,6 @@ class SceneScore:
     pauses: tuple[PauseScore, ...]
     two_sentences: tuple[TwoSentences, ...]
     strays: int
-    commits: int
     onset_lost: bool | None
     onset_outside_ms: float | None
     used_s: float
@@ -166,7 +165,6 @@ def score_scene(played: Played) -> SceneScore:
             if pause.kind == "sentence"
         ),
         sum(_is_stray(answer, scene) for answer in answers),
-        len(commits),
         _onset_lost(scene, commits),
         _onset_outside_ms(scene, commits),
         played.used_s,

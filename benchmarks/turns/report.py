@@ -10,8 +10,8 @@ from benchmarks.turns.metrics import LONGEST_S, PauseScore, SceneScore
 
 Figures = dict[str, object]
 
-SLOW_MS, VERY_SLOW_MS = 700.0, 1000.0
-"""A one-word answer that waits longer than the first has met a slow fallback."""
+SLOW_MS = 700.0
+"""A turn that waits longer has met a slow fallback."""
 _PERCENTILES = (10, 50, 90, 95, 99)
 NOTICED_MS = 150.0
 """An answer heard over the user's speech for longer than this is noticed."""
@@ -39,7 +39,6 @@ def figures(scores: Sequence[SceneScore], seed: int = 0) -> Figures:
 
 
 def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
-    one_word = [score for score in scores if score.kind == "one-word"]
     return {
         "scenes": len(scores),
         "sources": len(bootstrap.names),
@@ -47,10 +46,6 @@ def _of_part(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "cut_offs": _cut_offs(scores, bootstrap),
         "overlap": _overlap(scores, bootstrap),
         "two_sentences": _two_sentences(scores, bootstrap),
-        "one_word": {
-            **_end(one_word, bootstrap),
-            "slow": _slow([(s.gate_ms, s.group) for s in one_word], SLOW_MS, bootstrap),
-        },
         "cost": _cost(scores, bootstrap),
     }
 
@@ -62,7 +57,6 @@ def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "gate_ms": _distribution([(s.gate_ms, s.group) for s in scores], bootstrap),
         "audio_ms": _distribution(audio_ms, bootstrap),
         "audio_after_700_ms": _slow(audio_ms, SLOW_MS, bootstrap),
-        "audio_after_1000_ms": _slow(audio_ms, VERY_SLOW_MS, bootstrap),
         "missed": _shown(bootstrap.mean([s.state == "missed" for s in scores], groups)),
         "premature": _shown(bootstrap.mean([s.state == "premature" for s in scores], groups)),
         "stray_answers": _shown(bootstrap.mean([s.strays for s in scores], groups)),
@@ -115,7 +109,6 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "by_length_s": rates(
             [each for each in every if each[0].kind != "sentence"], lambda p, s: _length(p.seconds)
         ),
-        "by_scene": rates(counted, lambda pause, score: score.kind),
         "by_condition": rates(counted, lambda pause, score: score.condition),
     }
 
@@ -163,11 +156,6 @@ def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figure
             )
             for length in lengths
         },
-        "merged": _share([(two.merged, group) for two, group in every], bootstrap),
-        "answered_between": _share([(two.heard_s > 0, group) for two, group in every], bootstrap),
-        "heard_s_if_any": _distribution(
-            [(two.heard_s, group) for two, group in every if two.heard_s > 0], bootstrap
-        ),
     }
 
 
@@ -184,13 +172,9 @@ def _cost(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     ones = [1.0] * len(scores)
     return {
         "wasted_share": _shown(bootstrap.ratio([s.wasted_s for s in scores], every, groups)),
-        "read_ahead_share": _shown(bootstrap.ratio([s.ahead_s for s in scores], every, groups)),
         "engine_s_per_scene": _shown(bootstrap.ratio(every, ones, groups)),
         "stt_passes_per_scene": _shown(
             bootstrap.ratio([float(s.passes) for s in scores], ones, groups)
-        ),
-        "commits_per_scene": _shown(
-            bootstrap.ratio([float(s.commits) for s in scores], ones, groups)
         ),
     }
 
@@ -230,7 +214,6 @@ _LINES = (
         for s in ("p10", "p50", "p90", "p95")
     ),
     (f"  more than {SLOW_MS:.0f} ms, or not after the end", "end.audio_after_700_ms", "%"),
-    (f"  more than {VERY_SLOW_MS:.0f} ms, or not after the end", "end.audio_after_1000_ms", "%"),
     ("ends never answered", "end.missed", "%"),
     ("answered before the end", "end.premature", "%"),
     ("answers in the middle of speech, per scene", "end.stray_answers", ""),
@@ -245,12 +228,6 @@ _LINES = (
     ("COST: first audio + 2 x overlap + 2 s x unrecovered", "overlap.cost_ms", "ms"),
     ("two sentences answered as one, up to 1 s apart", "two_sentences.as_one_up_to_1s", "%"),
     ("  however far apart", "two_sentences.as_one", "%"),
-    ("  merged, however much was heard", "two_sentences.merged", "%"),
-    ("  answered in between", "two_sentences.answered_between", "%"),
-    ("  then heard of that, P95", "two_sentences.heard_s_if_any.p95", "s"),
-    ("one word, end to gate, P50", "one_word.gate_ms.p50", "ms"),
-    ("one word, end to gate, P95", "one_word.gate_ms.p95", "ms"),
-    (f"one word, more than {SLOW_MS:.0f} ms or never", "one_word.slow", "%"),
     ("engine time wasted", "cost.wasted_share", "%"),
     ("engine time per scene", "cost.engine_s_per_scene", "s"),
     ("recogniser passes per scene", "cost.stt_passes_per_scene", ""),
@@ -258,7 +235,6 @@ _LINES = (
 _BREAKDOWNS = (
     ("cut, kind", "cut_offs.by_kind"),
     ("cut, length s", "cut_offs.by_length_s"),
-    ("cut, scene", "cut_offs.by_scene"),
     ("as one, length s", "two_sentences.as_one_by_length_s"),
     ("cut, condition", "cut_offs.by_condition"),
 )

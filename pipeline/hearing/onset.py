@@ -4,8 +4,8 @@ A VAD becomes certain only some time into a word: after a soft consonant, or in 
 the word. A short first word ("No, ...") may be over before it counts as speech at all. But its
 scores rise above the room's, so the onset is found by going back from the first certain window.
 
-The constants were fitted on the scenes of ``benchmarks.onsets``, seeds 2 to 4; results on other
-seeds are in ``benchmarks/results``.
+The constants were fitted on 3,000 seeded scenes (``benchmarks/results/2026-11-23-onsets.json`` has
+other ones); ``benchmarks.turns.score`` counts beginnings that are lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tuned constants of hearing, each with its unit and reason. Tuned with:
 
-python -m benchmarks.onsets -n 1000       where speech began (seeds 2 to 4; checked on others)
-python -m benchmarks.turns.score DIR      when a voice fades (tuning part of the corpus)
+python -m benchmarks.turns.score DIR      where speech began, when a voice fades (tuning part)
 python -m benchmarks.echo.sessions        speech under the robot's own voice
 """
 
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 from pipeline.audio import LISTEN_RATE
 
-# --- where speech began (``onset``; benchmarks.onsets) --------------------------------------------
+# --- where speech began (``onset``; fitted on 3,000 seeded scenes) --------------------------------
 
 MAX_BACK_MS = 1280
 """The furthest that an onset is dated back: a long first word, a pause, and a hesitant VAD."""

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.acoustics import noise
 from benchmarks.harness.heard_speech import bounds
-from benchmarks.onsets.play import fixed_padding_only, outcome, play, turns_in
-from benchmarks.onsets.scenes import OnsetScene
+from benchmarks.onsets.play import OnsetScene, fixed_padding_only, outcome, play, turns_in
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
@@ -356,8 +355,7 @@ def test_speech_over_the_robot_is_recognised_from_the_first_phoneme(
     pcm = np.clip(room, -32768, 32767).astype(np.int16)
     starts = []
     for playing in (True, False):
-        known = (0, clip.source, clip.text, pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice))
-        spoken = OnsetScene(*known, None, None, None, None, False, playing, None, LISTEN_RATE)
+        spoken = OnsetScene(pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice), playing)
         log = run_virtual(play(spoken, vad, Endpointing()))
         assert playing == any(at < 2 and isinstance(event, ReplyAudio) for at, event in log)
         found = outcome(spoken, log)

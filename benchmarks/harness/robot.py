@@ -1,0 +1,127 @@
+"""A robot over the WebSocket, in real time: it plays at once what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn
+from pipeline.audio import EMPTY, Pcm
+
+HOLE_MS = 10.0
+"""A shorter one is the client's own clock."""
+ANSWER_S, AFTER_S, TOLD_S = 30.0, 0.4, 2.0
+
+
+@dataclass
+class Player:
+    """Plays what comes at once, and notes when it had nothing to play."""
+
+    first_at: float | None = None
+    heard_s: float = 0.0
+    gaps_ms: list[float] = field(default_factory=list)
+    until: float = 0.0
+    """When it has played everything, on the clock of ``time.monotonic``."""
+
+    def take(self, seconds: float) -> None:
+        now = time.monotonic()
+        if self.first_at is None:
+            self.first_at = self.until = now
+        if now > self.until:
+            self.gaps_ms.append(1000 * (now - self.until))
+        self.until = max(now, self.until) + seconds
+        self.heard_s += seconds
+
+    @property
+    def left_s(self) -> float:
+        """What is still to be played."""
+        return max(0.0, self.until - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """Times in ms from the onset of the speech. ``sent_ms``: to the last sound of the
+    answer. ``told_ms``: to ``speech_started``. ``silent_ms``: until the player, which drops its
+    sound then, is silent. ``missed``: the answer was not cancelled."""
+
+    sent_ms: float
+    told_ms: float | None
+    silent_ms: float
+    missed: bool
+
+
+class Robot(RealtimeClient):
+    """``events``: the kind, response and time of each event."""
+
+    def __init__(self, socket: Any) -> None:
+        super().__init__(socket)
+        self.player = Player()
+        self.events: list[tuple[str, str, float]] = []
+
+    async def _receive(self) -> dict[str, Any]:
+        event = await super()._receive()
+        response = event.get("response_id") or event.get("response", {}).get("id", "")
+        if event["type"] == "response.created":
+            self.player = Player()
+        if event["type"] == "response.output_audio.delta":
+            self.player.take(len(base64.b64decode(event["delta"])) / 2 / RATE)
+        self.events.append((event["type"], response, time.monotonic()))
+        return event
+
+    async def ask(self, pcm: Pcm, speech_end: int) -> tuple[SpokenTurn, list[float]]:
+        """The turn, and the holes in its answer in ms; heard to its end."""
+        turn = await self.speak(pcm, speech_end)
+        holes = [ms for ms in self.player.gaps_ms if ms > HOLE_MS]
+        await asyncio.sleep(self.player.left_s + AFTER_S)
+        return turn, holes
+
+    async def interrupt(
+        self, over: Pcm, onset_s: float, after_s: float, asked: Pcm = EMPTY
+    ) -> Interrupted:
+        """Speak over an answer, ``after_s`` after its first sound; speech begins ``onset_s`` into
+        ``over``. Without ``asked``, the answer is requested. Raises ``TimeoutError``."""
+        now = asyncio.get_running_loop().time
+        async with (
+            asyncio.timeout(ANSWER_S + (len(asked) + len(over)) / RATE),
+            asyncio.TaskGroup() as group,
+        ):
+            microphone = group.create_task(self._microphone(asked, now()))
+            if not len(asked):
+                await self._send({"type": "response.create"})
+            await self._until("response.output_audio.delta")
+            victim, player = self.events[-1][1], self.player
+            ending = group.create_task(self._until("response.done", victim))
+            await asyncio.sleep(after_s)
+            microphone.cancel()
+            onset = time.monotonic() + onset_s
+            microphone = group.create_task(self._microphone(over, now()))
+            missed = (await ending)["response"]["status"] != "cancelled"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOLD_S):
+                    await self._until("input_audio_buffer.speech_started", since=onset)
+            microphone.cancel()
+        told = self._times("input_audio_buffer.speech_started", since=onset)
+        return Interrupted(
+            1000 * (self._times("response.output_audio.delta", victim)[-1] - onset),
+            1000 * (told[0] - onset) if told else None,
+            1000 * (min([player.until, *told[:1]]) - onset),
+            missed,
+        )
+
+    def _times(self, kind: str, response: str = "", since: float = 0.0) -> list[float]:
+        return [
+            at
+            for each, id_, at in self.events
+            if each == kind and response in ("", id_) and at > since
+        ]
+
+    async def _until(self, kind: str, response: str = "", since: float = 0.0) -> dict[str, Any]:
+        """The event, or an empty one if it came before."""
+        event: dict[str, Any] = {}
+        while not self._times(kind, response, since):
+            event = await self._receive()
+        return event
