@@ -9,11 +9,12 @@ from pathlib import Path
 
 
 @contextmanager
-def locked(path: Path, busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+def locked(path: Path, busy: Callable[[], None] = lambda: None) -> Iterator[int]:
     """Be the only one, of all processes and threads, that is inside with this file.
 
     ``busy`` is called before another one is waited for; what it raises ends the wait. The file is
-    made, and stays: who deletes it lets two in. Raises ``OSError`` if it cannot be opened.
+    made, and stays: who deletes it lets two in. Yields its descriptor, which a child that outlives
+    this process may hold, too. Raises ``OSError`` if it cannot be opened.
     """
     with path.open("w") as file:
         try:
@@ -21,4 +22,4 @@ def locked(path: Path, busy: Callable[[], None] = lambda: None) -> Iterator[None
         except BlockingIOError:
             busy()
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app import file_lock
 from app.root import IS_INSTALLED, ROOT
 
 
@@ -86,17 +86,13 @@ def _folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
 @contextmanager
 def locked(path: Path, waiting_for: str) -> Iterator[int]:
     """Hold a file lock; a second process says what it waits for. Yields the descriptor."""
+
+    def busy() -> None:
+        print(f"Waiting for {waiting_for} ({path})", file=sys.stderr, flush=True)
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"Waiting for {waiting_for} ({path})", file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with file_lock.locked(path, busy) as descriptor:
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
