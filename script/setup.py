@@ -5,7 +5,7 @@ then reports what else they need (``app.doctor.for_setup``: torch, NeMo, CUDA, w
 installs it. Options: ``--plan`` shows what would be fetched and stops, ``--setup-only`` stops
 before the server, ``--torch cpu|cuda`` chooses the build of torch; ``script/test --workstation``
 installs torch, NeMo and qwen-tts, and ``script/test --real-servers`` builds a llama-server, as CI
-does.
+does. ``script/test --quick`` installs Python packages alone and runs what needs no more.
 
 Exit codes: 10 no usable Python, 11 no compiler, 12 package index not reachable, 13 disk full,
 14 something could not be built or installed, 15 a download does not match the lock file,
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,10 +27,11 @@ from test_steps import checks, debian
 from test_steps.llama_server import llama_server
 
 from app.setup import flow, options
+from app.setup.llama import cores
 from app.setup.needs import Needs
 from app.setup.place import Place
 from app.setup.stack import STACK, installed_torch, stack_steps
-from app.setup.steps import base_steps, llama, weights
+from app.setup.steps import Step, base_steps, llama, weights
 
 TEST_WEIGHTS = ("smart-turn-features-reference",)
 
@@ -46,6 +48,8 @@ def _test(place: Place, arguments: list[str]) -> int:
         print(given.help_text)
         return 0
     base = base_steps(place, with_tests=True)
+    if given.quick:
+        return _test_quickly(place, base, given)
     wanted = given.workstation or checks.in_ci() or place.stamps.read(STACK) is not None
     torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
     whole_llama = llama(place, pictures=True)
@@ -63,6 +67,14 @@ def _test(place: Place, arguments: list[str]) -> int:
     if given.setup_only:
         return 0
     return checks.run(place, given.others, missing)
+
+
+def _test_quickly(place: Place, base: list[Step], given: Namespace) -> int:
+    if given.plan:
+        flow.show_plan(place, flow.to_do(place, base), Needs())
+        return 0
+    flow.set_up(place, base)
+    return 0 if given.setup_only else checks.run_quick(place, given.others, cores())
 
 
 if __name__ == "__main__":

@@ -30,6 +30,9 @@ def of_test(arguments: Sequence[str]) -> argparse.Namespace:
     about = "Sets up what is missing, then checks and tests. With pytest arguments, only tests."
     parser = _parser("script/test", about)
     parser.add_argument(
+        "--quick", action="store_true", help="only what needs no compiler, weights or programs"
+    )
+    parser.add_argument(
         "--workstation", action="store_true", help="with torch, NeMo and qwen-tts, as CI does"
     )
     parser.add_argument(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from app.setup.place import Place
@@ -16,8 +17,8 @@ class Check:
     name: str
     command: Sequence[str]
 
-    def passes(self, place: Place) -> bool:
-        """Print one line and, if the command fails, its output."""
+    def run(self, place: Place) -> tuple[bool, str]:
+        """Whether it passes; one line, followed by its output if it fails."""
         started = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         done = subprocess.run(
@@ -29,10 +30,14 @@ class Check:
             check=False,
         )
         verdict = "FAILED" if done.returncode else "ok"
-        print(f"{self.name:<30} {verdict:<6} {time.monotonic() - started:5.1f} s", flush=True)
-        if done.returncode:
-            print(done.stdout, flush=True)
-        return done.returncode == 0
+        line = f"{self.name:<30} {verdict:<6} {time.monotonic() - started:5.1f} s"
+        return not done.returncode, f"{line}\n{done.stdout}" if done.returncode else line
+
+    def passes(self, place: Place) -> bool:
+        """Print the line."""
+        passes, text = self.run(place)
+        print(text, flush=True)
+        return passes
 
 
 CHECKS = (
@@ -51,6 +56,21 @@ WORKSTATION_MODULES = ("nemo", "qwen_tts", "torch")
 
 TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 """More workers would disturb tests that run in real time."""
+
+
+def run_quick(place: Place, pytest_arguments: Sequence[str], cores: int) -> int:
+    """The tests that need only Python packages, with the checks beside them. With arguments, only
+    pytest."""
+    quick = [str(place.venv / "bin" / "pytest"), "-m", "quick"]
+    if pytest_arguments:
+        return subprocess.run([*quick, *pytest_arguments], check=False).returncode
+    workers = ("-n", str(cores - 1), "--dist", "loadfile") if cores > 2 else ()
+    with ThreadPoolExecutor(1) as beside:
+        checking = beside.submit(lambda: [check.run(place) for check in CHECKS])
+        tests = subprocess.run([*quick, *workers], cwd=place.root, check=False).returncode
+        results = checking.result()
+    print(*(text for _, text in results), sep="\n")
+    return tests or int(not all(passes for passes, _ in results))
 
 
 def in_ci() -> bool:

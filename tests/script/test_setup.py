@@ -189,6 +189,27 @@ class TestChecks:
         assert checks.run(place, ["-k", "a or b", "tests"], []) == 0
         assert self.calls(place) == ["pytest -k a or b tests"]
 
+    @pytest.mark.parametrize(("failing", "exit_code"), [("", 0), ("mypy", 1), ("pytest", 3)])
+    def test_quick_ones_run_beside_all_checks(
+        self,
+        place: Place,
+        tools: Path,
+        capfd: pytest.CaptureFixture[str],
+        failing: str,
+        exit_code: int,
+    ) -> None:
+        if failing:
+            program(tools / failing, f"echo {failing} is not content; exit 3")
+        assert checks.run_quick(place, [], cores=4) == exit_code
+        called = self.calls(place)
+        assert failing == "pytest" or "pytest -m quick -n 3 --dist loadfile" in called
+        assert "reachy-voice config schema --check" in called
+        assert (f"{failing} is not content" in capfd.readouterr().out) == bool(failing)
+
+    def test_arguments_are_for_quick_pytest_alone(self, place: Place, tools: Path) -> None:
+        assert checks.run_quick(place, ["tests/speaking"], cores=2) == 0
+        assert self.calls(place) == ["pytest -m quick tests/speaking"]
+
     @pytest.mark.parametrize(("ci", "exit_code"), [("true", 1), ("", 0)])
     def test_missing_packages_fail_in_ci_alone(
         self, place: Place, tools: Path, monkeypatch: pytest.MonkeyPatch, ci: str, exit_code: int
