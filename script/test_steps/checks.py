@@ -46,6 +46,7 @@ CHECKS = (
     Check("mypy", ["mypy"]),
     Check("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
     Check("lint-imports", ["lint-imports"]),
+    Check("shape", ["python", "script/shape", "--check"]),
     Check("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
 )
 
