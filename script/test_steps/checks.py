@@ -59,13 +59,17 @@ TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 """More workers would disturb tests that run in real time."""
 
 
+QUICK = ("-m", "quick and not (engines or clients or machine)")
+"""Modules of that category, without single tests that carry another one."""
+
+
 def run_quick(place: Place, pytest_arguments: Sequence[str], cores: int) -> int:
     """The tests that need only Python packages, with the checks beside them. With arguments, only
     pytest."""
-    quick = [str(place.venv / "bin" / "pytest"), "-m", "quick"]
+    quick = [str(place.venv / "bin" / "pytest"), *QUICK]
     if pytest_arguments:
         return subprocess.run([*quick, *pytest_arguments], check=False).returncode
-    workers = ("-n", str(cores - 1), "--dist", "loadfile") if cores > 2 else ()
+    workers = ("-n", str(cores), "--dist", "loadfile")
     with ThreadPoolExecutor(1) as beside:
         checking = beside.submit(lambda: [check.run(place) for check in CHECKS])
         tests = subprocess.run([*quick, *workers], cwd=place.root, check=False).returncode

@@ -202,13 +202,14 @@ class TestChecks:
             program(tools / failing, f"echo {failing} is not content; exit 3")
         assert checks.run_quick(place, [], cores=4) == exit_code
         called = self.calls(place)
-        assert failing == "pytest" or "pytest -m quick -n 3 --dist loadfile" in called
+        tests = " ".join(["pytest", *checks.QUICK, "-n 4 --dist loadfile"])
+        assert failing == "pytest" or tests in called
         assert "reachy-voice config schema --check" in called
         assert (f"{failing} is not content" in capfd.readouterr().out) == bool(failing)
 
     def test_arguments_are_for_quick_pytest_alone(self, place: Place, tools: Path) -> None:
         assert checks.run_quick(place, ["tests/speaking"], cores=2) == 0
-        assert self.calls(place) == ["pytest -m quick tests/speaking"]
+        assert self.calls(place) == [" ".join(["pytest", *checks.QUICK, "tests/speaking"])]
 
     @pytest.mark.parametrize(("ci", "exit_code"), [("true", 1), ("", 0)])
     def test_missing_packages_fail_in_ci_alone(
