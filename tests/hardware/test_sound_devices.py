@@ -27,29 +27,26 @@ MONITOR = Device(4, "Monitor of Reachy Mini Audio", 2, 0, 48_000)
 DEFAULT = Device(5, "default", 32, 32, 48_000, default_input=True, default_output=True)
 
 
-def test_auto_takes_the_array_first() -> None:
-    heard, played = choose_both([LAPTOP, MONITOR, REACHY, DEFAULT], "auto", "auto")
-    assert (heard, played) == (REACHY, REACHY)
+@pytest.mark.parametrize(
+    ("devices", "microphone", "speaker", "chosen"),
+    [
+        ([LAPTOP, MONITOR, REACHY, DEFAULT], "auto", "auto", (REACHY, REACHY)),
+        ([LAPTOP, HDMI, DEFAULT], "auto", "auto", (DEFAULT, DEFAULT)),
+        # The loudspeaker follows the array's microphone only.
+        ([LAPTOP, REACHY, SEEED], "respeaker", "auto", (SEEED, SEEED)),
+        ([LAPTOP, REACHY, SEEED], "auto", "analog", (REACHY, LAPTOP)),
+    ],
+)
+def test_which_devices_are_chosen(
+    devices: list[Device], microphone: str, speaker: str, chosen: tuple[Device, Device]
+) -> None:
+    assert choose_both(devices, microphone, speaker) == chosen
 
 
-def test_auto_without_an_array_takes_the_default() -> None:
-    assert choose_both([LAPTOP, HDMI, DEFAULT], "auto", "auto") == (DEFAULT, DEFAULT)
-
-
-def test_auto_without_a_default_takes_what_is_able() -> None:
-    assert choose([HDMI, LAPTOP], "microphone", "auto") is LAPTOP
-
-
-def test_the_loudspeaker_follows_the_arrays_microphone_only() -> None:
-    heard, played = choose_both([LAPTOP, REACHY, SEEED], "respeaker", "auto")
-    assert (heard, played) == (SEEED, SEEED)
-    heard, played = choose_both([LAPTOP, REACHY, SEEED], "auto", "analog")
-    assert (heard, played) == (REACHY, LAPTOP)
-
-
-def test_an_exact_name_wins_over_a_part() -> None:
+def test_which_microphone_is_chosen() -> None:
     longer = Device(9, "default: front", 2, 2, 48_000)
-    assert choose([longer, DEFAULT], "microphone", "default") is DEFAULT
+    assert choose([longer, DEFAULT], "microphone", "default") is DEFAULT, "the exact name wins"
+    assert choose([HDMI, LAPTOP], "microphone", "auto") is LAPTOP, "what is able"
 
 
 def test_a_monitor_is_no_microphone() -> None:

@@ -20,67 +20,19 @@ from hardware.xvf3800.codec import (
     write_request,
 )
 from hardware.xvf3800.errors import (
-    WORDS,
     ArrayError,
     ParameterError,
-    Problem,
     array_error,
     permission_fix,
 )
 from hardware.xvf3800.parameters import PARAMETERS, SIZES, Parameter, parameter
 from hardware.xvf3800.udev import RULES
 
-REFERENCE: dict[str, tuple[int, int, int, str, str]] = {
-    "VERSION": (48, 0, 3, "ro", "uint8"),
-    "BLD_MSG": (48, 1, 50, "ro", "char"),
-    "REBOOT": (48, 7, 1, "wo", "uint8"),
-    "SAVE_CONFIGURATION": (48, 9, 1, "wo", "uint8"),
-    "CLEAR_CONFIGURATION": (48, 10, 1, "wo", "uint8"),
-    "AEC_AZIMUTH_VALUES": (33, 75, 4, "ro", "radians"),
-    "AEC_SPENERGY_VALUES": (33, 80, 4, "ro", "float"),
-    "AEC_AECCONVERGED": (33, 3, 1, "ro", "int32"),
-    "AEC_ASROUTONOFF": (33, 35, 1, "rw", "int32"),
-    "SHF_BYPASS": (33, 70, 1, "rw", "uint8"),
-    "AUDIO_MGR_OP_L": (35, 15, 2, "rw", "uint8"),
-    "AUDIO_MGR_OP_R": (35, 19, 2, "rw", "uint8"),
-    "PP_AGCMAXGAIN": (17, 11, 1, "rw", "float"),
-    "PP_MIN_NS": (17, 21, 1, "rw", "float"),
-    "PP_MIN_NN": (17, 22, 1, "rw", "float"),
-    "PP_GAMMA_E": (17, 24, 1, "rw", "float"),
-    "PP_GAMMA_ETAIL": (17, 25, 1, "rw", "float"),
-    "PP_NLATTENONOFF": (17, 27, 1, "rw", "int32"),
-    "PP_MGSCALE": (17, 29, 3, "rw", "float"),
-    "PP_DTSENSITIVE": (17, 31, 1, "rw", "int32"),
-}
-"""What this program itself reads and writes, by the reference (C3); on both boards."""
-
-OWN: dict[Board, dict[str, tuple[int, int, int, str, str]]] = {
-    "reachy": {
-        "DOA_VALUE": (20, 18, 2, "ro", "uint32"),
-        "DOA_VALUE_RADIANS": (20, 19, 2, "ro", "radians"),
-    },
-    "seeed": {
-        "DOA_VALUE": (20, 18, 2, "ro", "uint16"),
-        "LED_RING_COLOR": (20, 19, 12, "rw", "uint32"),
-    },
-}
-
 BOARDS: list[Board] = ["reachy", "seeed"]
 EVERY = [p for board in BOARDS for p in PARAMETERS[board].values()]
 
 
-def shape(found: Parameter) -> tuple[int, int, int, str, str]:
-    kind = found.type
-    return found.resource, found.command, found.count, found.access, kind
-
-
-# --- the table ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("board", BOARDS)
-def test_the_table_has_all_that_the_reference_names(board: Board) -> None:
-    for name, expected in {**REFERENCE, **OWN[board]}.items():
-        assert shape(PARAMETERS[board][name]) == expected
+# --- requests ----------------------------------------------------------------------------------
 
 
 def test_every_setup_packet_is_sound() -> None:
@@ -89,16 +41,10 @@ def test_every_setup_packet_is_sound() -> None:
         assert 1 + each.payload_bytes <= 64, "the chip's control buffer"
 
 
-# --- requests ----------------------------------------------------------------------------------
-
-
-def test_a_read_is_the_reference_s_setup_packet() -> None:
+def test_requests_are_the_reference_s_setup_packets() -> None:
     request = read_request(parameter("reachy", "AUDIO_MGR_OP_L"))
     assert (request.request_type, request.value, request.index) == (0xC0, 143, 35)
     assert (request.length, request.data) == (3, None)
-
-
-def test_a_write_is_the_reference_s_setup_packet() -> None:
     request = write_request(parameter("reachy", "AUDIO_MGR_OP_L"), (3, 0))
     assert (request.request_type, request.value, request.index) == (0x40, 15, 35)
     assert request.data == b"\x03\x00"
@@ -184,14 +130,6 @@ def test_no_answer_does_more_than_raise_a_named_error(wanted: Parameter, answer:
 
 
 # --- errors and small things -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("problem", WORDS)
-def test_every_error_says_what_why_and_what_to_do(problem: Problem) -> None:
-    error = array_error(problem, "because")
-    assert (error.what, error.why, error.fix) == (WORDS[problem][0], "because", WORDS[problem][1])
-    assert error.what
-    assert error.fix
 
 
 def test_without_permission_the_rule_is_printed() -> None:
