@@ -14,13 +14,30 @@ from typing import Any
 import pytest
 
 from app.doctor import checks as doctor
-from app.doctor.checks import examine
+from app.doctor import processor
+from app.doctor.checks import check_sound, chosen_sound, examine
 from app.doctor.memory import check_memory
+from app.doctor.processor import check_compiled_for, check_trials
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
 from app.setup.finding import Check
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from app.setup.llama import PROCESSOR_STAMP
+from app.setup.place import Stamps
+from hardware.settings import Sound
+from hardware.sound.errors import SoundError
+from pipeline.engines.registry import (
+    AnyEngineSpec,
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    require_modules,
+)
+from pipeline.engines.registry import engine_spec as find_spec
+from pipeline.errors import MissingExtra
 from tests.support.file_server import FileServer, file_server
+from tests.support.places import ROOT
+from tests.support.toy_engine import Options, build, build_broken, build_for_another_processor
+from tests.support.virtual_sound import NAME, VirtualSound, need_virtual_sound
 
 
 @pytest.fixture
@@ -164,3 +181,103 @@ def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
 def test_an_address_that_is_not_ours() -> None:
     check = doctor.check_port("203.0.113.1", 8765)
     assert_fails(check, "203.0.113.1:8765", "server.host")
+
+
+# --- the doctor's words on microphone and loudspeaker ------------------------------------------
+
+
+def test_a_machine_without_sound_is_fine() -> None:
+    check = check_sound(Sound(), SoundError("There is none", why="no card", fix="Plug one in"))
+    assert (check.state, check.fix) == ("ok", "")
+    assert "only `talk` needs it: Plug one in" in check.detail
+
+
+def test_a_device_that_was_named_should_be_there() -> None:
+    check = check_sound(Sound(microphone="Jabra"), SoundError("It is not here", fix="Look"))
+    assert (check.state, check.detail, check.fix) == ("warn", "It is not here", "Look")
+
+
+def test_the_chosen_devices_are_named(tmp_path: Path) -> None:
+    need_virtual_sound()
+    with VirtualSound(tmp_path / "pulse"):
+        sound = Sound(microphone=NAME, speaker=NAME)
+        check = check_sound(sound, chosen_sound(sound))
+        assert (check.state, check.detail) == ("ok", f"{NAME} -> {NAME}")
+        missing = Sound(microphone="Jabra")
+        assert check_sound(missing, chosen_sound(missing)).state == "warn"
+
+
+# --- what is told where an engine's packages are not installed ---------------------------------
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+
+def fix_of(spec: AnyEngineSpec) -> str:
+    with pytest.raises(MissingExtra) as caught:
+        require_modules(spec)
+    return caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts"), (Kind.LLM, "llama-cpp")]
+)
+def test_setup_installs_what_an_engine_of_ours_needs(kind: Kind, name: str) -> None:
+    fix = fix_of(find_spec(kind, name))
+    assert fix.startswith(f"Run: reachy-voice setup --set {kind}.engine={name} ")
+
+
+def test_setup_knows_nothing_of_the_engines_of_others() -> None:
+    spec = EngineSpec("theirs", Kind.TTS, EngineOptions, print, modules=("their_module",))
+    assert "its makers" in fix_of(spec)
+
+
+def test_packages_on_no_index_are_not_suggested() -> None:
+    """A stranger who takes the name there would be installed."""
+    told = [
+        path
+        for folder in ("app", "hardware", "pipeline", "script")
+        for path in (ROOT / folder).rglob("*.py")
+        if "pip install 'reachy-voice" in path.read_text()
+    ]
+    assert told == []
+
+
+# --- whether the engines run on this processor -------------------------------------------------
+
+
+def test_instructions_that_are_gone_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "own_instructions", lambda: "avx avx2 sse4_2")
+    assert not list(check_compiled_for("setup", tmp_path)), "nothing is known"
+    stamps = Stamps(tmp_path / ".setup")
+    stamps.write(PROCESSOR_STAMP, "avx avx2")
+    assert not list(check_compiled_for("setup", tmp_path))
+    stamps.write(PROCESSOR_STAMP, "avx avx2 avx512bw avx512f")
+    (check,) = check_compiled_for("reachy-voice setup --config x", tmp_path)
+    assert check.state == "warn"
+    assert "avx512bw, avx512f" in check.detail
+    assert "reachy-voice setup --config x" in check.fix
+
+
+@pytest.mark.parametrize(
+    ("builder", "findings"),
+    [(build_for_another_processor, ["fail"]), (build_broken, []), (build, [])],
+)
+def test_an_engine_is_tried_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builder: Any, findings: list[str]
+) -> None:
+    spec = EngineSpec("toy", Kind.TTS, Options, builder, modules=("json",))
+    monkeypatch.setattr(processor, "engine_spec", lambda kind, name: spec)
+    monkeypatch.setattr(processor, "has_room", lambda *which: True)
+    settings: Any = SimpleNamespace(engines=lambda: [(Kind.TTS, Options())])
+    cache = WeightsCache(tmp_path, Catalogue({}))
+    checks = list(check_trials(settings, cache))
+    assert [check.state for check in checks] == findings
+    if checks:
+        assert "tts toy engine does not run on this processor" in checks[0].detail
+        assert "Set up again" in checks[0].fix
+    assert (spec in processor.EnginesRan(tmp_path)) == (builder is build)
