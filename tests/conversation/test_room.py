@@ -1,11 +1,15 @@
-"""How much of long items the model reads."""
+"""How much of a conversation the model reads, and how much of it was heard."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.conversation.chat import Chat
+from pipeline.conversation.chat import Chat, heard_text
 from pipeline.conversation.room import FILLED, SHORTEST_CHARS, limits, shortened
+from pipeline.conversation.warm_up import new_beginning
+from pipeline.engines.contract import Warmed
 from pipeline.errors import PromptTooLong
 from pipeline.items import (
     AudioPart,
@@ -18,6 +22,7 @@ from pipeline.items import (
     TextPart,
     text_chars,
 )
+from pipeline.messages import Usage
 
 TWICE = PromptTooLong(16_000, 8_000)
 
@@ -91,3 +96,101 @@ def test_the_beginning_and_the_end_stay(item: Item) -> None:
 
 def _value(item: Item) -> str:
     return item.arguments if isinstance(item, FunctionCallItem) else item.output  # type: ignore[union-attr]
+
+
+# --- when the model's context is shortened, and to what ----------------------------------------
+
+
+SENTENCE = "This takes a certain number of characters, which is always the same. " * 2
+
+
+def talk(turns: int) -> list[Item]:
+    items: list[Item] = []
+    for n in range(turns):
+        items += [
+            MessageItem(f"user_{n}", "user", (AudioPart(SENTENCE),)),
+            FunctionCallItem(f"call_{n}", f"{n}", "look", '{"direction": "left"}'),
+            FunctionOutputItem(f"output_{n}", f"{n}", SENTENCE),
+            MessageItem(f"answer_{n}", "assistant", (AudioPart(SENTENCE),)),
+        ]
+    return items
+
+
+def warmed(prompt: int, *, fixed: int = 1000, most: int = 8000) -> Warmed:
+    return Warmed(Usage(prompt, prompt, 0, 0), None, fixed, most)
+
+
+def test_there_is_room() -> None:
+    assert new_beginning(talk(20), warmed(1000 + 4200)) is None
+    assert new_beginning([], warmed(1000)) is None
+
+
+def test_an_engine_that_knows_no_limit() -> None:
+    assert new_beginning(talk(20), warmed(9000, fixed=0, most=0)) is None
+
+
+def test_half_goes_and_the_user_begins() -> None:
+    """A little more than 60 percent of the room was used, 30 may stay."""
+    assert new_beginning(talk(20), warmed(1000 + 4201)) == "user_11"
+
+
+def test_instructions_and_tools_are_not_counted_twice() -> None:
+    assert new_beginning(talk(20), warmed(5000 + 1801, fixed=5000)) == "user_11"
+
+
+def test_the_newest_turn_stays_however_long_it_is() -> None:
+    long = MessageItem("long", "user", (AudioPart(SENTENCE * 100),))
+    assert new_beginning([*talk(1), long], warmed(7000)) == "long"
+
+
+@pytest.mark.parametrize("role", ["assistant", "system"])
+def test_nothing_to_begin_with(role: str) -> None:
+    items = [MessageItem(f"{n}", role, (AudioPart(SENTENCE),)) for n in range(4)]  # type: ignore[arg-type]
+    assert new_beginning(items, warmed(7000)) is None
+
+
+def test_the_rest_is_not_cut_again_at_once() -> None:
+    items = talk(40)
+    start = new_beginning(items, warmed(6000))
+    ids = [item.id for item in items]
+    assert start is not None
+    rest = items[ids.index(start) :]
+    tokens = 5000 * len(rest) // len(items)
+    assert tokens < 0.31 * 7000
+    assert new_beginning(rest, warmed(1000 + tokens)) is None
+
+
+# --- from seconds of audio that were heard to words --------------------------------------------
+
+
+def test_heard_text_is_cut_in_the_clause_that_was_playing() -> None:
+    spoken = [("Hello there,", 1.0), (" my dear\n old friend.", 2.0)]
+    assert heard_text(spoken, 0.0) == ""
+    assert heard_text(spoken, 1.0) == "Hello there,"
+    assert heard_text(spoken, 2.0) == "Hello there, my dear"
+    assert heard_text(spoken, 9.0) == "Hello there, my dear\n old friend."
+
+
+def test_long_words_take_longer_than_short_ones() -> None:
+    spoken = (("I unquestionably do", 1.6),)
+    assert heard_text(spoken, 0.2) == "I"
+    assert heard_text(spoken, 0.9) == "I"
+    assert heard_text(spoken, 1.4) == "I unquestionably"
+
+
+def test_numbers_take_as_long_as_they_are_spoken() -> None:
+    spoken = (("In 1984 we", 2.0),)
+    assert heard_text(spoken, 1.0) == "In"
+    assert heard_text(spoken, 1.8) == "In 1984"
+
+
+CLAUSES = st.lists(st.tuples(st.text(" ab1,.\n", max_size=20), st.floats(0, 5)), max_size=5)
+
+
+@given(CLAUSES, st.floats(0, 20), st.floats(0, 20))
+def test_heard_text_is_a_growing_prefix(
+    spoken: list[tuple[str, float]], one: float, other: float
+) -> None:
+    less, more = (heard_text(spoken, seconds) for seconds in sorted((one, other)))
+    assert more.startswith(less)
+    assert "".join(text for text, _ in spoken).startswith(more)
