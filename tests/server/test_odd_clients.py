@@ -1,7 +1,4 @@
-"""The very first answer of a session is interrupted: over a WebSocket, with real voices and VAD.
-
-Echo cancelling is as shipped: it is not known whether the client hears the answers.
-"""
+"""Clients that vanish, that do not read, and that interrupt the very first answer."""
 
 from __future__ import annotations
 
@@ -21,8 +18,58 @@ from pipeline.engines.vad.silero import SileroOptions, build
 from tests.session.test_echo_session import SILENT_SAMPLES, STORY, RecordedTts
 from tests.support.echo_sound import hum, room
 from tests.support.recordings import recording
-from tests.support.scripted_server import Talk, servers, talking
+from tests.support.scripted import ScriptedTts
+from tests.support.scripted_server import Serve, Talk, closed_with, servers, talking
 from tests.support.staged_server import StagedAssistant, quick_llm
+from tests.support.vanishing import vanishing
+
+TIMES = 60
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_nothing_is_left_of_clients_that_vanish(seed: int) -> None:
+    async with vanishing(seed) as clients:
+        for number in range(TIMES):
+            await clients.vanish(number)
+        left = await clients.left()
+        assert left.nothing, left
+        assert len(clients.moments) > 3, clients.moments
+
+
+# --- A client that does not read its answers does not delay others, over real sockets ----------
+
+
+MINUTES = tuple(f"word{number}. " for number in range(90))
+"""Each takes 5 s to say: 7 minutes, 30 MB on the wire, more than sockets and the bus hold."""
+
+
+async def burst(talk: Any) -> None:
+    """Ask for an answer that is sent as fast as it is made."""
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    await talk.send("session.update", session=session)
+    await talk.until("session.updated")
+    await talk.send("response.create")
+
+
+async def test_a_client_that_does_not_read_does_not_delay_others(serving: Serve) -> None:
+    tts = ScriptedTts(first_s=0.0, seconds_per_word=5.0)
+    llm = quick_llm()
+    llm.answers = [MINUTES, ("Just this. ",) * 4]
+    served = await serving(StagedAssistant(llm, tts))
+    async with talking(served, max_queue=1, ping_interval=None) as slow, talking(served) as quick:
+        await burst(slow)
+        await slow.until("response.created")
+        # It reads no further: its queue is full, and so are the sockets.
+        await burst(quick)
+        done = await quick.until("response.done")
+        assert done["response"]["status"] == "completed"
+        # Nobody keeps minutes of audio for the other one.
+        with closed_with(1008, "client too slow"):
+            await slow.until("response.done")
+
+
+# --- the very first answer of a session is interrupted -----------------------------------------
+
 
 FORMAT = {"format": {"type": "audio/pcm", "rate": LISTEN_RATE}}
 SPEAKS_S = 1.5
