@@ -16,14 +16,24 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError
+from pipeline.engines.registry import EngineSpec, Kind
+from pipeline.errors import EngineCrashed, EngineError, WrongProcessor
 from pipeline.work import Cancelled, Work
 from pipeline.workers import tuning
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.worker import Worker
-from tests.support.toy_engine import BUSY, FREED, Options, build_for_ever, running, spec
+from tests.support.toy_engine import (
+    BUSY,
+    FREED,
+    Options,
+    build_broken,
+    build_crash,
+    build_for_another_processor,
+    build_for_ever,
+    running,
+    spec,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -226,3 +236,65 @@ async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.Monkey
     async with running(ProcessWorker(spec(), Options(), None)):
         pass
     assert given == [dict(os.environ)]
+
+
+# --- an engine that has not run on this processor starts in a process of its own first ---------
+
+
+class Names(set[str]):
+    """``Ran``, by name."""
+
+    def __contains__(self, tried: object) -> bool:
+        assert isinstance(tried, EngineSpec)
+        return super().__contains__(tried.name)
+
+    def add(self, tried: EngineSpec) -> None:  # type: ignore[override]
+        super().add(tried.name)
+
+
+@pytest.mark.parametrize("kind", [ThreadWorker, InlineWorker])
+@pytest.mark.parametrize(
+    ("build", "error", "exit_code"),
+    [
+        (build_for_another_processor, WrongProcessor, 16),
+        (build_crash, EngineCrashed, 6),
+        (build_broken, EngineError, 6),
+    ],
+)
+async def test_one_that_fails_does_not_end_this_process(
+    kind: type[ThreadWorker], build: object, error: type[EngineError], exit_code: int
+) -> None:
+    ran = Names()
+    with pytest.raises(error) as caught:
+        await kind(spec(build), Options(), None, ran=ran).run(lambda: None)
+    assert caught.value.exit_code == exit_code
+    assert not ran
+
+
+async def test_a_process_of_its_own_tells_the_same() -> None:
+    with pytest.raises(WrongProcessor, match=r"illegal instruction.*Set up again"):
+        await ProcessWorker(spec(build_for_another_processor), Options(), None).run(lambda: None)
+
+
+async def test_one_that_has_run_starts_here_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = Names()
+    async with running(ThreadWorker(spec(), Options(), None, ran=ran)):
+        assert ran == {"toy"}
+    monkeypatch.delattr(ProcessWorker, "run")
+    async with running(ThreadWorker(spec(), Options(), None, ran=ran)):
+        pass
+
+
+async def test_closing_ends_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = Names()
+    worker = ThreadWorker(spec(), Options(), None, ran=ran)
+    start = ProcessWorker._start
+
+    async def closed(trial: ProcessWorker) -> object:
+        child = await start(trial)
+        worker.close()
+        return child
+
+    monkeypatch.setattr(ProcessWorker, "_start", closed)
+    await worker.run(lambda: pytest.fail("it was closed"))
+    assert not ran
