@@ -130,7 +130,7 @@ class LevelTts:
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         for _ in request.text.split():
-            yield np.full(self.rate // 5, self._level, np.int16)
+            yield np.full(self.rate // 20, self._level, np.int16)
 
 
 _ENGINES: dict[Kind, Any] = {
