@@ -174,10 +174,6 @@ def test_damaged_weights_say_which_file(tmp_path: Path) -> None:
         build(SileroOptions(), tmp_path)
 
 
-def test_it_is_registered_as_cheap_enough_for_the_event_loop() -> None:
-    assert engine_spec(Kind.VAD, "silero").run_in == "inline"
-
-
 def test_only_a_fleet_batches(tmp_path: Path) -> None:
     cache: Any = SimpleNamespace(path=lambda name: tmp_path, directory=tmp_path)
     fleet = config_dir().parent / "examples" / "fleet" / "fleet.yaml"
