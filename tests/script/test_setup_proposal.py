@@ -92,9 +92,8 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path, OFFER)
 
 
-@pytest.mark.parametrize("typed", [b"\n", b"y\n", b"Yes\n"])
-def test_yes_is_kept_and_serves(checkout: Checkout, typed: bytes) -> None:
-    code, shown = checkout.serve(typed)
+def test_yes_is_kept_and_serves(checkout: Checkout) -> None:
+    code, shown = checkout.serve(b"\n")
     assert code == 0, shown
     assert "8 cores, 16 GB, and hub.example can be reached: the profile cpu-plus fits." in shown
     assert "A better assistant." in shown
@@ -122,7 +121,7 @@ def test_the_end_of_input_serves_the_default_and_is_no_answer(checkout: Checkout
 
 
 @pytest.mark.parametrize(
-    ("typed", "profile"), [(b"what\xff?\ny\n", "cpu-plus"), (b"?\nno\n", "default")]
+    ("typed", "profile"), [(b"what\xff?\nYes\n", "cpu-plus"), (b"?\nno\n", "default")]
 )
 def test_what_is_neither_yes_nor_no_is_asked_again(
     checkout: Checkout, typed: bytes, profile: str
