@@ -203,15 +203,6 @@ async def test_push_to_talk_over_an_answer_ends_it() -> None:
 
 
 @in_virtual_time
-async def test_a_muted_microphone_sends_nothing() -> None:
-    async with talk() as told:
-        told.talking.muted = True
-        await told.card.say(1.0)
-        await told.card.hear(2.0)
-    assert told.played.events(SpeechStarted) == []
-
-
-@in_virtual_time
 async def test_it_ends_when_the_card_ends() -> None:
     async with talk() as told:
         told.card.end()
