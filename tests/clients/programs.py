@@ -7,33 +7,17 @@ import json
 import os
 from asyncio.subprocess import PIPE
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients.engines import LEVELS, STORY, TIME, WAIT, WEATHER
+from tests.clients.python.common import Report
 from tests.clients.serving import Served, Wire
 
 TURNS = ("voice", "push_to_talk", "text", "tool", "barge_in")
 TURN_LIMIT_S = 30.0
 PROGRAM_LIMIT_S = 50.0
 _NAMES = {TIME: "time", WEATHER: "weather", STORY: "story", WAIT: "wait"}
-
-
-@dataclass
-class Report:
-    """What one turn was like for the client; see the programs' ``common`` modules."""
-
-    turn: str
-    events: list[str] = field(default_factory=list)
-    heard: str = ""
-    said: list[str] = field(default_factory=list)
-    audio_bytes: int = 0
-    statuses: list[str] = field(default_factory=list)
-    tool_calls: list[dict[str, str]] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    late_audio_bytes: int = 0
-    history: list[dict[str, str]] | None = None
-    failure: str | None = None
 
 
 @dataclass
