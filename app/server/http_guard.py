@@ -11,11 +11,12 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from app.access.policy import Network, block_of, is_in, parse_address
 from app.server.websocket_link import LINK
@@ -32,8 +33,9 @@ that has arrived would reset the connection, and the client would never see the 
 
 _PROXIES = "proxies"
 
-Peer = tuple[str, int]
-"""The other end's address and port."""
+CONNECTION = "reachy_voice.connection"
+"""The ``Connection`` of a request, in the ASGI scope's ``state``. Its address and port would not
+identify it: a client may use one port twice, and a closed connection be noticed later."""
 
 
 def _last_words() -> bytes:
@@ -59,15 +61,18 @@ class WaitingRoom:
 
     def __init__(self, proxies: Sequence[Network] = ()) -> None:
         self._proxies = proxies
-        self._groups: dict[str, dict[Peer, Callable[[], None]]] = {}
-        self._group_of: dict[Peer, str] = {}
+        self._groups: dict[str, dict[Connection, None]] = {}
+        self._group_of: dict[Connection, str] = {}
 
     def __len__(self) -> int:
         return len(self._group_of)
 
-    def enter(self, peer: Peer, cut: Callable[[], None]) -> bool:
-        """Take a place; ``False`` if all are taken. ``cut`` ends the connection."""
-        group = self._group(peer[0])
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._group_of)
+
+    def enter(self, address: str, connection: Connection) -> bool:
+        """Take a place; ``False`` if all are taken."""
+        group = self._group(address)
         held = len(self._groups.get(group, ()))
         if group != _PROXIES and held >= MAX_WAITING_EACH:
             return False
@@ -75,18 +80,18 @@ class WaitingRoom:
             most = max(self._groups.values(), key=len)
             if len(most) <= held + 1:
                 return False
-            oldest, cut_oldest = next(iter(most.items()))
+            oldest = next(iter(most))
             self.leave(oldest)
-            cut_oldest()
-        self._groups.setdefault(group, {})[peer] = cut
-        self._group_of[peer] = group
+            oldest.cut()
+        self._groups.setdefault(group, {})[connection] = None
+        self._group_of[connection] = group
         return True
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, connection: Connection) -> None:
         """May be called more than once."""
-        group = self._group_of.pop(peer, None)
+        group = self._group_of.pop(connection, None)
         if group is not None:
-            del self._groups[group][peer]
+            del self._groups[group][connection]
             if not self._groups[group]:
                 del self._groups[group]
 
@@ -113,45 +118,49 @@ class HttpGuard:
         self._app = app
         self._handshake_s = handshake_s
         self._room = WaitingRoom(proxies)
-        self._waiting: dict[Peer, Connection] = {}
-        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}
 
-    def enter(self, peer: Peer, connection: Connection) -> bool:
+    def enter(self, address: str, connection: Connection) -> bool:
         """Admit a new connection; ``False`` if all places are taken."""
-        if not self._room.enter(peer, connection.cut):
+        if not self._room.enter(address, connection):
             return False
-        self._waiting[peer] = connection
-        self._limit(peer, TOO_SLOW)
+        self._limit(connection, TOO_SLOW)
         return True
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, connection: Connection) -> None:
         """It has a session, or is closed. May be called more than once."""
-        self._stop(peer)
-        self._room.leave(peer)
-        self._waiting.pop(peer, None)
+        self._stop(connection)
+        self._room.leave(connection)
+
+    def waiting(self, descriptor: int) -> Connection | None:
+        """The connection with this file descriptor, unless it has lost its place."""
+        return next((each for each in self._room if each.fileno() == descriptor), None)
 
     def cut_idle(self) -> None:
         """Cut connections whose request is not whole, and those that do not read their answer."""
-        for peer in list(self._timers):
-            self._waiting[peer].cut()
+        for connection in list(self._timers):
+            connection.cut()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        peer: Peer = tuple(scope["client"] or ("", 0))  # none: it is gone already
+        connection: Connection | None = scope["state"][CONNECTION]
+        if connection is None:  # it has been cut already, to make room
+            await self._app(scope, receive, send)
+            return
         if scope["type"] == "websocket":
-            self._stop(peer)
-            scope["extensions"][LINK].on_settled = partial(self.leave, peer)
+            self._stop(connection)
+            scope["extensions"][LINK].on_settled = partial(self.leave, connection)
             await self._app(scope, receive, send)
             return
         unread = _has_body(scope)
         if not unread:
-            self._stop(peer)
+            self._stop(connection)
 
         async def heard() -> Message:
             nonlocal unread
             message = await receive()
             if not message.get("more_body"):
                 unread = False
-                self._stop(peer)
+                self._stop(connection)
             return message
 
         async def answer(message: Message) -> None:
@@ -165,22 +174,21 @@ class HttpGuard:
                 async with asyncio.timeout(self._handshake_s):
                     await send(message)
             except TimeoutError:
-                if peer in self._waiting:
-                    self._waiting[peer].cut()
+                connection.cut()
 
         try:
             await self._app(scope, heard, answer)
         finally:
-            self._limit(peer)
+            self._limit(connection)
 
-    def _limit(self, peer: Peer, last_words: bytes = b"") -> None:
-        self._stop(peer)
-        if peer in self._waiting:
-            cut = partial(self._waiting[peer].cut, last_words)
-            self._timers[peer] = asyncio.get_running_loop().call_later(self._handshake_s, cut)
+    def _limit(self, connection: Connection, last_words: bytes = b"") -> None:
+        self._stop(connection)
+        if connection in self._room:
+            cut = partial(connection.cut, last_words)
+            self._timers[connection] = asyncio.get_running_loop().call_later(self._handshake_s, cut)
 
-    def _stop(self, peer: Peer) -> None:
-        if timer := self._timers.pop(peer, None):
+    def _stop(self, connection: Connection) -> None:
+        if timer := self._timers.pop(connection, None):
             timer.cancel()
 
 
@@ -205,9 +213,8 @@ class GuardedListener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Raises ``ConnectionAbortedError`` for a connection that was turned away."""
         accepted, place = super().accept()
-        peer = address_of(place), place[1]
-        connection = Connection(accepted, partial(self._guard.leave, peer), secured=self._secured)
-        if self._guard.enter(peer, connection):
+        connection = Connection(accepted, self._guard.leave, secured=self._secured)
+        if self._guard.enter(address_of(place), connection):
             return connection, place
         connection.close()
         raise ConnectionAbortedError
@@ -217,7 +224,7 @@ class Connection(socket.socket):
     """An accepted connection that reports when it is closed."""
 
     def __init__(
-        self, accepted: socket.socket, on_close: Callable[[], None], *, secured: bool
+        self, accepted: socket.socket, on_close: Callable[[Connection], None], *, secured: bool
     ) -> None:
         family, kind, number = accepted.family, accepted.type, accepted.proto
         super().__init__(family, kind, number, fileno=accepted.detach())
@@ -233,4 +240,17 @@ class Connection(socket.socket):
 
     def close(self) -> None:
         super().close()
-        self._on_close()
+        self._on_close(self)
+
+
+class GuardedHttp(H11Protocol):
+    """uvicorn's HTTP, whose requests know the connection that they came on."""
+
+    def __init__(self, guard: HttpGuard, **options: Any) -> None:
+        super().__init__(**options)
+        self._guard = guard
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection = self._guard.waiting(transport.get_extra_info("socket").fileno())
+        self.app_state = {**self.app_state, CONNECTION: connection}

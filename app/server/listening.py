@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.server.http_guard import GuardedListener, HttpGuard
+from app.server.http_guard import GuardedHttp, GuardedListener, HttpGuard
 from app.server.websocket_link import WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
@@ -100,7 +100,8 @@ class GuardedServer(uvicorn.Server):
         self.started = True
 
     def _connection(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(  # type: ignore[call-arg]
+        return GuardedHttp(
+            self._guard,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,

@@ -7,15 +7,24 @@ import contextlib
 import json
 import os
 import signal
+import socket
+import struct
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from app.access.policy import parse_network
-from app.server.http_guard import MAX_WAITING, MAX_WAITING_EACH, TOO_SLOW, HttpGuard, WaitingRoom
+from app.server.http_guard import (
+    CONNECTION,
+    MAX_WAITING,
+    MAX_WAITING_EACH,
+    TOO_SLOW,
+    Connection,
+    HttpGuard,
+    WaitingRoom,
+)
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, appear_from, closed_with, talking
@@ -108,10 +117,12 @@ async def test_a_body_that_never_ends_is_cut(
     assert not caplog.records
 
 
-class CutNote:
+class CutNote(Connection):
     """A connection that notes its end."""
 
     def __init__(self) -> None:
+        super().__init__(socket.socket(), lambda connection: None, secured=False)
+        self.close()
         self.last_words: list[bytes] = []
 
     def cut(self, last_words: bytes = b"") -> None:
@@ -119,9 +130,13 @@ class CutNote:
 
 
 HANDSHAKE_S = 1.0
-PEER = ("192.168.1.66", 1)
-GET: Scope = {"type": "http", "client": PEER, "headers": []}
+STRANGER = "192.168.1.66"
+GET: Scope = {"type": "http", "headers": []}
 PUT: Scope = {**GET, "headers": [(b"content-length", b"2")]}
+
+
+def on(connection: Connection, scope: Scope) -> Scope:
+    return {**scope, "state": {CONNECTION: connection}}
 
 
 async def ok(scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,7 +154,7 @@ async def whole() -> Message:
 @in_virtual_time
 async def test_a_request_has_its_time_however_it_trickles_in() -> None:
     guard, connection = HttpGuard(ok, HANDSHAKE_S), CutNote()
-    assert guard.enter(PEER, connection)  # type: ignore[arg-type]
+    assert guard.enter(STRANGER, connection)
     await asyncio.sleep(0.99 * HANDSHAKE_S)
     assert connection.last_words == []
     await asyncio.sleep(0.02 * HANDSHAKE_S)
@@ -155,8 +170,8 @@ async def test_a_whole_request_may_be_worked_on_for_longer(scope: Scope) -> None
     async def send(message: Message) -> None:
         sent.append(message)
 
-    assert guard.enter(PEER, connection)  # type: ignore[arg-type]
-    await guard(scope, whole, send)
+    assert guard.enter(STRANGER, connection)
+    await guard(on(connection, scope), whole, send)
     assert connection.last_words == []
     assert (b"connection", b"close") in sent[0]["headers"]
     await asyncio.sleep(1.1 * HANDSHAKE_S)
@@ -183,7 +198,7 @@ async def test_a_refusal_waits_a_moment_for_the_rest_of_the_request(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await HttpGuard(refuse, HANDSHAKE_S)(PUT, part, send)
+    await HttpGuard(refuse, HANDSHAKE_S)(on(CutNote(), PUT), part, send)
     assert sent[0]["status"] == 401
     assert asyncio.get_running_loop().time() == pytest.approx(waited_s)
 
@@ -195,8 +210,8 @@ async def test_a_client_that_takes_no_more_of_its_answer_is_cut() -> None:
     async def send(message: Message) -> None:
         await asyncio.Event().wait()
 
-    assert guard.enter(PEER, connection)  # type: ignore[arg-type]
-    await guard(GET, whole, send)
+    assert guard.enter(STRANGER, connection)
+    await guard(on(connection, GET), whole, send)
     assert connection.last_words == [b"", b""], "for each message that did not go"
 
 
@@ -212,51 +227,72 @@ async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve)
 
 
 def test_the_waiting_room_has_a_share_for_each_stranger() -> None:
-    room = WaitingRoom()
-    assert all(room.enter(("192.168.1.66", n), never) for n in range(MAX_WAITING_EACH))
-    assert not room.enter(("192.168.1.66", 1_000), never)
-    assert room.enter(("192.168.1.67", 1), never)
+    room, first = WaitingRoom(), CutNote()
+    assert room.enter(STRANGER, first)
+    assert all(room.enter(STRANGER, CutNote()) for _ in range(MAX_WAITING_EACH - 1))
+    assert not room.enter(STRANGER, CutNote())
+    assert room.enter("192.168.1.67", CutNote())
     for _ in range(2):  # the second time is of no account
-        room.leave(("192.168.1.66", 7))
-    assert room.enter(("192.168.1.66", 1_000), never)
-    assert not room.enter(("192.168.1.66", 1_001), never)
+        room.leave(first)
+    assert room.enter(STRANGER, CutNote())
+    assert not room.enter(STRANGER, CutNote())
 
 
 def test_all_addresses_of_one_ipv6_network_share_their_share() -> None:
     room = WaitingRoom()
-    assert all(room.enter((f"fd00::{n:x}", 1, 0, 0), never) for n in range(MAX_WAITING_EACH))
-    assert not room.enter(("fd00::1:2:3:4", 1, 0, 0), never)
-    assert room.enter(("fd00:0:0:1::1", 1, 0, 0), never)
-    assert room.enter(("::ffff:192.168.1.66", 1, 0, 0), never)
+    assert all(room.enter(f"fd00::{n:x}", CutNote()) for n in range(MAX_WAITING_EACH))
+    assert not room.enter("fd00::1:2:3:4", CutNote())
+    assert room.enter("fd00:0:0:1::1", CutNote())
+    assert room.enter("::ffff:192.168.1.66", CutNote())
 
 
 def test_a_full_waiting_room_drops_from_the_largest_group() -> None:
-    room, ended = WaitingRoom(), list[int]()
-    for n in range(MAX_WAITING):
+    room, waiting = WaitingRoom(), [CutNote() for _ in range(MAX_WAITING)]
+    for n, connection in enumerate(waiting):
         address = f"192.168.1.{n // MAX_WAITING_EACH}" if n else "192.168.2.1"
-        assert room.enter((address, n), partial(ended.append, n))
-    assert room.enter(("192.168.2.2", 1), never)
-    assert ended == [MAX_WAITING_EACH], "the oldest of the first that has its whole share"
+        assert room.enter(address, connection)
+    assert room.enter("192.168.2.2", CutNote())
+    cut = [n for n, connection in enumerate(waiting) if connection.last_words]
+    assert cut == [MAX_WAITING_EACH], "the oldest of the first that has its whole share"
     assert len(room) == MAX_WAITING
-    assert not room.enter(("192.168.1.3", 9_999), never)
+    assert not room.enter("192.168.1.3", CutNote())
 
 
 def test_the_waiting_room_has_a_size() -> None:
-    room = WaitingRoom()
-    assert all(room.enter(("127.0.0.1", n), never) for n in range(MAX_WAITING))
-    assert not room.enter(("127.0.0.1", 1_000), never)
-    assert not room.enter(("127.0.0.2", 1_000), never)
-    room.leave(("127.0.0.1", 1))
-    assert room.enter(("127.0.0.1", 1_000), never)
+    room, first = WaitingRoom(), CutNote()
+    assert room.enter("127.0.0.1", first)
+    assert all(room.enter("127.0.0.1", CutNote()) for _ in range(MAX_WAITING - 1))
+    assert not room.enter("127.0.0.1", CutNote())
+    assert not room.enter("127.0.0.2", CutNote())
+    room.leave(first)
+    assert room.enter("127.0.0.1", CutNote())
+    assert first.last_words == []
 
 
 def test_a_trusted_proxy_has_no_share_of_its_own() -> None:
     room = WaitingRoom([parse_network("192.168.1.2")])
-    assert all(room.enter(("192.168.1.2", n), never) for n in range(MAX_WAITING_EACH + 1))
+    assert all(room.enter("192.168.1.2", CutNote()) for _ in range(MAX_WAITING_EACH + 1))
 
 
-def never() -> None:
-    pytest.fail("nobody had to give way")
+async def test_a_connection_from_a_port_used_before_is_limited_too(serving: Serve) -> None:
+    served = await serving(handshake_s=0.1)
+    before, port = connected(served.port)
+    await answer_to(served, UPGRADE + b"Content-Length: 2\r\n\r\n")  # it is there
+    before.close()  # with a reset, which the server has not yet seen
+    again, _ = connected(served.port, port)
+    reader, writer = await asyncio.open_connection(sock=again)
+    assert (await reader.read()).startswith(b"HTTP/1.1 408")
+    writer.close()
+
+
+def connected(port: int, own_port: int = 0) -> tuple[socket.socket, int]:
+    """A connection that ends with a reset, and its own port."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.bind(("127.0.0.1", own_port))
+    connection.connect(("127.0.0.1", port))
+    return connection, connection.getsockname()[1]
 
 
 async def test_idle_connections_do_not_block_new_clients(
