@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -244,7 +245,8 @@ class Connection(socket.socket):
 
 
 class GuardedHttp(H11Protocol):
-    """uvicorn's HTTP, whose requests know the connection that they came on."""
+    """uvicorn's HTTP, whose requests know the connection that they came on, and whose answers are
+    not disturbed by what comes after the request."""
 
     def __init__(self, guard: HttpGuard, **options: Any) -> None:
         super().__init__(**options)
@@ -254,3 +256,11 @@ class GuardedHttp(H11Protocol):
         super().connection_made(transport)
         connection = self._guard.waiting(transport.get_extra_info("socket").fileno())
         self.app_state = {**self.app_state, CONNECTION: connection}
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.more_body:
+            self.flow.pause_reading()  # the request was whole: more than that is of no account
+        elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()

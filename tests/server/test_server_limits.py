@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from app.access.policy import parse_network
 from app.server.http_guard import (
@@ -22,9 +23,11 @@ from app.server.http_guard import (
     MAX_WAITING_EACH,
     TOO_SLOW,
     Connection,
+    GuardedHttp,
     HttpGuard,
     WaitingRoom,
 )
+from app.server.listening import uvicorn_config
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, appear_from, closed_with, talking
@@ -384,6 +387,43 @@ async def test_nonsense_behind_a_refused_request_writes_no_log(
     with contextlib.suppress(ConnectionResetError):
         await reader.read()
     writer.close()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("more", [b"\0nonsense\r\n\r\n", b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n"])
+@pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
+async def test_what_follows_a_request_does_not_disturb_its_answer(
+    caplog: pytest.LogCaptureFixture, header: bytes, more: bytes, begun: bool
+) -> None:
+    beginning, ending = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        beginning.set()
+        await ending.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+    guard = HttpGuard(slow, HANDSHAKE_S)
+    config = uvicorn_config(guard, max_message_bytes=1_000, ping_s=1.0)
+    accepted, theirs = socket.socketpair()
+    ours = Connection(accepted, guard.leave, secured=False)
+    assert guard.enter(STRANGER, ours)
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    _, http = await asyncio.get_running_loop().connect_accepted_socket(
+        lambda: GuardedHttp(guard, config=config, server_state=ServerState(), app_state={}), ours
+    )
+    http.data_received(b"GET /1 HTTP/1.1\r\nHost: a\r\n" + header + b"\r\n")
+    if begun:
+        await beginning.wait()
+    http.data_received(more)
+    ending.set()
+    got = await reader.read()
+    writer.close()
+    assert got.count(b"HTTP/1.1") == 1
+    assert got.startswith(b"HTTP/1.1 200")
+    assert got.endswith(b"one\r\n3\r\ntwo\r\n0\r\n\r\n")
     assert not caplog.records
 
 
