@@ -389,7 +389,7 @@ class Endpoint:
         content = await exchange.body(MOST_ERROR_BYTES)
         status, headers = exchange.answer.status, exchange.answer.headers
         says = replace(complaint_of_bytes(status, content), retry="retry-after" in headers)
-        error = refused(self.place, says, (*private, self.options.key))
+        error = refused(self.place, says, private)
         if status == 503:
             self._doubt(error)
         return error

@@ -60,7 +60,7 @@ class UrlEngine:
         self.on_absence: Callable[[], None] | None = None
         """Called if its server is not there in ``start_s``, which is an error without this. The
         server is waited for further."""
-        self.place = Place(kind, options.url)
+        self.place = Place(kind, options.url, options.key)
         self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._loaded)
         self.options = options
         self._pool = pool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.engines.by_url.pool import Broken
@@ -50,6 +50,8 @@ class Place:
 
     kind: Kind
     url: str
+    key: str = field(default="", repr=False)
+    """The API key, which no message may quote."""
 
     @property
     def who(self) -> str:
@@ -208,11 +210,11 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
 """What an HTTP status means, and what to do; 0: an error in the middle of an answer."""
 
 
-def refused(place: Place, complaint: Complaint, private: Iterable[str]) -> EngineError:
+def refused(place: Place, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
     """The error to raise for ``complaint``. ``private``: what people said."""
     if complaint.too_long and place.kind is Kind.LLM:
         return _too_long(place, complaint)
-    status, says = complaint.status, without(complaint.message, private)
+    status, says = complaint.status, without(complaint.message, (*private, place.key))
     other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
     if status == 503 and (complaint.retry or _LOADS.search(complaint.message)):
@@ -254,6 +256,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 def without(message: str, private: Iterable[str]) -> str:
     """The first line of ``message``, with all words that occur in ``private`` masked."""
-    line = message.strip().split("\n")[0][:MOST_SHOWN_CHARS].strip().rstrip(".")
+    line = message.strip().split("\n")[0]
     said = {word.lower() for text in private for word in _WORD.findall(text)} - _HARMLESS
-    return _WORD.sub(lambda word: "…" if word[0].lower() in said else word[0], line)
+    masked = _WORD.sub(lambda word: "…" if word[0].lower() in said else word[0], line)
+    return masked[:MOST_SHOWN_CHARS].strip().rstrip(".")

@@ -32,6 +32,14 @@ def joined(base: str, path: str) -> str:
     return f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
 
 
+def _header_value(key: SecretStr) -> SecretStr:
+    """``key`` without the line end of its file. Errors about other characters would quote it."""
+    text = key.get_secret_value().strip()
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("must be ASCII, without line ends inside")
+    return SecretStr(text)
+
+
 Seconds = Annotated[float, Field(gt=0, le=600)]
 
 
@@ -40,7 +48,9 @@ class UrlOptions(EngineOptions):
     """Base address of the server's API, such as ``http://192.168.1.5:8080/v1``."""
     model: str | None = Field(default=None, min_length=1)
     """Name of the model at the server; null: the first that it lists."""
-    api_key: SecretStr | None = Field(default=None, repr=False)
+    api_key: Annotated[SecretStr, AfterValidator(_header_value)] | None = Field(
+        default=None, repr=False
+    )
     """Sent as ``Authorization: Bearer``; set it in the environment rather than in a file."""
     max_requests: int = Field(default=8, ge=1, le=256)
     """Concurrent requests; further ones wait, and confirmed answers go first."""

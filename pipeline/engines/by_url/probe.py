@@ -40,7 +40,7 @@ async def probe(
     if status == 404 and not options.url.endswith("/v1"):
         await _hint_at_v1(place, options, pool)
     if status != 200:
-        raise refused(place, complaint_of_bytes(status, content), (options.key,))
+        raise refused(place, complaint_of_bytes(status, content))
     models = listed(_json(content))
     if models is None:
         if options.check == "models":
@@ -61,7 +61,7 @@ async def _found(
     if family.ready_path:
         status, content = await _get(place, options, pool, family.ready_path)
         if status not in (200, 404):
-            raise refused(place, complaint_of_bytes(status, content), (options.key,))
+            raise refused(place, complaint_of_bytes(status, content))
     answer, running = None, None
     if family.running_path:
         answer = await _told(place, options, pool, family.running_path)

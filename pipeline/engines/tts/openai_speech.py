@@ -144,10 +144,11 @@ class UrlTts:
             yield made
 
     def _not_playable(self, wrong: NotPlayable, text: str) -> Misconfigured:
-        says = without(complaint_of_bytes(200, wrong.text).message, (text, self._options.key))
+        place = self._engine.place
+        says = without(complaint_of_bytes(200, wrong.text).message, (text, place.key))
         asked = "raw PCM was asked for (response_format: pcm)"
         return Misconfigured(
-            f"{self._engine.place.who} sends {wrong.what}, which cannot be played",
+            f"{place.who} sends {wrong.what}, which cannot be played",
             why=f"{asked}; it says: {says}" if says else asked,
             fix="Have it send raw 16-bit PCM or WAV: start it so, set tts.extra to"
             " {response_format: wav}, or correct tts.url, tts.model and tts.voices",

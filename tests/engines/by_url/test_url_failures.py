@@ -21,6 +21,10 @@ from pipeline.engines.by_url.failures import (
 from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Refused, Unreachable
+from pipeline.work import Work
+from tests.engines.by_url.test_url_requests import ALL, PATHS, finished
+from tests.support.far_server import FarServer, Mood, problem, serving
+from tests.support.url_engines import running
 
 LLM, TTS = (Place(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM, Kind.TTS))
 
@@ -220,6 +224,26 @@ def test_complaints_of_any_shape_are_read() -> None:
     for body in ({"error": [1]}, {"error": {"message": {"a": 1}}}, {"detail": []}, 7, "no"):
         assert complaint(400, body).status == 400
     assert complaint_of_bytes(400, b"\xff{").status == 400
+
+
+KEY = "sk-proj-abc123"
+QUOTED = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+
+
+@ALL
+@pytest.mark.parametrize("answer", [problem(200, QUOTED), problem(401, QUOTED)])
+async def test_no_error_quotes_the_key(kind: Kind, name: str, answer: Mood) -> None:
+    far = FarServer(moods={PATHS[name]: [answer] * 3})
+    async with serving(far), running(kind, name, far.url, api_key=KEY) as engine:
+        with pytest.raises(EngineError, match="Incorrect API key provided: …-…-…") as wrong:
+            await finished(engine, Work())
+    assert "abc" not in repr(engine.place)
+    assert "abc" not in str(wrong.value)
+
+
+def test_a_word_is_masked_before_a_long_message_is_cut() -> None:
+    for spaces in range(225, 240):
+        assert without(f".{' ' * spaces}Timbuktu", ["Timbuktu"]).strip(". …") == ""
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def test_the_profile_that_ships_is_valid_and_needs_little() -> None:
         ("llm.max_requests=0", "llm.max_requests: input should be greater than or equal to 1"),
         ("llm.modle=x", "did you mean llm.model?"),
         ("tts.voices=[]", "tts.voices"),
+        ("llm.api_key=sk-ä", "llm.api_key: must be ASCII"),
+        ("llm.api_key=a\0b", "llm.api_key: must be ASCII"),
     ],
 )
 def test_mistakes_are_reported(setting: str, problem: str) -> None:
@@ -77,7 +79,7 @@ def test_a_section_without_a_url_says_so() -> None:
 
 
 def test_a_key_comes_from_the_environment_and_is_never_shown() -> None:
-    environ = {"REACHY_VOICE__LLM__API_KEY": KEY}
+    environ = {"REACHY_VOICE__LLM__API_KEY": f"{KEY}\r\n"}
     options = load_settings("remote", environ=environ).settings.llm
     assert options.headers == {"Authorization": f"Bearer {KEY}"}  # type: ignore[attr-defined]
     assert KEY not in repr(options)
