@@ -29,7 +29,7 @@ from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.recording.writing import RecordedSession, Recorder
+from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
@@ -115,8 +115,8 @@ class Assistant:
         if hearing is None:
             hearing = self._far_away(place)
         settings = self.session_settings()
-        begun = (self.stages, config, settings, bus, new_id, memory, hearing)
-        session = RecordedSession(self.recorder, *begun) if self.recorder else Session(*begun)
+        recording = SessionRecording(self.recorder, bus, config, memory) if self.recorder else None
+        session = Session(self.stages, config, settings, bus, new_id, memory, hearing, recording)
         self.sessions[session] = place
         return session
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -62,6 +63,18 @@ MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
 
 
+class CommandObserver(Protocol):
+    """Follows what a session is told, as the bus follows what it does. It must be quick."""
+
+    def command(self, command: Command) -> None:
+        """Called with each command before it waits for its turn."""
+        ...
+
+    def end(self) -> None:
+        """The session is over."""
+        ...
+
+
 class Session:
     """``run`` it in a task; ``submit`` commands; read the bus."""
 
@@ -74,10 +87,12 @@ class Session:
         new_id: Callable[[str], str],
         memory: Memory | None = None,
         hearing: Hearing | None = None,
+        observer: CommandObserver | None = None,
     ) -> None:
         """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
         session that this one resumes; ``hearing``: how the client is heard."""
         self._bus = bus
+        self._observer = observer
         self._tasks = asyncio.TaskGroup()
         self._context = context = SessionContext(stages, config, settings, bus, self._tasks, new_id)
         self._memory = memory or Memory(Chat(), LastingConversation(stages))
@@ -148,6 +163,8 @@ class Session:
             self._hearing.close()
             if not self._keeps_memory:
                 self._memory.close()
+            if self._observer:
+                self._observer.end()
 
     def _begin(self) -> None:
         self._context.check_language()
@@ -174,6 +191,8 @@ class Session:
 
     async def submit(self, command: Command) -> None:
         """Submit a command; waits while the inbox is full."""
+        if self._observer:
+            self._observer.command(command)
         if not isinstance(command, AppendAudio):
             await self._inbox.put(command)
             return
@@ -192,6 +211,8 @@ class Session:
 
     def offer(self, command: NoteDirection) -> None:
         """Submit a direction without waiting; it is dropped while the inbox is full."""
+        if self._observer:
+            self._observer.command(command)
         if not self._inbox.full():
             self._inbox.put_nowait(command)
 

@@ -32,15 +32,11 @@ from typing import Any, BinaryIO
 
 from pipeline.audio import EMPTY, Pcm, pcm_to_bytes
 from pipeline.bus import Bus, Published
-from pipeline.commands import AppendAudio, Command, NoteDirection, SessionConfig
+from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.conversation.memory import Memory
-from pipeline.engines.stages import Stages
 from pipeline.events import RecordingBegun, ReplyAudio, TurnUnderWay
-from pipeline.hearing.client_echo import Hearing
 from pipeline.items import Item
 from pipeline.recording.plain import RecordingError, to_plain
-from pipeline.session import Session
-from pipeline.settings import SessionSettings
 
 log = logging.getLogger("reachy_voice.recording")
 
@@ -240,45 +236,26 @@ def _cannot_record(folder: Path, why: str) -> RecordingError:
     return RecordingError(f"Cannot record into {folder}", why=why, fix=fix)
 
 
-class RecordedSession(Session):
-    """A recorded session. It begins now, and must be run at once."""
+class SessionRecording:
+    """Records a session that begins now: the commands it is given, and the events on its bus."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        stages: Stages,
-        config: SessionConfig,
-        settings: SessionSettings,
-        bus: Bus,
-        new_id: Callable[[str], str],
-        memory: Memory | None = None,
-        hearing: Hearing | None = None,
+        self, recorder: Recorder, bus: Bus, config: SessionConfig, memory: Memory | None
     ) -> None:
-        """As ``Session``."""
+        """``memory``: of the session that it resumes."""
         self._recorder = recorder
         # Items that the model has forgotten do not matter.
         self._files = recorder.begin(config, tuple(memory.chat.context) if memory else ())
         self._began_at = asyncio.get_running_loop().time()
         bus.publish(RecordingBegun(str(self._files.folder)))
         bus.tap(self._event)
-        super().__init__(stages, config, settings, bus, new_id, memory, hearing)
 
-    async def run(self) -> None:
-        try:
-            await super().run()
-        finally:
-            end = {"at": self._seconds(), "end": True}
-            self._recorder.end(self._files, end)
+    def end(self) -> None:
+        """The session is over."""
+        self._recorder.end(self._files, {"at": self._seconds(), "end": True})
 
-    def offer(self, command: NoteDirection) -> None:
-        self._command(command)
-        super().offer(command)
-
-    async def submit(self, command: Command) -> None:
-        self._command(command)
-        await super().submit(command)
-
-    def _command(self, command: Command) -> None:
+    def command(self, command: Command) -> None:
+        """The session is given a command."""
         at = self._seconds()
         if isinstance(command, AppendAudio):
             bare = replace(command, pcm=EMPTY, given=None, given_moved=None)

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +30,7 @@ from pipeline.errors import EngineError
 from pipeline.hearing.client_echo import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
-from pipeline.recording.writing import RecordedSession, Recorder
+from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
 from pipeline.turn_record import TurnRecord
@@ -351,15 +350,16 @@ async def scene(
     log: list[Published] = []
     subscription = bus.subscribe()
     counter = itertools.count(1 + len(memory.chat.items) * 100 if memory else 1)
-    begin = partial(RecordedSession, recorder) if recorder else Session
-    session = begin(
+    config = config or VOICE
+    session = Session(
         stages,
-        config or VOICE,
+        config,
         with_words(settings),
         bus,
         lambda prefix: f"{prefix}_{next(counter)}",
         memory,
         hearing,
+        SessionRecording(recorder, bus, config, memory) if recorder else None,
     )
 
     async def record() -> None:
