@@ -49,6 +49,7 @@ from pipeline.hearing.recognition import Recognition
 from pipeline.items import MessageItem
 from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.replies import Replies
+from pipeline.speaking.reply_requests import ReplyRequests
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.turn_runner import TurnRunner
@@ -123,6 +124,7 @@ class Session:
             self._arrivals,
             lambda: self._running and not self._turns.busy,
         )
+        self._requests = ReplyRequests(context, chat, prompts, self._replies)
         self._turns = TurnRunner(
             context,
             self._listener,
@@ -293,9 +295,9 @@ class Session:
             case CreateResponse(options):
                 if options.in_conversation and options.input is None:
                     self._editor.answer_asked()
-                self._replies.create(command)
+                self._requests.create(command)
             case CancelResponse():
-                self._replies.cancel_asked(command)
+                self._requests.cancel(command)
                 if not self._replies.speaking:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
 

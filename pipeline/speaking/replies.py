@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
+from pipeline.commands import ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import BARELY_HEARD_S, Chat, UnknownItem, prompt
+from pipeline.conversation.chat import BARELY_HEARD_S, Chat, prompt
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import (
@@ -23,7 +23,7 @@ from pipeline.engines.stages import ConversationStage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason
 from pipeline.hearing.arrivals import Arrivals
-from pipeline.items import Item, MessageItem
+from pipeline.items import MessageItem
 from pipeline.speaking.delivery import Continuation, ReplyPlan, plan_reply
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
@@ -103,6 +103,11 @@ class Replies:
         """Whether no reply is running and none is pending."""
         return self.quiet.is_set() and self._pending is None
 
+    @property
+    def full(self) -> bool:
+        """Whether no more replies may begin at the client's request."""
+        return len(self._running) >= MAX_RUNNING
+
     # -- answering the user
 
     def speculate(self, uncommitted: Callable[[], str], work: Work, since: float) -> Reply | None:
@@ -174,44 +179,13 @@ class Replies:
 
     # -- other reasons to reply
 
-    def create(self, command: CreateResponse) -> None:
-        """``response.create``."""
-        options, refuse = command.options, self._context.refuse
-        if options.in_conversation and (active := self.speaking):
-            refuse(
-                command.event_id,
-                "conversation_already_has_active_response",
-                f"Conversation already has an active response in progress: "
-                f"{active.plan.reply_id}. Wait until the response is finished before creating a "
-                f"new one.",
-            )
-        elif len(self._running) >= MAX_RUNNING:
-            refuse(
-                command.event_id,
-                "too_many_responses",
-                f"{MAX_RUNNING} responses are in progress. Wait until one of them is done.",
-            )
-        else:
-            try:
-                items = self._prompts.input_items(options)
-            except UnknownItem as unknown:
-                text = f"The item with id '{unknown.args[0]}' does not exist."
-                refuse(command.event_id, "invalid_value", text, "response.input")
-            else:
-                self._answer_request(options, items)
-
-    def _answer_request(self, options: ResponseOptions, items: list[Item] | None) -> None:
-        """``items`` replace the conversation; ``None``: the conversation as of now."""
-        known = frozenset(item.id for item in self._chat.context)
-        self._give(Prompt(self._prompts.instructions(options), items, known), options)
-
     def break_silence(self) -> None:
         """Speak because the user does not (idle timeout)."""
-        self._give(Prompt(silence=True))
+        self.give(Prompt(silence=True))
 
     def notify(self, sentence: str) -> None:
         """Say a sentence of the server's own; it appears in no prompt."""
-        self._give(Prompt(), notice=sentence)
+        self.give(Prompt(), notice=sentence)
 
     # -- speech over an answer
 
@@ -282,25 +256,24 @@ class Replies:
         if isinstance(said, MessageItem):
             self._editor.update(replace(said, interrupted=False))
         rest_of_it = Continuation(cut.plan.reply_id, rest)
-        reply = self._give(Prompt(), since=since, continues=rest_of_it)
+        reply = self.give(Prompt(), since=since, continues=rest_of_it)
         if cut.plan.continues and played.heard_seconds(since) <= BARELY_HEARD_S:
             self._given_again = reply
         return True
 
     # -- how replies end
 
-    def cancel_asked(self, command: CancelResponse) -> None:
-        """``response.cancel``. One of a response that is over crossed its end on the wire, and is
-        ignored."""
-        wanted = command.response_id
-        if wanted in self._over:
-            return
-        reply = self._running.get(wanted) if wanted else self.speaking
+    def cancel(self, reply_id: str | None) -> bool:
+        """The client cancels a reply; ``None``: the one being given. False if it is not."""
+        reply = self._running.get(reply_id) if reply_id else self.speaking
         if reply is None or reply.status != "active":
-            text = "Cancellation failed: no active response found"
-            self._context.refuse(command.event_id, "response_cancel_not_active", text)
-        else:
-            self._cancel(reply, "client_cancelled")
+            return False
+        self._cancel(reply, "client_cancelled")
+        return True
+
+    def is_over(self, reply_id: str | None) -> bool:
+        """Whether a reply with this id has ended lately."""
+        return reply_id in self._over
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """``conversation.item.truncate`` of an answer that is still being given; False if it has
@@ -322,7 +295,7 @@ class Replies:
 
     # -- one reply
 
-    def _give(
+    def give(
         self,
         asked: Prompt,
         options: ResponseOptions | None = None,

@@ -22,17 +22,7 @@ from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
-from pipeline.events import (
-    CancelReason,
-    ClauseFault,
-    FaultKind,
-    ReplyFinished,
-    ReplyHeld,
-    ReplyStarted,
-    ReplyWentOn,
-    SilentAnswer,
-    Timeline,
-)
+from pipeline.events import CancelReason, FaultKind
 from pipeline.items import MessageItem
 from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking.apology import notice
@@ -43,6 +33,7 @@ from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.speaking.hold import Hold, Holds
 from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
+from pipeline.speaking.reply_events import ReplyEvents, Status
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HEARD_S
 from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, RestOfAnswer, Words
@@ -94,14 +85,14 @@ class Reply:
         self._lease: Lease | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are leased."""
-        self._bus = context.bus
         self._editor = editor
         self._make_room = make_room
         self._next_plan = next_plan
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
-        self._marks: dict[str, float] = {}
+        self._events = ReplyEvents(context.bus)
+        self.mark = self._events.mark
         self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
         rate = plan.config.output_format.rate
@@ -174,8 +165,7 @@ class Reply:
         if words.silent or (error and not stopped):
             notices = self.plan.settings.notices_in(self._language)
             await self._say_notice(notices.apology, notices.language, self._stages.notices)
-        ending: Literal["incomplete", "completed"]
-        ending = "incomplete" if words.cut_short else "completed"
+        ending: Status = "incomplete" if words.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
 
     async def _bridge(self) -> None:
@@ -243,10 +233,12 @@ class Reply:
         """Send nothing more until the hold is released; the listener's buffer drains."""
         return self._holds.add()
 
+    def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
+        self._events.fault(self.delivery, self.plan.reply_id, (kind, take, left_out))
+
     def _publish_hold(self, held: bool) -> None:
         if not self.cancelled:
-            reply_id = self.plan.reply_id
-            self._bus.publish(ReplyHeld(reply_id) if held else ReplyWentOn(reply_id))
+            self._events.hold(self.plan.reply_id, held)
 
     @property
     def confirmed(self) -> bool:
@@ -384,32 +376,12 @@ class Reply:
     # -- beginning and end
 
     def _begin(self) -> None:
-        if self.status != "waiting":
-            return
-        self.status = "active"
-        plan = self.plan
-        self.delivery.publish(
-            ReplyStarted(
-                plan.reply_id,
-                plan.config.modality,
-                plan.in_conversation,
-                plan.config.voice,
-                plan.config.output_format,
-                plan.sampling.max_tokens,
-                plan.metadata,
-                plan.continues.reply_id if plan.continues else "",
-            )
-        )
-
-    def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
-        self.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
+        if self.status == "waiting":
+            self.status = "active"
+            self._events.start(self.plan, self.delivery)
 
     def _finish(
-        self,
-        status: Literal["completed", "cancelled", "incomplete", "failed"],
-        *,
-        reason: CancelReason | None = None,
-        error: str | None = None,
+        self, status: Status, *, reason: CancelReason | None = None, error: str | None = None
     ) -> None:
         """Publish the closing events, once, even if the delivery was revoked."""
         if self.status != "active":
@@ -417,33 +389,11 @@ class Reply:
         self.status = "finished"
         self.failed = status == "failed"
         items = self.delivery.close("completed" if status == "completed" else "incomplete")
-        if outcome := self.words.silence:
-            self._bus.publish(SilentAnswer(self.plan.reply_id, outcome))
-        self._bus.publish(self._timeline())
-        self._bus.publish(
-            ReplyFinished(
-                self.plan.reply_id,
-                status,
-                items,
-                self.words.usage,
-                "max_output_tokens" if status == "incomplete" else reason,
-                error,
-                self.work.engine_seconds,
-            )
-        )
-
-    # -- time
+        reply_id, words = self.plan.reply_id, self.words
+        self._events.finish(reply_id, status, items, words, reason, error, self.work, self.began_at)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def mark(self, stage: str) -> None:
-        """Note when a stage was first reached, for the timeline."""
-        self._marks.setdefault(stage, self._now())
-
-    def _timeline(self) -> Timeline:
-        moments = {stage: (at - self.began_at) * 1000 for stage, at in self._marks.items()}
-        return Timeline(self.plan.reply_id, **moments)
 
 
 def _last_sentence_end(text: str) -> int:

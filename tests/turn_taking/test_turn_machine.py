@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +43,9 @@ VERDICTS: tuple[Verdict, ...] = (
     *[why for why in get_args(Interruption) if why in ("words", "command", "long")],
     *[why for why in get_args(Ignored) if why in ("backchannel", "echo")],
 )
+AUDIBLE: tuple[Literal["no", "interrupt", "review"], ...] = ("no", "interrupt", "review", "review")
+REQUESTS = [Request(kind) for kind in ("commit", "commit ended", "clear", "clear ended", "cancel")]
+TEXTS = ("so", "", None)
 LAST = (TurnState.COMMITTED, TurnState.IGNORED, TurnState.REJECTED, TurnState.DROPPED)
 
 
@@ -150,7 +153,6 @@ class World:
             case Do.ANSWER_LATER:
                 self.answers[turn] += 1
                 self.waiting = True
-                assert self.machine.turns, "a turn follows that answers it"
             case Do.DISCARD_ANSWER:
                 assert not turn.wants_answer
             case Do.CONTINUE:
@@ -164,9 +166,9 @@ class World:
 
     # -- what may happen
 
-    def step(self, draw: Callable[[st.SearchStrategy[Fact]], Fact]) -> None:
+    def step(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self.now += 2_000
-        fact = draw(st.one_of(self.possible()))
+        fact: Fact = draw(st.sampled_from(draw(st.sampled_from(self.possible()))))
         match fact:
             case Onset():
                 self.audible = fact.audible != "no"
@@ -181,41 +183,28 @@ class World:
         if isinstance(fact, Request) and fact.kind != "cancel":
             self.waiting = False  # the session gives the answer, or the client asks for it
 
-    def possible(self) -> list[st.SearchStrategy[Fact]]:
+    def possible(self) -> list[list[Fact]]:
+        """What may happen next, by kind."""
+        name, now = f"item_{len(self.turns)}", self.now
+        onsets: list[Fact] = [Onset(name, now, 4_800, each) for each in AUDIBLE]
         if self.continued:
-            return [st.just(NothingLeft(self.continued)), self.onset()]
+            return [[NothingLeft(self.continued)], onsets]
         turn = self.machine.open
-        facts = [self.onset(), st.builds(Configuration, st.booleans()), self.request()]
+        facts: list[list[Fact]] = [onsets, [Configuration(True), Configuration(False)]]
+        facts.append([request._replace(end=now) for request in REQUESTS])
+        readings: list[Fact] = [Reading(turn, each, "so") for each in VERDICTS] if turn else []
         if turn and turn.state.speaks:
-            facts += [self.silence(), self.silence(), st.just(Sound(self.now, self.reads))]
-            facts += [self.reading(turn)] * self.reads
+            silence = Silence(now - 512, now, self.wants_answer)
+            facts += [[silence], [silence], [Sound(now, self.reads)]]
+            facts += [readings] * self.reads
         elif turn:
-            facts += [st.just(Ending(0.0)), self.reading(turn)] * 2
-            facts += [st.just(Resumption(self.now, self.now + 512, False))]
+            facts += [[Ending(0.0)], [Ending(0.0)], readings, [Resumption(now, now + 512, False)]]
             if turn is self.cut and not turn.state.overlaps:
-                facts.append(st.just(Mistake(turn)))
-        if self.machine.ended:
-            facts += [self.conclusion(self.machine.ended[0])] * 3
+                facts.append([Mistake(turn)])
+        if ended := self.machine.ended:
+            last = [Conclusion(ended[0], text, each) for text in TEXTS for each in VERDICTS]
+            facts += [list(last)] * 3
         return facts
-
-    def onset(self) -> st.SearchStrategy[Fact]:
-        audible = st.sampled_from(["no", "interrupt", "review", "review"])
-        name = st.just(f"item_{len(self.turns)}")
-        return st.builds(Onset, name, st.just(self.now), st.just(4_800), audible)
-
-    def silence(self) -> st.SearchStrategy[Fact]:
-        return st.just(Silence(self.now - 512, self.now, self.wants_answer))
-
-    def reading(self, turn: Turn) -> st.SearchStrategy[Fact]:
-        return st.builds(Reading, st.just(turn), st.sampled_from(VERDICTS), st.just("so"))
-
-    def conclusion(self, turn: Turn) -> st.SearchStrategy[Fact]:
-        text, verdict = st.sampled_from(["so", "", None]), st.sampled_from(VERDICTS)
-        return st.builds(Conclusion, st.just(turn), text, verdict)
-
-    def request(self) -> st.SearchStrategy[Fact]:
-        kinds = st.sampled_from(["commit", "commit ended", "clear", "clear ended", "cancel"])
-        return st.builds(Request, kinds, st.just(self.now))
 
     def finish_all(self) -> None:
         """The user falls silent."""

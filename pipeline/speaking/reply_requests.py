@@ -1,0 +1,60 @@
+"""Answers and cancellations that the client asks for."""
+
+from __future__ import annotations
+
+from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
+from pipeline.context import SessionContext
+from pipeline.conversation.chat import Chat, UnknownItem
+from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
+from pipeline.items import Item
+from pipeline.speaking.replies import MAX_RUNNING, Replies
+
+
+class ReplyRequests:
+    """``response.create`` and ``response.cancel``."""
+
+    def __init__(
+        self, context: SessionContext, chat: Chat, prompts: ReplyPrompts, replies: Replies
+    ) -> None:
+        self._context = context
+        self._chat = chat
+        self._prompts = prompts
+        self._replies = replies
+
+    def create(self, command: CreateResponse) -> None:
+        options, refuse = command.options, self._context.refuse
+        if options.in_conversation and (active := self._replies.speaking):
+            refuse(
+                command.event_id,
+                "conversation_already_has_active_response",
+                f"Conversation already has an active response in progress: "
+                f"{active.plan.reply_id}. Wait until the response is finished before creating a "
+                f"new one.",
+            )
+        elif self._replies.full:
+            refuse(
+                command.event_id,
+                "too_many_responses",
+                f"{MAX_RUNNING} responses are in progress. Wait until one of them is done.",
+            )
+        else:
+            try:
+                items = self._prompts.input_items(options)
+            except UnknownItem as unknown:
+                text = f"The item with id '{unknown.args[0]}' does not exist."
+                refuse(command.event_id, "invalid_value", text, "response.input")
+            else:
+                self._answer(options, items)
+
+    def _answer(self, options: ResponseOptions, items: list[Item] | None) -> None:
+        """``items`` replace the conversation; ``None``: the conversation as of now."""
+        known = frozenset(item.id for item in self._chat.context)
+        self._replies.give(Prompt(self._prompts.instructions(options), items, known), options)
+
+    def cancel(self, command: CancelResponse) -> None:
+        """One of a response that is over crossed its end on the wire, and is ignored."""
+        if self._replies.is_over(command.response_id):
+            return
+        if not self._replies.cancel(command.response_id):
+            text = "Cancellation failed: no active response found"
+            self._context.refuse(command.event_id, "response_cancel_not_active", text)
