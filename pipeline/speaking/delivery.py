@@ -140,7 +140,7 @@ class _Message:
 
 
 class Delivery:
-    """Publishes one reply: first the message, then calls, then a notice of the server's own."""
+    """Publishes one reply: the message, calls behind it, and a notice of the server's own."""
 
     def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
         """``editor``: the editor of the conversation that its items belong to, if any."""
@@ -215,11 +215,13 @@ class Delivery:
             ReplyAudio(self._plan.reply_id, message.item.id, message.index, pcm, self._rate)
         )
 
-    def call(self, call: ToolCall) -> None:
-        """Publish a complete call; the client executes it, and answers when the reply has ended."""
+    def call(self, call: ToolCall, *, after_words: bool) -> None:
+        """Publish a complete call, which the client can execute at once. ``after_words``: the model
+        has written words before it, which may not have gone out yet."""
         if self._revoked:
             return
-        self._close(self._message, "completed")
+        if after_words:
+            self._open_message()
         item = FunctionCallItem(
             self._new_id("item"), self._new_id("call"), call.name, "", "in_progress"
         )

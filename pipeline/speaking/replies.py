@@ -134,10 +134,10 @@ class Replies:
             reply = self._start_to_speech(Prompt(error=error), work, since)
         self._confirm(reply, ResponseOptions())
 
-    def answer_later(self, since: float) -> None:
+    def answer_later(self, since: float, options: ResponseOptions | None = None) -> None:
         """Answer what was said until ``since`` (loop's time) later, unless another answer to the
         conversation comes first."""
-        self._pending = _Pending(since, ResponseOptions(), again=False)
+        self._pending = _Pending(since, options or ResponseOptions(), again=False)
 
     def forget_pending(self) -> None:
         """Drop the pending answer: the client asks for answers itself."""

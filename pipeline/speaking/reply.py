@@ -145,6 +145,7 @@ class Reply:
                 group.create_task(self._pass_the_time())
                 group.create_task(self._speak())
                 group.create_task(self._send())
+                group.create_task(self._call())
         except* (ReachyVoiceError, Cancelled) as problems:
             stopped = isinstance(problems.exceptions[0], Cancelled)
             error = str(problems.exceptions[0]) or "The engine was stopped"
@@ -370,8 +371,13 @@ class Reply:
         await self._gate.wait()
         await self._text.hurry()
         await self._pacer.run(self._clauses)
-        for call in self.words.calls:
-            self.delivery.call(call)
+
+    async def _call(self) -> None:
+        """Calls leave when they are complete, ahead of the speech that is still being paced out."""
+        await self._gate.wait()
+        while (call := await self.words.next_call()) is not None:
+            words = self.words.written or self._text.all
+            self.delivery.call(call, after_words=bool(words.strip()))
 
     # -- beginning and end
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, UnknownItem
@@ -23,7 +25,11 @@ class ReplyRequests:
 
     def create(self, command: CreateResponse) -> None:
         options, refuse = command.options, self._context.refuse
-        if options.in_conversation and (active := self._replies.speaking):
+        active = self._replies.speaking if options.in_conversation else None
+        if active and active.delivery.called and options.input is None:
+            # The client answers a call while the words before it are still being said.
+            self._replies.answer_later(asyncio.get_running_loop().time(), options)
+        elif active:
             refuse(
                 command.event_id,
                 "conversation_already_has_active_response",

@@ -32,6 +32,9 @@ ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")
 """Appended to the prompt when the model has not answered audibly; not all templates take a system
 message there."""
 
+MOST_UNSENT_CALLS = 16
+"""Calls that may wait for the gate; then the model pauses."""
+
 NOTHING_HEARD = "The language model said nothing that can be heard"
 
 
@@ -54,6 +57,8 @@ class Words:
         self.end_probability: float | None = None
         """How likely the user's last words are complete; ``None``: unknown."""
         self.calls: list[ToolCall] = []
+        """Complete ones, oldest first."""
+        self._unsent: asyncio.Queue[ToolCall | None] = asyncio.Queue(MOST_UNSENT_CALLS)
         self.usage = Usage()
         self.cut_short = False
         """Whether it reached its token limit."""
@@ -63,6 +68,8 @@ class Words:
         """Whether it has finished."""
         self.silent = False
         """Whether it has ended without a sound or a call."""
+        self.written = ""
+        """What the model has written, apart from calls."""
         self._asked_again = False
 
     @property
@@ -84,9 +91,14 @@ class Words:
     def unheard(self) -> None:
         """Note that no sound of it was made."""
 
+    async def next_call(self) -> ToolCall | None:
+        """The next call, as soon as it is complete; ``None`` at the end."""
+        return await self._unsent.get()
+
     async def end(self) -> None:
         """Nothing follows."""
         await self._text.end()
+        await self._unsent.put(None)
 
     def _begin(self) -> None:
         self.begun = True
@@ -144,8 +156,6 @@ class ModelAnswer(Words):
         self._to_be_heard = plan.config.modality == "audio" and not forced
         self._worded = asyncio.Event()
         """Set when there are words, or never will be."""
-        self._written = ""
-        """The model's words to be spoken."""
         self._spent = Usage()
         """Tokens spent on inaudible answers."""
 
@@ -188,11 +198,11 @@ class ModelAnswer(Words):
             await self._text.put(f"{self._plan.filler} ")
 
     def _inaudible(self, language: str) -> bool:
-        return self._to_be_heard and not self.calls and not speakable(self._written, language)
+        return self._to_be_heard and not self.calls and not speakable(self.written, language)
 
     async def _forget(self) -> None:
         """Drop what was written: it is not part of the answer."""
-        self._written = ""
+        self.written = ""
         await self._text.forget()
 
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
@@ -219,6 +229,7 @@ class ModelAnswer(Words):
                             await self._say_filler()  # the tool may take long
                         await self._text.end_part()
                         self.calls.append(delta)
+                        await self._unsent.put(delta)
                         glue = " "
                     case Finished(reason, usage):
                         self.usage = self._spent + usage
@@ -227,7 +238,7 @@ class ModelAnswer(Words):
                 self.prompt_read.set()
 
     async def _pass_on(self, text: str, glue: str = "") -> None:
-        self._written += glue + text
+        self.written += glue + text
         await super()._pass_on(text, glue)
 
 

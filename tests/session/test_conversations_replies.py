@@ -190,35 +190,33 @@ def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn(
 # --- tools -------------------------------------------------------------------------------------
 
 
-def test_a_turn_with_a_tool_call_and_the_answer_to_its_output() -> None:
-    """The call leaves when all words did, the client answers 100 ms later."""
-
-    def waving() -> Engines:
-        engines = Engines()
-        engines.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
-        return engines
-
-    before = perform("0 640 Please wave at me.", waving())
-    called = max(before.end_ms(), 915) + LAST_MS
-    (call,) = before.events(events.ReplyArguments)
-    output = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
-    script = f"""
+def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
+    """The call leaves as soon as it is complete; the answer to its output follows the words."""
+    waving = Engines()
+    waving.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
+    output = {"type": "function_call_output", "call_id": "call_23", "output": "done"}
+    story = perform(
+        f"""
         0 640 Please wave at me.
-        {called + 100} > conversation.item.create {json.dumps({"item": output})}
-        {called + 100} > response.create
-    """
-    story = perform(script, waving())
-    end = story.end_ms()
-    assert story.table()[-9:] == lines(f"""
-        {max(end, 834)}   says 'I will wave.'
-        {max(end, 915)}   audio
-        {called}          calls with {{}}
-        {called}          answer completed
-        {called + 100}    answer begins
-        {called + 100}    thinks about 'done'
-        {called + 201}    says 'I am here.'
-        {called + 282}    audio
-        {called + 282 + LAST_MS} answer completed
+        954 > conversation.item.create {json.dumps({"item": output})}
+        954 > response.create
+        """,
+        waving,
+    )
+    (call,) = story.events(events.ReplyArguments)
+    assert call.call_id == output["call_id"]
+    said = 915 + LAST_MS
+    assert story.table()[-10:] == lines(f"""
+        800           answer begins
+        834           says 'I will wave.'
+        854           calls with {{}}
+        915           audio
+        {said}        answer completed
+        {said}        answer begins
+        {said}        thinks about 'done'
+        {said + 101}  says 'I am here.'
+        {said + 182}  audio
+        {said + 182 + LAST_MS} answer completed
     """)
 
 

@@ -14,6 +14,7 @@ from pipeline.events import (
     ReplyAudio,
     ReplyFinished,
     ReplyItemFinished,
+    ReplyItemStarted,
     ReplyStarted,
     ReplyText,
 )
@@ -177,7 +178,7 @@ def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettin
     llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=45.0, may_load=True)
     played = play(llm, settings, seconds=80.0)
     assert said(played) == ["Hmm, let me see."]
-    kinds = [type(e.item).__name__ for e in played.events(ReplyItemFinished)]
+    kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
     bridge, answer = played.events(ReplyFinished)
     assert answer.items
@@ -197,7 +198,7 @@ async def test_fillers_take_turns() -> None:
 def test_a_call_without_words_has_a_filler_before_it() -> None:
     played = play(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
     assert said(played) == ["Hmm, let me see."]
-    kinds = [type(e.item).__name__ for e in played.events(ReplyItemFinished)]
+    kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
 
 
