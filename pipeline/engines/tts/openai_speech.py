@@ -26,14 +26,18 @@ from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import Spoken
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
-from pipeline.errors import Refused
+from pipeline.errors import EngineError, Refused
 from pipeline.messages import SpeechRequest
 from pipeline.work import Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
 
-_FORMAT_WORDS = re.compile(r"format|pcm|wav|mp3|codec", re.IGNORECASE)
-"""In the messages of servers that make no raw PCM."""
+_OTHER_FORMAT = {"pcm": "wav", "wav": "pcm"}
+_FORMAT_WORDS = re.compile(
+    r"(?<![a-z])(?:formats?|pcm|wav|mp3|codec(?! can))(?![a-z])", re.IGNORECASE
+)
+"""In the messages of servers that do not make the format; not "information", or "'utf-8' codec
+can't decode"."""
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
 
@@ -62,8 +66,8 @@ class UrlTts:
         self._engine = engine
         self._options = options
         self._spoken = Spoken()
-        self._format = "pcm"
-        """What is asked for; some servers refuse it."""
+        self._format = ""
+        """In which the server has made speech; some refuse raw PCM, others WAV."""
         engine.warm_up = self._warm_up
 
     async def _warm_up(self) -> None:
@@ -87,19 +91,34 @@ class UrlTts:
         Raises ``EngineError``, ``Cancelled``."""
         if not any(character.isalnum() for character in request.text):
             return
-        while True:
+        likely = self._format or "pcm"
+        refusal: EngineError | None = None
+        for form in (likely, _OTHER_FORMAT[likely]):
             try:
-                async with aclosing(self._answer(request, work)) as pieces:
+                async with aclosing(self._answer(request, form, work)) as pieces:
                     async for pcm in pieces:
+                        self._keep(form, refusal)
                         yield pcm
                 return
-            except (Refused, Failed) as refusal:
-                if self._format == "wav" or not _FORMAT_WORDS.search(refusal.why):
-                    raise
-                log.warning("WAV is asked for instead of raw PCM: %s", refusal)
-                self._format = "wav"
+            except (Refused, Failed) as problem:
+                refusal = refusal or problem
+                if not _FORMAT_WORDS.search(problem.why):
+                    break
+        assert refusal
+        raise refusal
 
-    async def _answer(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+    def _keep(self, form: str, refusal: EngineError | None) -> None:
+        """Ask for ``form``, which works, from now on. ``refusal``: of the other one; a mere failure
+        changes nothing once that has worked."""
+        if form == self._format or (self._format and isinstance(refusal, Failed)):
+            return
+        if refusal:
+            log.warning("%s is asked for from now on: %s", form, refusal)
+        self._format = form
+
+    async def _answer(
+        self, request: SpeechRequest, form: str, work: Work
+    ) -> AsyncGenerator[Pcm, None]:
         options, text = self._options, request.text
         pace = max(0.25, min(4.0, request.speed * options.speed))
         body = options.with_extra(
@@ -107,7 +126,7 @@ class UrlTts:
                 "model": self._engine.found.model or None,
                 "input": text,
                 "voice": self._voice(request.voice),
-                "response_format": self._format,
+                "response_format": form,
                 "speed": None if pace == 1.0 else pace,
                 "language": self._language_name(request.language),
                 "stream": True if options.stream else None,

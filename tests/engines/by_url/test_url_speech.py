@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import wave
 from typing import Any
 
@@ -184,21 +185,61 @@ async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
     }
 
 
+def formats(far: FarServer) -> list[str]:
+    return [seen.json["response_format"] for seen in far.asked(SAID)]
+
+
+NO_PCM = 400, "Unsupported response_format: pcm"
+ONLY_PCM = 400, "stream=true requires response_format='pcm'"
+MORE = 500, "Internal error; for more information see the log"
+
+
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (400, {"error": {"message": "Unsupported response_format: pcm"}}),
-        (422, {"detail": [{"loc": ["body"], "msg": "Input should be 'wav' or 'mp3'"}]}),
-        (500, {"detail": "unknown codec"}),
+        NO_PCM,
+        (422, [{"loc": ["body"], "msg": "Input should be 'wav' or 'mp3'"}]),
+        (500, "unknown codec"),
     ],
 )
 async def test_wav_is_asked_for_where_raw_pcm_is_refused(status: int, says: Any) -> None:
-    far = FarServer("speech", moods={SAID: [problem(status, says)]})
+    far = FarServer("speech", moods={SAID: [problem(status, {"detail": says})]})
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
         for _ in range(2):
             assert len(await spoken_by(engine)) == len(TONE)
-    formats = [seen.json["response_format"] for seen in far.asked(SAID)]
-    assert formats == ["pcm", "wav", "wav"]
+        assert formats(far) == ["pcm", "wav", "wav"]
+        far.moods[SAID] = [
+            problem(400, {"error": ONLY_PCM[1]})
+        ]  # another server at the same address
+        for _ in range(2):
+            assert len(await spoken_by(engine)) == len(TONE)
+        assert formats(far)[3:] == ["wav", "pcm", "pcm"]
+        far.moods[SAID] = [problem(500, {"error": "codec out of memory"})]
+        for _ in range(2):
+            assert len(await spoken_by(engine)) == len(TONE)
+    assert formats(far)[6:] == ["pcm", "wav", "pcm"], "a failure that passes"
+
+
+@pytest.mark.parametrize(
+    ("errors", "asked"),
+    [
+        ([MORE], ["pcm"]),
+        ([(400, "'ascii' codec can't encode the reformatted text")], ["pcm"]),
+        ([NO_PCM, ONLY_PCM], ["pcm", "wav"]),
+        ([NO_PCM, MORE], ["pcm", "wav"]),
+    ],
+)
+async def test_an_error_does_not_change_the_format(
+    errors: list[tuple[int, str]], asked: list[str]
+) -> None:
+    far = FarServer("speech")
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        await spoken_by(engine)
+        far.moods[SAID] = [problem(status, {"error": says}) for status, says in errors]
+        with pytest.raises(EngineError, match=re.escape(errors[0][1])):
+            await spoken_by(engine)
+        assert len(await spoken_by(engine)) == len(TONE)
+    assert formats(far) == ["pcm", *asked, "pcm"]
 
 
 @pytest.mark.parametrize(
