@@ -37,7 +37,7 @@ class Failed(EngineCrashed):
 
 
 class Overloaded(EngineError):
-    """The server has too many requests."""
+    """The server takes no more requests for now."""
 
 
 class TooSlow(EngineError):
@@ -118,7 +118,6 @@ class Complaint:
 
     status: int
     message: str = ""
-    kind: str = ""
     too_long: bool = False
     prompt_tokens: int = 0
     limit_tokens: int = 0
@@ -137,6 +136,7 @@ _TOO_LONG = re.compile(
 """How vLLM, llama-server, OpenAI, LM Studio, SGLang, TGI, TabbyAPI and others word it."""
 _OF_THE_SERVER = frozenset({401, 403, 404, 429, 503})
 """HTTP statuses that are not about the prompt, though their messages may speak of tokens."""
+_STATUS = re.compile(r"[45]\d\d", re.ASCII)
 _LIMIT = re.compile(r"(?:context length is|context size|limit is)\D{0,12}(\d+)", re.IGNORECASE)
 _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", re.IGNORECASE)
 
@@ -144,7 +144,7 @@ _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", 
 def complaint(status: int, body: Any) -> Complaint:
     """Parse the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
     llama-server, Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}``
-    (FastAPI)."""
+    (FastAPI). Some proxies send an error with status 200; the status meant is in its body."""
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     if isinstance(error, list):  # FastAPI's list of problems repeats the input
         error = {"message": "; ".join(str(e.get("msg", "")) for e in error if isinstance(e, dict))}
@@ -152,6 +152,7 @@ def complaint(status: int, body: Any) -> Complaint:
         error = {"message": str(error or "")}
     message = error.get("message") or error.get("error") or error.get("msg") or ""
     message = message if isinstance(message, str) else json.dumps(message)
+    status = _status_in(error) if status == 200 else status
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
     known = status == 413 or any(kind in _TOO_LONG_KINDS for kind in kinds)
     worded = status not in _OF_THE_SERVER and bool(_TOO_LONG.search(message))
@@ -160,11 +161,15 @@ def complaint(status: int, body: Any) -> Complaint:
     return Complaint(
         status,
         message,
-        kinds[-1] if kinds else "",
         long,
         _number(error.get("n_prompt_tokens")) or (int(asked[1]) if long and asked else 0),
         _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
     )
+
+
+def _status_in(error: Mapping[str, Any]) -> int:
+    told = (str(error.get(key)) for key in ("code", "status", "http_status_code"))
+    return next((int(text) for text in told if _STATUS.fullmatch(text)), 200)
 
 
 def complaint_of_bytes(status: int, content: bytes) -> Complaint:
@@ -188,10 +193,12 @@ _LOADS = re.compile(
     re.IGNORECASE,
 )
 """How llama-server, Ollama and others word it, with HTTP status 503."""
+_FOR_NOW = (Overloaded, "refuses the request for now", "Check its log, and your account there")
 _FAILED = (Failed, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     0: (EngineError, "refuses the request", _REFUSED),
+    200: _FAILED,
     401: _NO_ENTRY,
     403: _NO_ENTRY,
     404: (
@@ -200,6 +207,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
         "Correct {kind}.url (most end in /v1) and {kind}.model",
     ),
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
+    **dict.fromkeys((402, 408, 409, 425), _FOR_NOW),
     429: (
         Overloaded,
         "is overloaded",
@@ -207,7 +215,8 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     ),
     503: (Unreachable, "is not ready", _WAIT),
 }
-"""What an HTTP status means, and what to do; 0: an error in the middle of an answer."""
+"""What an HTTP status means, and what to do; 0: an error in the middle of an answer; 200: an error
+that does not tell whether it will pass."""
 
 
 def refused(place: Place, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:

@@ -190,7 +190,7 @@ class UrlConversation:
                     async for delta in deltas:
                         yield delta
                 return
-            except Refused as error:
+            except (Refused, Failed) as error:
                 log.warning("asking for a call without its schema: %s", error.what)
                 asked = replace(asked, form="any arguments")
             except NoCall as error:  # llama-server ignores the bounds of a "number"
@@ -266,7 +266,7 @@ class UrlConversation:
         self, asked: Asked, work: Work, stream: bool, open_exchange: AsyncExitStack
     ) -> Exchange:
         """The answer to a request. If the server refuses it, it is written for templates that can
-        take less, and what is accepted is remembered."""
+        take less; what is accepted is remembered, unless the refusal may be a passing failure."""
         llm, before, refusal = self._llm, None, None
         for rung, capabilities in await llm.ladder():
             if capabilities is BARE and refusal and not _is_of_template(refusal):
@@ -286,7 +286,7 @@ class UrlConversation:
             except (Refused, Failed, Misconfigured) as problem:
                 refusal = refusal or problem
             else:
-                if refusal:
+                if refusal and (isinstance(refusal, Refused) or _is_of_template(refusal)):
                     llm.descend(rung, refusal)
                 return exchange
         assert refusal
@@ -326,7 +326,7 @@ class UrlConversation:
 
 
 _TEMPLATE_WORDS = re.compile(
-    r"template|jinja|\broles?\b|alternat|\bsystem (?:message|prompt)"
+    r"template|jinja|\broles?\b|alternat(?:e|ing)\b|\bsystem (?:message|prompt)"
     r"|(?:support|requir|enabl).{0,60}\b(?:tool|function)"
     r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
     re.IGNORECASE,

@@ -86,7 +86,7 @@ class UrlStt:
             return spoken(text)
         if isinstance(answer, dict) and "error" in answer:
             # whisper.cpp's server reports errors with a success status.
-            raise refused(place, complaint(0, answer))
+            raise refused(place, complaint(200, answer))
         raise garbled(place, "its transcript has no text")
 
 

@@ -19,6 +19,7 @@ from pipeline.engines.by_url.failures import (
     Failed,
     Misconfigured,
     complaint_of_bytes,
+    refused,
     without,
 )
 from pipeline.engines.by_url.options import UrlOptions
@@ -162,9 +163,11 @@ class UrlTts:
         if len(made):
             yield made
 
-    def _not_playable(self, wrong: NotPlayable, text: str) -> Misconfigured:
-        place = self._engine.place
-        says = without(complaint_of_bytes(200, wrong.text).message, (text, place.key))
+    def _not_playable(self, wrong: NotPlayable, text: str) -> EngineError:
+        place, complaint = self._engine.place, complaint_of_bytes(200, wrong.text)
+        if complaint.status != 200:
+            return refused(place, complaint, (text,))
+        says = without(complaint.message, (text, place.key))
         asked = "raw PCM was asked for (response_format: pcm)"
         return Misconfigured(
             f"{place.who} sends {wrong.what}, which cannot be played",

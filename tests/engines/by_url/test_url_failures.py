@@ -165,6 +165,12 @@ def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> Non
             "HTTP 422, field required",
             "llm.extra",
         ),
+        (402, {"error": "no credit"}, Overloaded, "for now: HTTP 402, no credit", "account"),
+        (200, {"error": {"code": 429, "message": "Slow down"}}, Overloaded, "HTTP 429", "max_req"),
+        (200, {"error": {"code": "502", "message": "Bad"}}, Failed, "HTTP 502, Bad", "log"),
+        (200, {"error": {"http_status_code": 422, "message": "Bad"}}, Refused, "HTTP 422", "extra"),
+        (200, {"error": "Bad", "error_type": "generation"}, Failed, "HTTP 200, Bad", "log"),
+        (200, {"error": {"code": 7, "message": "Bad"}}, Failed, "failed: HTTP 200, Bad", "log"),
         (400, {"error": {"message": None}}, Refused, "refuses the request: HTTP 400", "llm.extra"),
         (400, ["?"], Refused, "refuses the request: HTTP 400", "llm.extra"),
         (400, None, Refused, "refuses the request: HTTP 400", "llm.extra"),
@@ -191,6 +197,7 @@ def test_each_error_says_what_and_what_to_do(
         (LLM, 503, "Model is not ready", Loading),
         (LLM, 503, "engine is initializing", Loading),
         (LLM, 503, "The server is overloaded", Unreachable),
+        (LLM, 200, "Reached the context length", PromptTooLong),
     ],
 )
 def test_words_that_are_close_are_told_apart(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pipeline.engines.registry import Kind
-from pipeline.errors import PromptTooLong
+from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Cancelled, Priority, Work
 from tests.engines.by_url.test_url_llm import CHAT, PATH, last, text_of
@@ -63,6 +63,24 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
         assert "no longer read ahead" in caplog.text
         assert "Hello" not in caplog.text
         assert text_of(await answer(engine))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        problem(200, {"error": {"code": 429, "message": "Tokens per minute limit exceeded"}}),
+        problem(200, {"error": "Request failed", "error_type": "generation"}),
+        problem(402, {"error": {"message": "Insufficient credits"}}),
+    ],
+)
+async def test_a_failure_that_passes_does_not_end_reading_ahead(failure: Mood) -> None:
+    far = FarServer(moods={PATH: [failure]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        talk = engine.stage.open()
+        with pytest.raises(EngineError) as failed:
+            await talk.warm(LlmRequest(HELLO), Work())
+        assert not isinstance(failed.value, PromptTooLong)
+        assert (await talk.warm(LlmRequest(HELLO), Work())).usage.prompt
 
 
 async def test_a_prompt_that_is_too_long_says_so_when_it_is_read_ahead() -> None:

@@ -127,7 +127,8 @@ async def test_partial_transcripts_are_passes_of_their_own() -> None:
         (b"What time is it?", "not JSON"),
         (b"[]", "no text"),
         (b'{"text": 1}', "no text"),
-        (b'{"error": "failed to decode audio"}', "failed to decode audio"),
+        (b'{"error": "failed to decode audio"}', "failed: HTTP 200, failed to decode audio"),
+        (b'{"error": {"code": 429}}', "is overloaded"),
     ],
 )
 async def test_invalid_transcripts(body: bytes, why: str) -> None:
@@ -292,6 +293,13 @@ async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: 
             async with running(Kind.TTS, TTS, far.url, warm_up=True):
                 pass
     assert "response_format" in error.value.fix
+
+
+async def test_an_error_in_place_of_speech_is_what_its_code_says() -> None:
+    busy = json.dumps({"error": {"code": 429, "message": "Slow down"}}).encode()
+    far = FarServer("speech", moods={SAID: [Mood(200, "application/json", [busy])]})
+    async with serving(far), running(Kind.TTS, TTS, far.url, warm_up=True) as engine:
+        assert len(await spoken_by(engine)) == len(TONE)
 
 
 async def test_speech_in_a_wav_file_is_played_at_the_rate_of_the_voice() -> None:

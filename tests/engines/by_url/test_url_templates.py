@@ -130,10 +130,21 @@ async def test_other_refusals_are_reported_and_change_nothing(status: int, why: 
     assert len(far.asked(PATH)) == 2
 
 
-async def test_openai_takes_late_system_messages() -> None:
-    far = FarServer("openai")
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [],
+        [problem(200, {"error": {"code": 502, "message": "Provider returned error"}})],
+        [problem(200, {"error": {"message": "Try an alternative provider"}})],
+        [problem(500, {"error": {"message": "Internal error"}})],
+    ],
+)
+async def test_openai_takes_late_system_messages(failures: list[Mood]) -> None:
+    """Also after a failure that passes."""
+    far = FarServer("openai", moods={PATH: failures})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        await answer(engine, *TALKS[1])
+        for _ in range(2):
+            await answer(engine, *TALKS[1])
     assert [message["role"] for message in sent(far)][3] == "system"
 
 
