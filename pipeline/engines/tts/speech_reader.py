@@ -23,9 +23,8 @@ SILENT = 64
 """A last sample below this (-54 dBFS) makes no click."""
 MOST_HEADER_BYTES = 256 * 1024
 """WAV files may begin with tags and padding."""
-WAV_MARK_BYTES = 12
-NEXT_WAV_BYTES = 15
-"""This much of a stream may be an incomplete ``_NEXT_WAV``."""
+CUT_WAV_BYTES = 11
+"""This much of a stream may be an incomplete ``_WAV``."""
 UNKNOWN_BYTES = 0x7FFF_F000
 """Servers that do not know the length write this or more, or 0."""
 TEXT_BYTES = 64
@@ -74,7 +73,6 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
-_NEXT_WAV = re.compile(rb"RIFF....WAVEfmt ", re.DOTALL)
 _TYPES = re.compile(r"text/|application/(json|xml)|.*\b(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a)\b")
 """Content types whose bytes cannot be played, whatever they look like."""
 _RATE = re.compile(r";\s*rate=\"?(\d{4,6})\b", re.IGNORECASE)
@@ -133,10 +131,10 @@ class SpeechReader:
         """How much of what is held is samples. A file of unknown length ends where another one
         begins."""
         if self._files and self._left == math.inf:
-            if found := _NEXT_WAV.search(self._held):
+            if found := _WAV.search(self._held):
                 self._left = found.start()
             elif not over:
-                return max(0, len(self._held) - NEXT_WAV_BYTES)
+                return max(0, len(self._held) - CUT_WAV_BYTES)
         return int(min(len(self._held), self._left))
 
     @property
@@ -152,12 +150,14 @@ class SpeechReader:
 
     def _begin(self, over: bool) -> bool:
         """Find the layout. False: more bytes are needed, or none are played."""
-        held = self._held
-        if _WAV.match(held):
+        found = _WAV.search(self._held) if self._files else _WAV.match(self._held)
+        if found:
+            self._held = self._held[found.start() :]
             return self._begin_wav(over)
-        if self._files:  # tags behind the samples, or not yet enough of the next header
-            self._held = held if len(held) < WAV_MARK_BYTES else b""
+        if self._files:  # padding and tags behind the samples
+            self._held = self._held[-CUT_WAV_BYTES:]
             return False
+        held = self._held
         if not over and len(held) < _needed_bytes(held):
             return False
         if held and (what := _name_of(held) or self._named_by_type()):

@@ -37,15 +37,23 @@ def form(tag: int, channels: int, rate: int, bits: int, more: bytes = b"") -> by
     return struct.pack("<HHIIHH", tag, channels, rate, rate * frame, frame, bits) + more
 
 
-def encoded(subtype: str, rate: int = RATE, channels: int = 1, format: str = "WAV") -> bytes:
-    """``SPEECH`` as soundfile writes it, called a file of that rate."""
+def encoded(
+    subtype: str,
+    rate: int = RATE,
+    channels: int = 1,
+    format: str = "WAV",
+    speech: Pcm = SPEECH,
+) -> bytes:
+    """``speech`` as soundfile writes it, called a file of that rate."""
     file = io.BytesIO()
-    samples = np.repeat(SPEECH[:, None] / 32768, channels, axis=1)
+    samples = np.repeat(speech[:, None] / 32768, channels, axis=1)
     soundfile.write(file, samples, rate, format=format, subtype=subtype)
     return file.getvalue()
 
 
 MONO = form(1, 1, RATE, 16)
+JUNK = b"JUNK" + struct.pack("<I", 28) + bytes(28)
+TAGS = b"LIST" + struct.pack("<I", 400) + bytes(range(200)) * 2
 EXTENSIBLE = struct.pack("<HHIH", 22, 32, 4, 3) + bytes.fromhex("000000001000800000aa00389b71")
 FLOATS = (SPEECH / np.float32(32768)).astype("<f4").tobytes()
 
@@ -59,7 +67,12 @@ FLOATS = (SPEECH / np.float32(32768)).astype("<f4").tobytes()
         wav(MONO, RAW, size=0xFFFFFFFF),
         wav(MONO, RAW, size=0x7FFFF000),
         wav(MONO, RAW, before=b"JUNK" + struct.pack("<I", 3000) + bytes(3000)),
-        wav(MONO, RAW) + b"LIST" + struct.pack("<I", 400) + bytes(range(200)) * 2,
+        wav(MONO, RAW) + TAGS,
+        wav(MONO, RAW[:2000]) + TAGS + wav(MONO, RAW[2000:]) + TAGS,
+        wav(MONO, RAW[:2000], size=0) + wav(MONO, RAW[2000:], size=0, before=JUNK),
+        wav(MONO, RAW[:2000] + b"\0") + wav(MONO, RAW[2000:]),
+        encoded("PCM_24", speech=SPEECH[:1501]) + encoded("PCM_24", speech=SPEECH[1501:]),
+        encoded("PCM_16", speech=SPEECH[:9], format="RF64") + encoded("FLOAT", speech=SPEECH[9:]),
         wav(MONO, RAW[:2000]) + wav(MONO, RAW[2000:]),
         wav(MONO, RAW[:2000], size=0) + wav(MONO, RAW[2000:], size=0),
         wav(form(3, 1, RATE, 32), FLOATS[:999], size=0xFFFFFFFF)
