@@ -129,11 +129,21 @@ _TOO_LONG_KINDS = ("exceed_context_size_error", "context_length_exceeded")
 """llama-server's ``type``; OpenAI's ``code``."""
 _TOO_LONG = re.compile(
     r"context (?:length|window|size|limit|overflow)|max_seq_len|maximum model length"
-    r"|\b(?:prompt|input|token)s?\b.{0,60}(?:too (?:long|large)|exceed|longer than|<=)"
     r"|less than \d+ tokens|maximum prompt length|reduce the length",
     re.IGNORECASE,
 )
 """How vLLM, llama-server, OpenAI, LM Studio, SGLang, TGI, TabbyAPI and others word it."""
+_EXCEEDS = re.compile(
+    r"\b(?:prompt|input|token)s?\b.{0,60}(?:too (?:long|large)|exceed|longer than|<=)",
+    re.IGNORECASE,
+)
+"""The same, unless the limit is another one."""
+_RATE = re.compile(r"\bper (?:second|min|hour|day)|\brate.?limit|\bquota", re.IGNORECASE)
+_SIZE = re.compile(
+    r"^(?!.*\btokens?\b).*(?:image|picture|photo|pixel|audio|video|\bfile|\d ?[kmg]i?b\b|bytes)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Of what no shorter prompt makes smaller."""
 _OF_THE_SERVER = frozenset({401, 403, 404, 429, 503})
 """HTTP statuses that are not about the prompt, though their messages may speak of tokens."""
 _STATUS = re.compile(r"[45]\d\d", re.ASCII)
@@ -154,9 +164,9 @@ def complaint(status: int, body: Any) -> Complaint:
     message = message if isinstance(message, str) else json.dumps(message)
     status = _status_in(error) if status == 200 else status
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
-    known = status == 413 or any(kind in _TOO_LONG_KINDS for kind in kinds)
-    worded = status not in _OF_THE_SERVER and bool(_TOO_LONG.search(message))
-    long = status != 0 and (known or worded)  # what has begun to answer has taken the prompt
+    known = any(kind in _TOO_LONG_KINDS for kind in kinds)
+    # What has begun to answer (0) has taken the prompt.
+    long = status != 0 and (known or _is_too_long(status, message))
     limit, asked = _LIMIT.search(message), _ASKED.search(message)
     return Complaint(
         status,
@@ -165,6 +175,13 @@ def complaint(status: int, body: Any) -> Complaint:
         _number(error.get("n_prompt_tokens")) or (int(asked[1]) if long and asked else 0),
         _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
     )
+
+
+def _is_too_long(status: int, message: str) -> bool:
+    if status in _OF_THE_SERVER or _TOO_LONG.search(message):
+        return status not in _OF_THE_SERVER
+    exceeds = _EXCEEDS.search(message) and not _RATE.search(message)
+    return bool(status == 413 or exceeds) and not _SIZE.search(message)
 
 
 def _status_in(error: Mapping[str, Any]) -> int:
