@@ -15,7 +15,7 @@ from app.models.engine_set import EXCHANGED
 from app.server import process_usage
 from app.server.metrics import CONTENT_TYPE
 from app.server.realtime_socket import Assistant
-from pipeline.engines.by_url.engine import LOADING
+from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
 
 RETRY_AFTER_S = 2
@@ -36,7 +36,7 @@ def turned_away(assistant: Assistant, *, transcribes: bool = False) -> Mapping[s
     return {
         name: why
         for name, why in unready(assistant).items()
-        if not why.startswith((EXCHANGED, LOADING)) and not (transcribes and name in ANSWERS)
+        if not why.startswith((EXCHANGED, ASKS_TO_WAIT)) and not (transcribes and name in ANSWERS)
     }
 
 

@@ -65,7 +65,7 @@ async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve
     [
         ("llm", "cannot be reached", "?intent=transcription"),
         ("tts", "cannot be reached", "?intent=transcription"),
-        ("llm", "is loading its model; HTTP 503", ""),
+        ("llm", "asks to wait; HTTP 503", ""),
     ],
 )
 async def test_a_session_does_without_an_engine_that_it_can_do_without_or_wait_for(

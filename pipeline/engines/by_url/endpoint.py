@@ -28,6 +28,7 @@ from pipeline.engines.by_url.failures import (
     complaint_of_bytes,
     garbled,
     refused,
+    retry_after_s,
     too_slow,
     unreachable,
 )
@@ -44,8 +45,8 @@ STALLED_S = 1.0
 """After this much silence in a request, the server is probed: llama-server closes its port when
 told to end, but not the answers that it has begun."""
 LOADING_S = 180.0
-"""Longest wait while a server loads its model. Ollama and LM Studio load it on its first request,
-large ones in a minute or two."""
+"""Longest wait while a server loads its model or asks to wait. Ollama and LM Studio load it on its
+first request, large ones in a minute or two."""
 ASLEEP_S = 240.0
 """A server that was not used for this long may have unloaded its model: Ollama does after 5 min."""
 LOADING_AGAIN_S = (0.25, 0.5)
@@ -245,7 +246,7 @@ class Endpoint:
         self.problem: str | None = None
         """Why no requests are made now."""
         self.loading = False
-        """Whether that is the loading of its model: requests wait for it."""
+        """Whether it is loading its model, or asks to wait: requests wait for it."""
         self.patience_s = options.first_s
         """Longest wait for an answer to begin."""
         self.last_used = 0.0
@@ -297,8 +298,9 @@ class Endpoint:
                     asked = self._ask_once(path, body, work, private)
                     exchange = await stack.enter_async_context(asked)
                     break
-                except Loading:
-                    if work.priority is Priority.WARM_UP or waits_s >= LOADING_S:
+                except Loading as loading:
+                    pause_s = max(pause_s, loading.retry_s)
+                    if work.priority is Priority.WARM_UP or waits_s + pause_s > LOADING_S:
                         raise
                 await self._pause(pause_s, work)
                 waits_s += pause_s
@@ -388,7 +390,9 @@ class Endpoint:
     async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:
         content = await exchange.body(MOST_ERROR_BYTES)
         status, headers = exchange.answer.status, exchange.answer.headers
-        says = replace(complaint_of_bytes(status, content), retry="retry-after" in headers)
+        says = complaint_of_bytes(status, content)
+        if "retry-after" in headers:
+            says = replace(says, retry_s=retry_after_s(headers["retry-after"]))
         error = refused(self.place, says, private)
         if status == 503:
             self._doubt(error)

@@ -37,8 +37,9 @@ USED_S, USED_FOR_S = 4.0, 60.0
 """Seconds between probes of a server that was used in the last minute: uvicorn, which vLLM and most
 speech servers use, closes a connection after 5 s without a request."""
 UNUSED_S = 30.0
-LOADING = "is loading its model"
-"""Prefix of the problem of such an engine: clients can connect, and wait."""
+ASKS_TO_WAIT = "asks to wait"
+"""Prefix of the problem of an engine whose requests wait, as while its server loads the model:
+clients can connect."""
 KEEP_WARM_S = 240.0
 """Time without a request until ``keep_warm`` makes one: Ollama unloads a model after 5 min."""
 
@@ -147,6 +148,7 @@ class UrlEngine:
     async def _look_again(self) -> None:
         looks = 0
         while True:
+            again_s = AGAIN_S[min(looks, len(AGAIN_S) - 1)]
             try:
                 await self._look()
                 if self.endpoint.busy and self.found.loaded is False:
@@ -158,8 +160,9 @@ class UrlEngine:
                     return
             except Loading as error:
                 if looks == 0:
-                    log.warning("the %s engine is loading: %s", self.name, error)
+                    log.warning("the %s engine asks to wait: %s", self.name, error)
                 self._gone(error)
+                again_s = max(again_s, min(error.retry_s, LOADING_S))
             except EngineError as error:
                 if self.endpoint.busy:
                     if not _refused(error):
@@ -168,7 +171,7 @@ class UrlEngine:
                 if looks == 0:
                     log.error("the %s engine is gone: %s", self.name, error)
                 self._gone(error)
-            await self._pause(AGAIN_S[min(looks, len(AGAIN_S) - 1)])
+            await self._pause(again_s)
             looks += 1
 
     async def _look(self) -> None:
@@ -209,7 +212,7 @@ class UrlEngine:
                 log.warning("the %s engine was not kept warm: %s", self.name, error)
 
     def _gone(self, error: EngineError) -> None:
-        self.problem = f"{LOADING}; {error}" if isinstance(error, Loading) else str(error)
+        self.problem = f"{ASKS_TO_WAIT}; {error}" if isinstance(error, Loading) else str(error)
         if isinstance(error, Loading):
             self.endpoint.loading = True
             self.endpoint.wait_longer()

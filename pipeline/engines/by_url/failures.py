@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from pipeline.engines.by_url.pool import Broken
@@ -21,7 +23,10 @@ MOST_SHOWN_CHARS = 240
 
 
 class Loading(Unreachable):
-    """The server is loading its model: requests wait for it."""
+    """The server is loading its model, or asks to wait: requests wait for it."""
+
+    retry_s = 0.0
+    """How long it asks to wait."""
 
 
 class Lost(Unreachable, EngineCrashed):
@@ -121,8 +126,8 @@ class Complaint:
     too_long: bool = False
     prompt_tokens: int = 0
     limit_tokens: int = 0
-    retry: bool = False
-    """The server asks to be asked again."""
+    retry_s: float | None = None
+    """How long the server asks to wait."""
 
 
 _TOO_LONG_KINDS = ("exceed_context_size_error", "context_length_exceeded")
@@ -178,10 +183,20 @@ def complaint(status: int, body: Any) -> Complaint:
 
 
 def _is_too_long(status: int, message: str) -> bool:
-    if status in _OF_THE_SERVER or _TOO_LONG.search(message):
-        return status not in _OF_THE_SERVER
-    exceeds = _EXCEEDS.search(message) and not _RATE.search(message)
-    return bool(status == 413 or exceeds) and not _SIZE.search(message)
+    if status in _OF_THE_SERVER:
+        return False
+    exceeds = status == 413 or (_EXCEEDS.search(message) and not _RATE.search(message))
+    return bool(_TOO_LONG.search(message) or (exceeds and not _SIZE.search(message)))
+
+
+def retry_after_s(header: str) -> float:
+    """Seconds from now in a ``Retry-After`` header; 0 if it has none."""
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except ValueError:
+        return 0.0
 
 
 def _status_in(error: Mapping[str, Any]) -> int:
@@ -206,7 +221,8 @@ _NO_ENTRY = (
 _MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
 _WAIT = "Wait until its model is loaded"
 _LOADS = re.compile(
-    r"\b(re|down)?load(s|ed|ing)?\b|\b(start|warm|wak|boot)ing\b|initiali|not ready|cold start",
+    r"\b(re|down)?(load(s|ing)|(?<!heavily )loaded|load\b.*\bmodel)\b"
+    r"|\b(start|warm|wak|boot)ing\b|initiali|not ready|cold start",
     re.IGNORECASE,
 )
 """How llama-server, Ollama and others word it, with HTTP status 503."""
@@ -230,7 +246,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
         "is overloaded",
         "Lower {kind}.max_requests, or give it more capacity",
     ),
-    503: (Unreachable, "is not ready", _WAIT),
+    503: (Unreachable, "is not ready", "Wait, or check its log"),
 }
 """What an HTTP status means, and what to do; 0: an error in the middle of an answer; 200: an error
 that does not tell whether it will pass."""
@@ -243,14 +259,19 @@ def refused(place: Place, complaint: Complaint, private: Iterable[str] = ()) -> 
     status, says = complaint.status, without(complaint.message, (*private, place.key))
     other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
-    if status == 503 and (complaint.retry or _LOADS.search(complaint.message)):
+    if status == 503 and _LOADS.search(complaint.message):
+        kind, fix = Loading, _WAIT
+    elif status == 503 and complaint.retry_s is not None:
         kind = Loading
     code = f"HTTP {status}" if status else "in the middle of its answer"
-    return kind(
+    error = kind(
         f"{place.who} {what}",
         why=f"{code}, {says}" if says else code,
         fix=fix.format(kind=place.kind, KIND=place.kind.upper()),
     )
+    if isinstance(error, Loading):
+        error.retry_s = complaint.retry_s or 0.0
+    return error
 
 
 def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:

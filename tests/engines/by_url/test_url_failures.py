@@ -204,7 +204,11 @@ def test_each_error_says_what_and_what_to_do(
         (TTS, 400, "The input text is too long", Refused),
         (LLM, 503, "Model is not ready", Loading),
         (LLM, 503, "engine is initializing", Loading),
+        (LLM, 503, "The model is not loaded yet", Loading),
+        (LLM, 503, "waiting to load the model", Loading),
         (LLM, 503, "The server is overloaded", Unreachable),
+        (LLM, 503, "High load, try later", Unreachable),
+        (LLM, 503, "heavily loaded", Unreachable),
         (LLM, 200, "Reached the context length", PromptTooLong),
     ],
 )

@@ -187,6 +187,7 @@ class LoadingPool(ScriptedPool):
         self.loaded_s = loaded_s
         self.refuses = refuses
         self.tells = tells
+        self.retry_after = ""
         self.posts = 0
 
     async def send(self, *asked: Any) -> Any:
@@ -199,7 +200,7 @@ class LoadingPool(ScriptedPool):
                 return self.answer
             busy = ScriptedAnswer("application/json", [self.says])
             busy.status = 503
-            busy.headers |= {} if b"oading" in self.says else {"retry-after": "30"}
+            busy.headers |= {"retry-after": self.retry_after} if self.retry_after else {}
             return busy
         content: Any = {"data": [{"id": "m", "owned_by": "library" if self.tells else "acme"}]}
         if request.url.endswith("/api/ps"):
@@ -235,25 +236,40 @@ def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, 
     return round(ended - begin_s - 1, 1), error, problems
 
 
-@pytest.mark.parametrize(
-    ("refuses", "tells", "says"),
-    [
-        (True, True, LoadingPool.says),
-        (True, False, LoadingPool.says),
-        (True, False, b"Service Unavailable"),  # with Retry-After
-        (False, True, b""),
-    ],
-)
-def test_a_question_waits_for_the_model_and_is_answered(
-    refuses: bool, tells: bool, says: bytes
-) -> None:
+@pytest.mark.parametrize(("refuses", "tells"), [(True, True), (True, False), (False, True)])
+def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, tells: bool) -> None:
     pool = LoadingPool(45.0, refuses=refuses, tells=tells)
-    pool.says = says
     ended, error, (problem,) = after_loading(pool)
     assert error is None
     assert 45.0 <= ended <= 47.0
     assert "oading" in problem
     assert pool.posts < 100
+
+
+@pytest.mark.parametrize(
+    ("says", "retry_after", "answered_s", "requests"),
+    [
+        (b"Service Unavailable", "30", 60.0, 4),
+        (b"The server is overloaded", "soon", 45.2, 93),
+        (LoadingPool.says, "20", 60.0, 5),
+        (b"Maintenance", "3600", None, 2),
+        (b"Maintenance", "Fri, 31 Dec 2999 23:59:59 GMT", None, 2),
+    ],
+)
+def test_a_question_waits_as_long_as_the_server_asks(
+    says: bytes, retry_after: str, answered_s: float | None, requests: int
+) -> None:
+    pool = LoadingPool(45.0, refuses=True, tells=False)
+    pool.says, pool.retry_after = says, retry_after
+    ended, error, (problem,) = after_loading(pool)
+    assert pool.posts == requests
+    if answered_s:
+        assert (ended, error) == (answered_s, None)
+        assert problem.startswith("asks to wait; ")
+        assert ("oading" in problem) == (says is LoadingPool.says)
+    else:
+        assert ended == 10.0, "at once; ``after_loading`` looks then"
+        assert "is not ready: HTTP 503, Maintenance. Wait, or check its log" in str(error)
 
 
 @pytest.mark.parametrize(("begin_s", "answered"), [(0.0, False), (3600.0, True)])
