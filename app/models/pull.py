@@ -244,7 +244,7 @@ def remote_file(name: str, entry: Entry, file: WeightFile, environ: Mapping[str,
 
 def _on_hub(remote: Remote, hub: HubSource, path: str, environ: Mapping[str, str]) -> Remote:
     endpoint = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    token = environ.get("HF_TOKEN")
+    token = environ.get("HF_TOKEN", "").strip()  # an error about a line end would quote it
     return replace(
         remote,
         url=f"{endpoint}/{hub.repo}/resolve/{hub.revision}/{quote(path)}",

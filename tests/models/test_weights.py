@@ -492,7 +492,7 @@ def test_a_repository_at_its_pinned_revision(
     tmp_path: Path, hub: FileServer, pull_from: Callable[..., list[str]]
 ) -> None:
     cache = cache_of(tmp_path, demo=HUB)
-    assert pull_from(cache, HF_TOKEN="hf_secret") == ["demo"]
+    assert pull_from(cache, HF_TOKEN="hf_secret\n") == ["demo"]
     assert files_in(cache.directory) == HERE
     assert {headers["authorization"] for _, headers in hub.requests} == {"Bearer hf_secret"}
     assert all(f"/resolve/{REVISION}/" in path for path, _ in hub.requests)
