@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numbers import INDIAN, cardinal, number, ordinal
-from pipeline.spoken.rules import NO_FACTOR, rule
+from pipeline.spoken.rules import NO_FACTOR, minus, rule
 
 # --- fractions ------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ RANGES = (
         r"\1 to ",
     ),
     rule(
-        rf"(?<![\w.,+×÷=√^-])(?<![+×÷=]\s)((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})(?:-|\s-\s)(?=[$€£¥₹]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
+        rf"(?<![\w.,+×÷=√^-])(?<![+÷=]\s)((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})(?:-|\s-\s)(?=[$€£¥₹]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
         r"\1 to ",
     ),
 )  # fmt: skip
@@ -90,10 +90,9 @@ def _power(match: re.Match[str]) -> str:
 
 MINUS = (
     rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
+    minus("minus"),
     rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),
     rule(r"(?<=[\d)²³])\s+[-−]\s+(?=[\d(])(?!\d[\d.,]*\s?(?:[^\W\d_]{2}|%))", " minus "),
-    rule(r"(?<=[=+×÷]\s)(\d+)\s?-\s?(?=\d)", r"\1 minus "),
-    rule(r"(?<=[\d\w)])\s?[-−]\s?(?=[\d(][\d.,)(]*\s?=)(?<![A-Za-z]{2}-)", " minus "),
     rule(r"(?<=\b[a-z])\s[-−]\s(?=\w\b)", " minus "),
 )
 

@@ -13,10 +13,14 @@ Said = str | Callable[[re.Match[str]], str]
 
 _SIGN = "[-+=<>≤≥]"
 NO_FACTOR = (
-    r"(?!\s?(?:[+=<>≤≥²³^]|-\s?(?:\d|[a-z]\b)))"
+    r"(?!\s?(?:[+=<>≤≥²³^]|-\s?(?:\d|[a-z]\b)|–\s?\w+\s?=))"
     rf"(?<!{_SIGN}\dx)(?<!{_SIGN}\d\dx)(?<!{_SIGN}\s\dx)(?<!{_SIGN}\s\d\dx)"
 )
 """Behind "2x": it is no factor of a formula, as in "2x + 3" and "y = 2x"."""
+
+_TERM = r"\(?(?:\d+(?:[.,]\d+)*[a-df-z]?|[A-Za-z])(?:[²³]|\^\d+)?\)?"
+_FORMULA = rf"(?<![\w.,]){_TERM}(?:(?:\s?[-+=×÷*/<>≤≥]\s?|\s–\s){_TERM}){{1,20}}(?!\w)"
+_OPERATOR = "[=+<>≤≥]"
 
 
 class Rule(NamedTuple):
@@ -42,6 +46,18 @@ def _ascii_digits(pattern: str) -> str:
             parts.append(sign)
         in_class = sign == "[" or (in_class and sign != "]")
     return "".join(parts)
+
+
+def minus(word: str) -> Rule:
+    """The dashes of a formula: between its terms "-" is no range and "–" no pause."""
+
+    def said(match: re.Match[str]) -> str:
+        variable = re.search("[nxz]", match[0]) and not re.search(r"–|x\s?-\s?\d+x", match[0])
+        if not (variable or re.search(_OPERATOR, match[0])):
+            return match[0]
+        return re.sub(r"(?<=[\w²³)])\s?[-–]\s?(?=[\w(])", f" {word} ", match[0])
+
+    return rule(_FORMULA, said)
 
 
 def apply(rules: Sequence[Rule], text: str) -> str:

@@ -14,7 +14,7 @@ from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.numbers import INDIAN, MOST_DIGITS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
-from pipeline.spoken.rules import NO_FACTOR, Rule, apply, full_stop, rule
+from pipeline.spoken.rules import NO_FACTOR, Rule, apply, full_stop, minus, rule
 from pipeline.spoken.weekdays import weekdays
 from pipeline.spoken.wording import GERMAN, SPANISH, WORDINGS
 
@@ -466,6 +466,7 @@ class _Words:
         return (
             rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
+            minus(self._w.minus),
             rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
             rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),
             rule(

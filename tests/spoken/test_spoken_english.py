@@ -310,6 +310,11 @@ a >= b => a is at least b
 ~5 minutes => about five minutes
 5 ± 1 => five plus or minus one
 2x + 3 = 7 => two x plus three equals seven
+y = 5x - 2 => y equals five x minus two
+3x - y = 5 and 5 - 3x => three x minus y equals five and five minus three x
+2x – 3 = 7 or 9 – 5 = 4 => two x minus three equals seven or nine minus five equals four
+x² - 4x - 5 < 10-3+2 => x squared minus four x minus five is less than ten minus three plus two
+3 × 10-12 of the 8b – a set => three times ten to twelve of the eight b, a set
 y = -12x and 3x faster => y equals minus twelve x and three times faster
 10⁻³ and x⁴ => ten to the power of minus three and x to the power of four
 10²³ => ten to the power of twenty-three
