@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pipeline.spoken import maths
 from pipeline.spoken.directions import is_direction, may_be_direction
 from pipeline.spoken.signs import EMOTICON, EMOTICON_STARTS, clean
+from pipeline.spoken.worded import COUNTED_NOUNS
 
 LINE_START = "\n"
 """``before`` of a text that begins a line."""
@@ -92,9 +93,10 @@ _INDENT = re.compile(r"[ \t]+")
 _RULE = re.compile(r"(?:[-*_=][ \t]*){3,}(?=\n|\Z)")
 _HEADING = re.compile(r"#{1,6}[ \t]+|#{1,6}(?=\n|\Z)")
 _BULLET = re.compile(r"[-*+•‣◦▪–—][ \t]+(?:\[[ xX]\](?=\s))?")
-_DATED = "(?:Jan|Feb|Mär|Mrz|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
-"""Behind "1." they make a date, which is no item of a list."""
-_NUMBERED = re.compile(rf"(\d{{1,3}})[.)][ \t]+(?!{_DATED}(?:[a-zä]+\b|\.))(?=\S)")
+_MONTH = r"Mai\b|(?:Jan|Feb|Mär|Mrz|Apr|Jun|Jul|Aug|Sep|Okt|Nov|Dez)(?:[a-zä]+\b|\.)"
+_COUNTED = rf"(?:{_MONTH}|(?:{'|'.join(COUNTED_NOUNS)}|Jh|[OU]G)\b)"
+"""Behind "1." a German date or ordinal, which is no item of a list."""
+_NUMBERED = re.compile(rf"(\d{{1,3}})[.)][ \t]+(?!(?<=\.[ \t]){_COUNTED})(?=\S)")
 _QUOTE = re.compile(r"(?:>[ \t]?)+(?![_.]<)")
 _DEFINITION = re.compile(r"\[\^?[^\]\n]{1,99}\]:[ \t]*(?:https?://|/)?\S*[^\n]*")
 _TABLE_RULE = re.compile(r"[|:\-][|:\- \t]*\|[|:\- \t]*-[|:\- \t]*(?=\n|\Z)")

@@ -164,7 +164,7 @@ class _Words:
     def _nth(self, match: re.Match[str]) -> str:
         """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
         first, last = (
-            each and f"{self._w.numbers.to_ordinal(int(each))}{_COUNTED_NOUNS[match[4]]}"
+            each and f"{self._w.numbers.to_ordinal(int(each))}{COUNTED_NOUNS[match[4]]}"
             for each in (match[1], match[3])
         )
         return f"{self._linked(first, match[2], last)} "
@@ -454,7 +454,7 @@ class _Words:
             return (
                 rule(pattern, self._german_ordinal, any_case=True),
                 rule(
-                    rf"(?<![\w.,]){twice}\s(?=({_any_of(_COUNTED_NOUNS)})\b)",
+                    rf"(?<![\w.,]){twice}\s(?=({_any_of(COUNTED_NOUNS)})\b)",
                     self._nth,
                 ),
             )
@@ -554,10 +554,13 @@ _OPEN = (
 )
 """Before an "h" that is not how long something takes."""
 
-_COUNTED_NOUNS = {
+COUNTED_NOUNS = {
     **dict.fromkeys(("Stock", "Platz", "Rang", "Bezirk", "Akt", "Teil", "Tag"), "r"),
+    **dict.fromkeys(("Advent", "Spieltag", "Weltkrieg", "FC"), "r"),
     **dict.fromkeys(("Obergeschoss", "Untergeschoss", "Kapitel", "Jahrhundert", "Mal"), "s"),
+    **dict.fromkeys(("Quartal", "Semester"), "s"),
     **dict.fromkeys(("Etage", "Klasse", "Runde", "Stufe", "Auflage", "Liga"), ""),
+    **dict.fromkeys(("Bundesliga", "Halbzeit", "Hälfte", "Staffel"), ""),
 }
 """Nouns that are counted without an article -> what the ordinal ends in."""
 

@@ -111,6 +111,10 @@ CASES = {
         ("Mo-Fr 8-17h", "Montag bis Freitag acht bis siebzehn Uhr"),
         ("8.30 bis 9 Uhr, 8.00-17.00", "acht Uhr dreißig bis neun Uhr, acht Uhr bis siebzehn Uhr"),
         ("Nr. 1.10-1.20", "Nummer eins Komma eins null bis eins Komma zwei null"),
+        ("3. Mai 2024", "dritter Mai zweitausendvierundzwanzig"),
+        ("19. Jahrhundert\n1. Bundesliga", "neunzehntes Jahrhundert. erste Bundesliga"),
+        ("1. OG\n19. Jh.", "erstes Obergeschoss. neunzehntes Jahrhundert."),
+        ("1. Maier\n2) Mai\n3. Mehl", "eins, Maier. zwei, Mai. drei, Mehl"),
         ("1.-3. Klasse, im 3. und 4. Stock", "erste bis dritte Klasse, im dritten und vierten"
          " Stock"),
         ("5,50 €/Stück, 10 kWh/Jahr", "fünf Euro fünfzig pro Stück, zehn Kilowattstunden pro Jahr"),
