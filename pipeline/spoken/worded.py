@@ -350,7 +350,8 @@ class _Words:
             rule(r"(?<!\w)'(?=\d\d)", ""),
             rule(r"(\bAbs(?:\.|atz)\s?\d+[a-z]?,?\s)S\.\s?(?=\d)", r"\1Satz "),
             rule(
-                rf"(?<![\w.])({_any_of(numbered)}):?\s?(?=[\d(+]|(?:[IVX]{{2,}}|[VX])\b)",
+                rf"(?<![\w.])(?!(?<=\d\s)(?:{_any_of(self._w.units)})\.)"
+                rf"({_any_of(numbered)}):?\s?(?=[\d(+]|(?:[IVX]{{2,}}|[VX])\b)",
                 lambda m: f"{numbered[m[1]]} ",
             ),
             rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", self._spelled),
