@@ -9,12 +9,14 @@ from pathlib import Path
 
 _FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
 _VARIABLES = ("container", "KUBERNETES_SERVICE_HOST")
-_ENGINE = r"docker|libpod|kubepods|containerd|crio|/lxc[/.]|garden|buildkit"
 _TRACES = {
-    "proc/1/cgroup": re.compile(_ENGINE),
-    "proc/self/mountinfo": re.compile(rf"^(?=.*(?:{_ENGINE}))(\S+ ){{4}}/ ", re.MULTILINE),
+    "proc/1/cgroup": re.compile(r"docker|libpod|kubepods|containerd|crio|/lxc[/.]|garden|buildkit"),
+    "proc/self/mountinfo": re.compile(
+        r"^(?=.* (?!/dev/)\S*/(?:docker|containerd|lxc|garden|buildkit)/)(\S+ ){4}/ ", re.MULTILINE
+    ),
 }
-"""An engine may name itself in the control group, or in where the root directory comes from."""
+"""An engine may name itself in the control group, or be a folder that the root directory comes
+from. A device may have any name."""
 
 
 def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> bool:
