@@ -152,8 +152,9 @@ _PAUSE = re.compile(r"(?:\.{2,}|…)$")
 _CLAUSE_END = re.compile(r"[,;:：；，、—–)]$")
 _DASHES = ("-", "–", "—", "--")
 _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
-_NO_VOWEL = re.compile(r"(?:^|\W)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
-"""No word, unless it is a unit or written in capitals."""
+_SOUND = r"(?:M?[Hh]m+|Mm+|Sh+|Ps+t|Brr+|Grr+|Pff+t?|Ts+k?|Zzz+)\."
+_NO_VOWEL = re.compile(rf"(?:^|\W)(?!{_SOUND}$)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
+"""No word, unless it is a unit, written in capitals, or a sound such as "Hmm."."""
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""

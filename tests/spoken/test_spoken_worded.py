@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.spoken import speakable
+from pipeline.spoken.borders import Border, ends
 from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.wording import WORDINGS
 
@@ -345,3 +346,12 @@ def test_a_sentence_is_not_cut_at_an_abbreviation(language: str, text: str, firs
     piece = chunker.take(longest_letters=len(text) + 25)
     assert piece
     assert piece.spoken == first
+
+
+@pytest.mark.parametrize(
+    ("language", "sound"),
+    [("en", "Hmm."), ("en", "Mhm."), ("en", "Shh."), ("de", "Hm."), ("de", "Pst."), ("es", "Brr.")],
+)
+def test_a_sentence_ends_at_a_sound_without_vowels(language: str, sound: str) -> None:
+    first, *_ = ends(f"{sound} Und Koch.", closed=True, language=language)
+    assert (first.at, first.border) == (len(sound), Border.SENTENCE)
