@@ -24,7 +24,7 @@ _SHORT = {
     "l": "lakh",
     "cr": "crore",
 }
-_SIGN = r"(?:(?:US|CA|AU|NZ|HK|[ACS])\$|(?:USD|EUR|GBP|JPY|INR)\s?|(?:[Rr]s|RS)\.?\s?|[$€£¥₹]\s?)"
+_SIGN = r"(?:(?:(?:US|CA|AU|NZ|HK|[ACS])\$|USD|EUR|GBP|JPY|INR|(?:[Rr]s|RS)\.?|[$€£¥₹])\s?)"
 _SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR|Rs)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
 _LARGE = (
     r"(?:\s?(?P<large>(?:(?:lakh|thousand|hundred)\s)?"
