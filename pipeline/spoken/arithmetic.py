@@ -130,12 +130,6 @@ NUMBERS = (
         lambda m: ordinal(int(m[1].replace(",", ""))),
         any_case=True,
     ),
-    rule(
-        r"(?<![\w.,])({n})\s?[eE][+]?(-?)(\d{1,3})(?!\w)",
-        lambda m: (
-            f"{number(m[1])} times ten to the power of " + ("minus " if m[2] else "") + number(m[3])
-        ),
-    ),
     rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
     rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {number(m[0])} "),
     rule(r"\d+", lambda m: f" {number(m[0])} "),

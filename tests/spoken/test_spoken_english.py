@@ -320,6 +320,7 @@ y = -12x and 3x faster => y equals minus twelve x and three times faster
 10⁻³ and x⁴ => ten to the power of minus three and x to the power of four
 10²³ => ten to the power of twenty-three
 CO₂ and x₁ => CO two and x one
+3.2e-5 m => three point two times ten to the power of minus five meters
 1.5e-3 => one point five times ten to the power of minus three
 3 - 5 days => three to five days
 """
