@@ -416,6 +416,13 @@ class _Words:
     def _phones(self) -> Sequence[Rule]:
         return (
             rule(r"(?<![\w+.,])(?<!\d\s)(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
+            rule(
+                r"(?<![\w.,])(?:\+\d{1,3}\s?)?\((?!(?:1\d|20)\d\d\))\d{2,4}\)\s?"
+                r"(?!\d{1,3}(?:[\s.]\d{3})+(?!\d))\d{3,8}(?:[\s-]\d{2,4})*"
+                r"(?![\w%€$]|[.,]\d|\s[\d%€$])",
+                self._phone,
+            ),
+            rule(r"(?<![\w.,+-])\d{1,7}(?:-\d{1,7}){2,6}(?![\w-]|[.,]\d)", self._phone),
             rule(rf"(?<![\w.,+])(?:{self._w.phone})(?!\s?[\w%€$]|[.,]\d)", self._phone),
             rule(r"(?<![\w.,+])\d{2,3}(?:\s\d{2,7}){1,4}(?!\s?[\w%€$]|[.,]\d)", self._grouped),
             rule(r"(?<![\w.,:])(?<!\d\s)0\d+(?![\d.,:]*\d)", lambda m: self._digits(m[0])),

@@ -16,6 +16,9 @@ from pipeline.spoken.wording import WORDINGS
 
 CASES = {
     "de": [
+        ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),
+        ("(030) 1234567", "null drei null, eins zwei drei vier fünf sechs sieben"),
+        ("(2024) 12000 Menschen", "zweitausendvierundzwanzig, zwölftausend Menschen"),
         ("Um 15:30 Uhr sind es 20 °C.", "Um fünfzehn Uhr dreißig sind es zwanzig Grad Celsius."),
         ("um 7.45 Uhr oder um 8 Uhr", "um sieben Uhr fünfundvierzig oder um acht Uhr"),
         ("Es ist 1 Uhr 5.", "Es ist ein Uhr fünf."),
@@ -170,6 +173,7 @@ CASES = {
         ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
+        ("912-345-678", "nueve uno dos, tres cuatro cinco, seis siete ocho"),
         ("A las 15:30 hace 20 °C.", "A las quince y treinta hace veinte grados Celsius."),
         ("a la 1:00", "a la una"),
         ("El 3 de octubre de 2026", "El tres de octubre de dos mil veintiséis"),
@@ -235,6 +239,10 @@ CASES = {
         ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
+        ("(11) 91234-5678 ou 91234-5678", "um um, nove um dois três quatro, cinco seis sete oito ou"
+         " nove um dois três quatro, cinco seis sete oito"),
+        ("+55 (21) 3456-7890", "mais cinco cinco, dois um, três quatro cinco seis, sete oito nove"
+         " zero"),
         ("Às 15:30 estão 20 °C.", "Às quinze e trinta estão vinte graus Celsius."),
         ("às 7h", "às sete horas"),
         ("Custa 1.000,50 €.", "Custa mil euros e cinquenta."),
