@@ -22,6 +22,7 @@ VARIABLES = ("PATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 NOT_FOR_THE_SERVICE = f"""\
 The service does not see {ENVIRONMENT_PREFIX}... of this shell: write them to its file environment
 (docs/install.md)."""
+AGENT = "~/Library/LaunchAgents/reachy-voice.plist"
 STOP_S = 60
 """For the engines to end."""
 
@@ -81,11 +82,11 @@ def remove() -> None:
 
 def _service() -> SystemdService:
     if sys.platform == "darwin":
-        raise ServiceError(
-            "There is no service on a Mac",
-            why="this command writes units for systemd",
-            fix="Run `reachy-voice serve` by a login item or a launch agent of your own",
-        )
+        what, why = "There is no service on a Mac", "this command writes units for systemd"
+        fix = "Run `reachy-voice serve` by a login item or a launch agent of your own"
+        if Path(AGENT).expanduser().exists():
+            fix += f". Version 0.2 wrote one: `launchctl bootout gui/$UID/reachy-voice; rm {AGENT}`"
+        raise ServiceError(what, why=why, fix=fix)
     return SystemdService(os.environ)
 
 

@@ -110,7 +110,19 @@ def test_on_a_mac_it_says_what_to_do_instead(
     assert code == 24
     assert "There is no service on a Mac" in printed
     assert "login item" in printed
+    assert "launchctl" not in printed
     assert not system.home.exists()
+
+
+def test_on_a_mac_it_says_how_to_remove_the_agent_of_version_0_2(
+    system: FakeSystem, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    agent = system.home / "Library/LaunchAgents/reachy-voice.plist"
+    agent.parent.mkdir(parents=True)
+    agent.touch()
+    _, printed = run(capsys, "service", "remove")
+    assert "launchctl bootout gui/$UID/reachy-voice" in printed
 
 
 def test_where_sandboxes_are_denied_it_runs_without_one(system: FakeSystem) -> None:
