@@ -113,9 +113,17 @@ def address_of(place: Any) -> str:
 
 class HttpGuard:
     """Outermost ASGI middleware, and the door for the listening sockets. ``handshake_s`` limits how
-    long a whole request may take to arrive, and how long the client may take to read the answer."""
+    long a whole request may take to arrive, and how long the client may take to read the answer.
+    ``on_malformed``: called for each request for a WebSocket that is none."""
 
-    def __init__(self, app: ASGIApp, handshake_s: float, proxies: Sequence[Network] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        handshake_s: float,
+        proxies: Sequence[Network] = (),
+        on_malformed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.on_malformed = on_malformed
         self._app = app
         self._handshake_s = handshake_s
         self._room = WaitingRoom(proxies)
@@ -256,6 +264,11 @@ class GuardedHttp(H11Protocol):
         super().connection_made(transport)
         connection = self._guard.waiting(transport.get_extra_info("socket").fileno())
         self.app_state = {**self.app_state, CONNECTION: connection}
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        super().handle_websocket_upgrade(event)
+        if self.transport.is_closing():  # the application does not see it
+            self._guard.on_malformed()
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.more_body:

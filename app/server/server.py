@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from starlette.applications import Starlette
@@ -308,7 +309,8 @@ async def serve(
     """
     listener = listener or bind(host, port)
     listeners = [Listener(listener, tls), *beside]
-    guard = HttpGuard(app, handshake_s, app.state.proxies)
+    malformed = partial(app.state.sockets.metrics.refused, "other")
+    guard = HttpGuard(app, handshake_s, app.state.proxies, malformed)
     config = uvicorn_config(guard, max_message_bytes, ping_s)
     server = GuardedServer(config, listeners, guard, handshake_s)
     stop, at_once = asyncio.Event(), asyncio.Event()

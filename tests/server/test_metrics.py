@@ -201,13 +201,14 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
             await other.recv()
         for path in ("/nowhere", "/v1/models"):
             assert (await refusal(served, f"/../..{path}")).status_code == 404
+        assert (await served.get("", upgrade="websocket", connection="upgrade")).status_code == 400
         seen = await metrics_of(served)
         assert seen("sessions_open") == 1
         assert seen("responses_total", status="completed", reason="") == 1
         assert seen("client_errors_total", code="invalid_json") == 1
         assert seen("client_errors_total", code="session_limit_reached") == 1
         assert seen("sessions_refused_total", reason="full") == 1
-        assert seen("sessions_refused_total", reason="other") == 2
+        assert seen("sessions_refused_total", reason="other") == 3
         assert seen("stage_seconds_count", stage="first_audio", origin="text") == 1
         assert seen("turns_total", origin="text", outcome="answered") == 1
         assert seen("event_loop_lag_seconds_count") > 0

@@ -167,8 +167,8 @@ class Served:
         await talk.send("input_audio_buffer.clear")
         return await self.assistant.opened.get()
 
-    async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient() as client:
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        async with httpx.AsyncClient(headers=headers) as client:
             return await client.get(f"http://127.0.0.1:{self.port}{path}")
 
 
