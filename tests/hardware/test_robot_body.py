@@ -20,6 +20,7 @@ from hardware.settings import Robot
 from pipeline.commands import Direction
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.messages import Usage
+from tests.support.far_server import free_port
 from tests.support.moving_robot import (
     STARTED,
     STOPPED,
@@ -32,7 +33,7 @@ from tests.support.moving_robot import (
     thinks,
     yaw_deg,
 )
-from tests.support.robot_daemon import RobotDaemon, free_port, robot_daemon
+from tests.support.robot_daemon import RobotDaemon, robot_daemon
 from tests.support.scripted import scene
 
 pytestmark = [

@@ -31,7 +31,8 @@ from app.server.tls import tls_generated
 from app.settings.model import LimitSettings, ServerSettings
 from hardware.settings import Array, Robot
 from tests.clients.serving import scripted_server
-from tests.support.fake_robot import ADDRESS, free_port
+from tests.support.fake_robot import ADDRESS
+from tests.support.far_server import free_port
 from tests.support.pair_scene import Scene, scene
 from tests.support.staged_server import StagedAssistant
 

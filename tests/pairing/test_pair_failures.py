@@ -19,10 +19,10 @@ from tests.support.fake_robot import (
     FakeRobot,
     Manner,
     fake_robot,
-    free_port,
     refusal,
     unknown_method,
 )
+from tests.support.far_server import free_port
 from tests.support.pair_scene import QUICK, Scene, scene
 
 

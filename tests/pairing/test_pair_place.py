@@ -21,7 +21,8 @@ from app.pairing.place import (
 )
 from app.pairing.steps import Robot, WhichRobot
 from app.server.discovery import Found
-from tests.support.fake_robot import ADDRESS, fake_robot, free_port
+from tests.support.fake_robot import ADDRESS, fake_robot
+from tests.support.far_server import free_port
 from tests.support.pair_scene import PATIENT
 
 HOW = "Is it on, and in this network?"

@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import uvicorn
 from openai import AsyncOpenAI
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import WebSocketRoute
-from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.clients.robot_app import session_of
+from tests.support.far_server import free_port, listening
 
 ADDRESS = "127.0.0.2"
 """Another one than 127.0.0.1, from which this machine's own programs come."""
@@ -64,20 +62,22 @@ class FakeRobot:
         self.state = "connecting"
         self.error: str | None = None
         self._talking: list[asyncio.Task[None]] = []
-        self._app: _Serving | None = None
+        self._app: contextlib.AsyncExitStack | None = None
 
     # --- its computer --------------------------------------------------------------------------
 
     async def run_app(self) -> None:
         if self._app is None:
-            routes = [WebSocketRoute("/rpc", self._rpc)]
-            self._app = _Serving(Starlette(routes=routes), self.address, self.app_port)
+            app = Starlette(routes=[WebSocketRoute("/rpc", self._rpc)])
+            serving = listening(app, self.address, self.app_port, ws="websockets-sansio")
+            self._app = contextlib.AsyncExitStack()
+            await self._app.enter_async_context(serving)
 
     async def stop_app(self) -> None:
         self._hang_up()
         await asyncio.gather(*self._talking, return_exceptions=True)
         if self._app is not None:
-            await self._app.stop()
+            await self._app.aclose()
         self._app = None
 
     def _hang_up(self) -> None:
@@ -207,17 +207,15 @@ class FakeRobot:
 
     @asynccontextmanager
     async def living(self, *, app: bool, daemon: bool) -> AsyncIterator[FakeRobot]:
-        serving = None
-        if daemon:
-            serving = _Serving(Starlette(), self.address, self.daemon_port)
-        if app:
-            await self.run_app()
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if daemon:
+                await stack.enter_async_context(
+                    listening(Starlette(), self.address, self.daemon_port)
+                )
+            stack.push_async_callback(self.stop_app)
+            if app:
+                await self.run_app()
             yield self
-        finally:
-            await self.stop_app()
-            if serving is not None:
-                await serving.stop()
 
 
 def unknown_method(method: str) -> dict[str, Any]:
@@ -242,37 +240,3 @@ async def fake_robot(
     that of a Reachy Mini Lite on another machine."""
     async with FakeRobot(manner or Manner(), address).living(app=app, daemon=daemon) as robot:
         yield robot
-
-
-def free_port(address: str) -> int:
-    with socket.socket(_family(address)) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
-class _Uvicorn(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class _Serving:
-    """One port of the robot."""
-
-    def __init__(self, app: ASGIApp, address: str, port: int) -> None:
-        self._listener = socket.socket(_family(address))
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.bind((address, port))
-        self._listener.listen()
-        config = uvicorn.Config(app, lifespan="off", log_config=None, ws="websockets-sansio")
-        self._server = _Uvicorn(config)
-        self._running = asyncio.create_task(self._server.serve(sockets=[self._listener]))
-
-    async def stop(self) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        await self._running
-        self._listener.close()

@@ -268,8 +268,6 @@ class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
     def __init__(self, *devices: FakeXvf) -> None:
         self.devices = list(devices)
         self.clock = FakeClock()
-        self.spend: Callable[[float], None] = self.clock.move
-        """How the time of a transfer passes: the clock moves, or for a benchmark ``time.sleep``."""
         self.open_handles = 0
         self.opened = 0
         self.lock = threading.Lock()
@@ -345,7 +343,7 @@ class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
         fault = device.faults.pop(0) if device.faults else None
         done = fault(device, data, timeout_s) if fault else None
         took_s, device.takes_s = device.takes_s, usual_s
-        self.spend(min(took_s, timeout_s))
+        self.clock.move(min(took_s, timeout_s))
         if took_s > timeout_s:
             raise usb.core.USBTimeoutError("made up time-out", None, errno.ETIMEDOUT)
         if done is not None:

@@ -292,37 +292,45 @@ class _Uvicorn(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    far: FarServer, port: int = 0, *, nodelay: bool = True, certificate: Path | None = None
-) -> AsyncIterator[FarServer]:
-    """It serves, for as long as the context lasts, at ``port`` or any free one. ``certificate``: a
-    file with that and its key, for TLS."""
+async def listening(
+    app: Any, address: str = "127.0.0.1", port: int = 0, *, nodelay: bool = True, **config: Any
+) -> AsyncIterator[int]:
+    """Any ASGI ``app`` on any free port or this one; it is cut off at the end."""
     # Its protocol is named, or asyncio does not switch off Nagle's delay.
-    listener = socket.socket(proto=socket.IPPROTO_TCP if nodelay else 0)
+    listener = socket.socket(_family(address), proto=socket.IPPROTO_TCP if nodelay else 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    listener.bind((address, port))
     listener.listen()
-    far.port = listener.getsockname()[1]
-    config = uvicorn.Config(
-        far,
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=0,
-        ws="none",
-        ssl_certfile=certificate,
+    options = uvicorn.Config(
+        app, lifespan="off", log_config=None, timeout_graceful_shutdown=0, **config
     )
-    server = _Uvicorn(config)
+    server = _Uvicorn(options)
     running = asyncio.create_task(server.serve([listener]))
     await asyncio.sleep(0)
     try:
-        yield far
+        yield listener.getsockname()[1]
     finally:
         await server.end(running)
         listener.close()
 
 
-def free_port() -> int:
+@contextlib.asynccontextmanager
+async def serving(
+    far: FarServer, port: int = 0, *, nodelay: bool = True, certificate: Path | None = None
+) -> AsyncIterator[FarServer]:
+    """It serves as long as the context lasts. ``certificate``: a file with that and its key, for
+    TLS."""
+    how: dict[str, Any] = {"ws": "none", "ssl_certfile": certificate}
+    async with listening(far, port=port, nodelay=nodelay, **how) as far.port:
+        yield far
+
+
+def free_port(address: str = "127.0.0.1") -> int:
     """A port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.socket(_family(address)) as probe:
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

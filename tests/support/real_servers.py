@@ -15,6 +15,7 @@ import pytest
 from app.models.weights import WeightsCache
 from tests.support.far_server import free_port
 from tests.support.programs import Program, running
+from tests.support.relay import pump
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / ".venv" / ".setup" / "llama-server"
@@ -60,18 +61,11 @@ async def llama_server(
 async def behind_one_url(*servers: RealServer) -> AsyncIterator[str]:
     """A URL whose requests go to the first server that runs, as behind a load balancer."""
 
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while piece := await reader.read(65536):
-                writer.write(piece)
-                await writer.drain()
-        writer.close()
-
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for server in servers:
             with suppress(OSError):
                 far = await asyncio.open_connection("127.0.0.1", server.port)
-                await asyncio.gather(pass_on(reader, far[1]), pass_on(far[0], writer))
+                await asyncio.gather(pump(reader, far[1]), pump(far[0], writer))
                 return
         writer.close()
 

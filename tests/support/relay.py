@@ -23,8 +23,8 @@ class Relay:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._ends |= {writer, far_writer}
         async with asyncio.TaskGroup() as both:
-            both.create_task(_pump(reader, far_writer))
-            both.create_task(_pump(far_reader, writer))
+            both.create_task(pump(reader, far_writer))
+            both.create_task(pump(far_reader, writer))
 
     def pull(self) -> None:
         """Cut every connection, and accept no new one until ``plugged`` is set again."""
@@ -34,7 +34,7 @@ class Relay:
         self._ends.clear()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(65_536):
             writer.write(data)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -19,6 +18,7 @@ from websockets.asyncio.client import connect
 
 from app.models.weights import WeightsCache
 from tests.clients.installed import NotInstalled, or_skip, python_with_clients
+from tests.support.far_server import free_port
 from tests.support.programs import running
 
 ENVIRONMENT = Path(__file__).parent / "robot_env"
@@ -79,13 +79,6 @@ class RobotDaemon:
         await self.process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def robot_daemon(
     python: Path, home: Path, port: int | None = None
@@ -93,12 +86,7 @@ async def robot_daemon(
     """``home``: where it may write. With ``port`` it comes back where one was killed."""
     port = port or free_port()
     options = ["--mockup-sim", "--no-media", "--headless", "--no-wake-up-on-start"]
-    options += [
-        "--no-goto-sleep-on-stop",
-        "--no-preload-datasets",
-        "--dataset-update-interval",
-        "0",
-    ]
+    options += ["--no-goto-sleep-on-stop", "--no-preload-datasets", "--dataset-update-interval=0"]
     program_file = ENVIRONMENT / "mockup_daemon.py"
     command = map(str, (python, program_file, *options, "--fastapi-port", port))
     environ = {

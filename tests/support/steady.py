@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.machine import Machine
+from tests.support.machine import watched
 
 TRIES = 6
 
@@ -41,13 +41,13 @@ def on_a_steady_machine(test: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _forgiving() -> Iterator[None]:
-    with Machine() as machine:
+    with watched() as stops:
         failure = None
         try:
             yield
         except Exception as error:
             failure = error
-    if failure is not None and not machine.stops:
+    if failure is not None and not stops():
         raise failure
 
 
