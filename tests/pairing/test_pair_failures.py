@@ -179,6 +179,13 @@ async def test_the_firewall_is_closed(here: Scene) -> None:
     assert str(here.port) in fix
 
 
+async def test_the_app_forgets_the_address(here: Scene) -> None:
+    async with fake_robot(Manner(keeps_setting=False)) as robot:
+        what, _, _ = await failure(here, robot)
+    assert what == "The robot's app did not keep the address of this server"
+    assert "The app has its former connection" in here.said(Step.SETTING)
+
+
 async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
     async with fake_robot(Manner(dies=True)) as robot:
         with pytest.raises(PairError) as failed:
