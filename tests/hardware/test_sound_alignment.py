@@ -116,42 +116,24 @@ def test_in_silence_the_reference_is_set_right_at_once() -> None:
     assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=1.5)
 
 
-def test_a_loudspeaker_that_stalls() -> None:
-    """30 ms of silence that the device made of its own."""
+@pytest.mark.parametrize(
+    ("place", "moves", "xrun", "lost"),
+    [
+        ("spk_start_s", 0.030, True, range(1)),  # silence that the device made of its own
+        ("spk_start_s", -0.012, False, range(1)),
+        ("mic_start_s", 0.050, False, range(639, 962)),
+        ("mic_first", 1600, False, range(1600, 1761)),  # dropped by our own ring
+    ],
+)
+def test_sound_that_a_stream_stalls_or_loses(
+    place: str, moves: float, xrun: bool, lost: range
+) -> None:
     world = World()
     world.run(2)
-    world.spk_start_s += 0.030
-    world.xrun = True
+    setattr(world, place, getattr(world, place) + moves)
+    world.xrun = xrun
     world.run(2)
-    assert world.moves() == [0]
-    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
-
-
-def test_a_loudspeaker_that_leaves_something_out() -> None:
-    world = World()
-    world.run(2)
-    world.spk_start_s -= 0.012
-    world.run(2)
-    assert world.moves() == [0]
-    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
-
-
-def test_a_microphone_that_loses_samples() -> None:
-    world = World()
-    world.run(2)
-    world.mic_start_s += 0.050
-    world.run(2)
-    assert sum(block.lost_samples for block in world.blocks) == pytest.approx(800, abs=161)
-    assert world.moves() == [0]
-    assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
-
-
-def test_samples_that_our_own_ring_dropped() -> None:
-    world = World()
-    world.run(2)
-    world.mic_first += 1600
-    world.run(2)
-    assert sum(block.lost_samples for block in world.blocks) in range(1600, 1761)
+    assert sum(block.lost_samples for block in world.blocks) in lost
     assert world.moves() == [0]
     assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
 

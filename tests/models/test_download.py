@@ -68,12 +68,20 @@ def test_goes_on_where_the_connection_broke(
     assert len(waits) == 2
 
 
-def test_goes_on_after_the_process_ended(
-    server: FileServer, fetcher: Fetcher, tmp_path: Path
+@pytest.mark.parametrize(
+    ("part", "ranges"),
+    [
+        (CONTENT[:123_456], ["bytes=123456-"]),
+        (CONTENT + b"tail", [f"bytes={len(CONTENT) + 4}-", ""]),
+        (b"of another version", ["bytes=18-", ""]),
+    ],
+)
+def test_what_an_earlier_process_left_is_gone_on_with_or_thrown_away(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path, part: bytes, ranges: list[str]
 ) -> None:
-    (tmp_path / "m.part").write_bytes(CONTENT[:123_456])
+    (tmp_path / "m.part").write_bytes(part)
     assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
-    assert server.ranges == ["bytes=123456-"]
+    assert server.ranges == ranges
 
 
 def test_starts_over_when_the_server_cannot_resume(
@@ -82,22 +90,6 @@ def test_starts_over_when_the_server_cannot_resume(
     server.resumes = False
     (tmp_path / "m.part").write_bytes(CONTENT[:5])
     assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
-
-
-def test_a_part_longer_than_the_file_is_thrown_away(
-    server: FileServer, fetcher: Fetcher, tmp_path: Path
-) -> None:
-    (tmp_path / "m.part").write_bytes(CONTENT + b"tail")
-    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
-    assert server.ranges == [f"bytes={len(CONTENT) + 4}-", ""]
-
-
-def test_a_stale_part_costs_a_second_download_and_no_more(
-    server: FileServer, fetcher: Fetcher, tmp_path: Path
-) -> None:
-    (tmp_path / "m.part").write_bytes(b"of another version")
-    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
-    assert server.ranges == ["bytes=18-", ""]
 
 
 class Lie(NamedTuple):

@@ -113,11 +113,15 @@ def test_no_is_kept_and_serves_the_default(checkout: Checkout) -> None:
     # Nobody is asked twice: the program has nothing to propose once the file is there.
 
 
-def test_the_end_of_input_serves_the_default_and_is_no_answer(checkout: Checkout) -> None:
-    code, shown = checkout.serve(b"\x04")
-    assert code == 0, shown
+@pytest.mark.parametrize(("key", "ends"), [(b"\x04", 0), (b"\x03", INTERRUPTED)])
+def test_the_end_of_input_and_an_interrupt_are_no_answer(
+    checkout: Checkout, key: bytes, ends: int
+) -> None:
+    """The end of the input serves the default."""
+    code, shown = checkout.serve(key)
+    assert code == ends, shown
     assert not checkout.owners.exists()
-    assert checkout.served()
+    assert bool(checkout.served()) == (ends == 0)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +145,6 @@ def test_an_answer_that_cannot_be_kept_starts_the_default(checkout: Checkout) ->
     assert "--config cpu-plus" in shown
     assert "qwen3-1.7b" not in shown
     assert checkout.served()
-
-
-def test_an_interrupt_ends_it_and_is_no_answer(checkout: Checkout) -> None:
-    code, shown = checkout.serve(b"\x03")
-    assert code == INTERRUPTED, shown
-    assert not checkout.owners.exists()
-    assert not checkout.served()
 
 
 def test_nobody_is_asked_without_a_terminal(checkout: Checkout) -> None:

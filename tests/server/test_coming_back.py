@@ -132,12 +132,22 @@ async def test_a_client_that_lost_its_connection_goes_on(home: Home, leave: Leav
     assert len(home.assistant.sessions) == 2
 
 
-@pytest.mark.parametrize("leave", [say_goodbye, navigate_away, close_without_a_code])
-async def test_a_client_that_left_begins_anew(home: Home, leave: Leave) -> None:
+@pytest.mark.parametrize(
+    ("leave", "query"),
+    [
+        (say_goodbye, ""),
+        (navigate_away, ""),
+        (close_without_a_code, ""),
+        (abort, "?resume=false"),
+    ],
+)
+async def test_a_client_that_left_or_asks_for_it_begins_anew(
+    home: Home, leave: Leave, query: str
+) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await leave(talk)
-        async with home.robot() as again:
+        async with home.robot(query=query) as again:
             assert not await home.remembers(again, "I am Ada.")
             assert home.assistant.llm.open_conversations == 1
 
@@ -175,15 +185,6 @@ async def test_client_secrets_of_one_key_have_turns_of_their_own(home: Home) -> 
         numbers = sorted(link.client for link in home.served.sockets.open)
     assert len(set(numbers)) == 2
     assert len(numbers) == 3
-
-
-async def test_a_client_that_asks_for_it_begins_anew(home: Home) -> None:
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
-        async with home.robot(query="?resume=false") as again:
-            assert not await home.remembers(again, "I am Ada.")
-            assert home.assistant.llm.open_conversations == 1
 
 
 async def test_a_client_that_replays_its_history_does_not_double_it(home: Home) -> None:

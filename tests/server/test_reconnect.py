@@ -73,13 +73,8 @@ async def test_with_other_tools_it_is_another_conversation() -> None:
     assert room.comes_back(tools=()) is None
     assert room.comes_back() is None
     assert room.llm.open_conversations == 0
-
-
-@in_virtual_time
-async def test_tools_are_the_same_when_they_say_the_same() -> None:
-    room = Room()
-    memory = await room.loses(tools=(Tool("dance", "Dance.", {"type": "object"}),))
-    assert room.comes_back(tools=(Tool("dance", "Dance.", {"type": "object"}),)) is memory
+    same = (Tool("dance", "Dance.", {"type": "object"}),)
+    assert await room.loses() is room.comes_back(tools=same)
 
 
 @in_virtual_time
@@ -103,17 +98,13 @@ async def test_a_second_loss_starts_the_time_anew() -> None:
     assert room.comes_back() is memory
 
 
+@pytest.mark.parametrize(("who", "keep_s"), [(None, 120.0), (WHO, 0.0)])
 @in_virtual_time
-async def test_without_a_key_nothing_is_kept() -> None:
-    room = Room()
-    await room.loses(None)
-    assert (len(room.parked), room.llm.open_conversations) == (0, 0)
-
-
-@in_virtual_time
-async def test_zero_seconds_is_off() -> None:
-    room = Room(keep_s=0)
-    await room.loses()
+async def test_nothing_is_kept_without_a_key_or_for_no_time(
+    who: Identity | None, keep_s: float
+) -> None:
+    room = Room(keep_s)
+    await room.loses(who)
     assert (len(room.parked), room.llm.open_conversations) == (0, 0)
 
 

@@ -52,22 +52,19 @@ def sent(far: FarServer) -> list[Any]:
     return messages
 
 
-@pytest.mark.parametrize("name", ["mistral-nemo", "gpt-oss"])
-async def test_a_server_that_tells_its_template_refuses_nothing(name: str) -> None:
-    far = FarServer(template=template(name))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        for talk in TALKS:
-            await engine.stage.open().warm(LlmRequest(talk, [DANCE]), Work())
-            await answer(engine, *talk, tools=(DANCE,))
-    assert refused(far) == 0
-
-
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [("mistral-nemo", 1), ("gemma2", 2)],
+    ("server", "name", "most"),
+    [
+        ("llama-server", "mistral-nemo", 0),  # it tells its template
+        ("llama-server", "gpt-oss", 0),
+        ("vllm", "mistral-nemo", 1),
+        ("vllm", "gemma2", 2),
+    ],
 )
-async def test_what_a_server_refuses_is_remembered(name: str, most: int) -> None:
-    far = FarServer("vllm", template=template(name))
+async def test_what_a_server_refuses_is_known_or_remembered(
+    server: Any, name: str, most: int
+) -> None:
+    far = FarServer(server, template=template(name))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for talk in (*TALKS, *TALKS):
             await engine.stage.open().warm(LlmRequest(talk, [DANCE]), Work())
