@@ -7,7 +7,7 @@ import os
 import pytest
 
 from app.models.weights import WeightsCache
-from benchmarks.dialogues import AUTO, SCRIPTS, lines_of, server, talk
+from benchmarks.dialogues import AUTO, TURNS, lines_of, server, talk
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.errors import ReachyVoiceError
 from tests.support.whisper_weights import whisper_weights
@@ -24,8 +24,8 @@ def stt(cache: WeightsCache) -> Whisper:
 
 
 def test_each_dialogue_has_the_same_turns() -> None:
-    assert {len(script.turns) for script in SCRIPTS.values()} == {3}
-    assert [language for language, *_ in lines_of(AUTO)] == [*SCRIPTS, *SCRIPTS]
+    assert {len(turns) for turns in TURNS.values()} == {3}
+    assert [language for language, *_ in lines_of(AUTO)] == [*TURNS, *TURNS]
 
 
 @pytest.mark.real
