@@ -17,7 +17,7 @@ from hardware.settings import Robot
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.commands import Direction
 from pipeline.engines.registry import Kind, engine_spec, require_modules
-from pipeline.hearing.listening import Paused, Started, TurnTaker
+from pipeline.hearing.turn_taker import Paused, Started, TurnTaker
 from pipeline.settings import Endpointing
 
 SIDES_DEG, _TURN_S = (40.0, 140.0), 1.5

@@ -21,7 +21,7 @@ from benchmarks.harness.scene import Pause, Scene
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.conversation.chat import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
-from pipeline.hearing.listening import Paused, Resumed, Started, TurnTaker
+from pipeline.hearing.turn_taker import Paused, Resumed, Started, TurnTaker
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing

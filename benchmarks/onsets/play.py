@@ -23,8 +23,9 @@ from pipeline.engines.vad.noise import SecondOpinion
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
-from pipeline.hearing.listening import Ended, Listener, Paused, Started
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.onset import RecentScores
+from pipeline.hearing.turn_taker import Ended, Paused, Started
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work

@@ -36,6 +36,11 @@ class VadStage(Protocol):
     @property
     def window_samples(self) -> int: ...
 
+    @property
+    def least_movement_db(self) -> float:
+        """See ``pipeline.engines.contract.Vad``; 0: it says nothing."""
+        ...
+
     async def open(self) -> VadStreamStage: ...
 
 

@@ -50,7 +50,7 @@ class Silence(NamedTuple):
 
 class Resumption(NamedTuple):
     """Speech goes on at ``start``; it has been heard up to ``end``. ``within_word``: the voice had
-    only faded (``pipeline.hearing.listening``)."""
+    only faded (``pipeline.hearing.turn_taker``)."""
 
     start: int
     end: int

@@ -12,9 +12,10 @@ from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.listening import Ended, Listener, Paused, Resumed, Signal, Started
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import Recognition, StableWords
+from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.attempts import Attempts

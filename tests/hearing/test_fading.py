@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import AudioFrame, Pcm
-from pipeline.hearing.listening import Ended, Paused, Resumed, Signal, Started, TurnTaker
+from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
 
 WINDOW = 512

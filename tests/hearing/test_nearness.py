@@ -21,8 +21,9 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.hearing.client_echo import EchoHearing
-from pipeline.hearing.listening import Ended, Listener, Paused, Signal, Started, TurnTaker
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.nearness import Evidence, Heard, Nearness, weigh
+from pipeline.hearing.turn_taker import Ended, Paused, Signal, Started, TurnTaker
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import recording
 

@@ -26,8 +26,9 @@ from pipeline.engines.stt.moonshine import build as build_moonshine
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
-from pipeline.hearing.listening import Ended, Listener, Started, TurnTaker
+from pipeline.hearing.listening import Listener
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
+from pipeline.hearing.turn_taker import Ended, Started, TurnTaker
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import Uncancelled, recording
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
@@ -131,6 +132,7 @@ class ScoresByLevel:
     """A VAD that is the less sure the softer it is: amplitude 10,000 scores 1."""
 
     window_samples = WINDOW
+    least_movement_db = 0.0
 
     async def open(self) -> ScoresByLevel:
         return self

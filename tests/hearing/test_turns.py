@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.audio import AudioFrame
-from pipeline.hearing.listening import Ended, Paused, Resumed, Signal, Started, TurnTaker
+from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
 
 WINDOW = 512

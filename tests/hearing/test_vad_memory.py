@@ -51,6 +51,7 @@ class ScriptedVad:
     says: float = 0.0
     streams: list[Heard] = field(default_factory=list)
     window_samples = WINDOW
+    least_movement_db = 0.0
 
     async def open(self) -> Heard:
         self.streams.append(Heard(self))

@@ -230,6 +230,7 @@ class HesitantVad:
     """Is not sure of a soft sound."""
 
     window_samples = 512
+    least_movement_db = 0.0
 
     def __init__(self) -> None:
         self.hears_sound, self.hears_silence = asyncio.Event(), asyncio.Event()

@@ -65,6 +65,7 @@ class LevelVad:
     """Treats everything except silence as speech."""
 
     window_samples = 512
+    least_movement_db = 0.0
 
     async def open(self) -> LevelVad:
         return self
