@@ -70,7 +70,7 @@ SILENT_SCORE = 0.2
 
 # --- words that cannot have been said (``plausibility``) ------------------------------------------
 
-SURE, HARDLY_SURE = 0.8, 0.7
+SURE, HARDLY_SURE = 0.8, 0.6
 """Mean score of the VAD over speech: below the second, few words are not believed; below the first,
 no hum. What a doubtful word means over an answer, ``turn_taking.barge_in`` weighs: with the first
 for all of them P95 of its verdict is 570 ms instead of 500."""

@@ -13,7 +13,9 @@ from pipeline.turn_record import Invention
 from tests.support.lexicons import LEXICONS
 
 VOICE = Segment(speech_s=0.6, certainty=0.95, asked=False)
-MOTOR = Segment(speech_s=1.4, certainty=0.6, asked=False)
+MOTOR = Segment(speech_s=1.4, certainty=0.55, asked=False)
+ROOM = Segment(speech_s=0.37, certainty=0.62, asked=False)
+"""One word in a room that echoes: the scores rise and fall for as long as they last."""
 BUZZ = Segment(speech_s=1.4, certainty=0.95, moves=False)
 ANSWERED = replace(VOICE, asked=True)
 BARGE_IN = replace(VOICE, over_answer=True)
@@ -80,7 +82,7 @@ def test_no_sound_makes_these_words_believable(
         ("Let it go.", MOTOR, "hardly speech"),
         ("Stop, stop, stop, stop", MOTOR, "repetition"),
         ("Translated by whom?", MOTOR, "credits"),
-        ("Stop.", replace(BARGE_IN, certainty=0.65), "hardly speech"),
+        ("Stop.", replace(BARGE_IN, certainty=0.55), "hardly speech"),
         ("And in a different direction.", BUZZ, "hardly speech"),
         ("You can see that", replace(MOTOR, speech_s=0.2), "hardly speech"),
     ],
@@ -135,6 +137,11 @@ def test_what_people_say_is_believed(language: str, text: str, segment: Segment)
 @pytest.mark.parametrize("segment", [ANSWERED, BARGE_IN, BUTTON])
 def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> None:
     assert why(text, segment) is None
+
+
+@pytest.mark.parametrize("text", ["Yes.", "No.", "Stop.", "Hello."])
+def test_a_short_word_is_believed_in_a_room_that_echoes(text: str) -> None:
+    assert why(text, ROOM) is None
 
 
 def test_a_whole_sentence_is_believed_in_noise() -> None:
