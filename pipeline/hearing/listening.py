@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
-from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler, ms_of
+from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler, ms_of
 from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
 from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.nearness import Nearness
+from pipeline.hearing.nearness import Evidence, Nearness
 from pipeline.hearing.speech_scores import SpeechScores
-from pipeline.hearing.timbre import movement_db
+from pipeline.hearing.timbre import Motor, movement_db
 from pipeline.hearing.turn_taker import Paused, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
 
@@ -37,6 +38,7 @@ class Listener:
         self._stages = stages
         self._scores = SpeechScores(stages, directions)
         self._nearness = Nearness()
+        self._motor = Motor(self.moves)
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
@@ -118,10 +120,16 @@ class Listener:
             # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
-            evidence, frame = await self._scores.evidence(window), window.frame
-            was_open = self._taker.open
-            heard = self._nearness.hear(evidence, frame, was_open, self._endpointing)
-            yield self._explained(self._taker.feed(heard.score, frame, *heard[1:]), was_open)
+            yield self._explained(*self._judge(await self._scores.evidence(window), window.frame))
+
+    def _judge(self, evidence: Evidence, frame: AudioFrame) -> tuple[list[Signal], bool]:
+        """The signals of one window, and whether a turn was open before."""
+        was_open, settings = self._taker.open, self._endpointing
+        is_sound = evidence.score >= settings.silence_threshold
+        motor = self._motor.runs(is_sound, frame, self._taker.noticed if was_open else None)
+        evidence = replace(evidence, motor=motor)
+        heard = self._nearness.hear(evidence, frame, was_open, settings)
+        return self._taker.feed(heard.score, frame, *heard[1:]), was_open
 
     def _explained(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its

@@ -29,7 +29,8 @@ class Evidence:
     ``score``: the VAD's, 0 to 1. ``post_filtered``: its score without most of the residual echo;
     ``None``: there can be no echo. ``llr``: how much louder the window is than the echo explains.
     ``elsewhere``: the array hears no speech from the accepted sector; ``others``: it hears speech.
-    ``below_db``: how far the level is below the speaker's; 0 if no speaker is known."""
+    ``motor``: it may be that of a motor heard lately. ``below_db``: how far the level is below the
+    speaker's; 0 if no speaker is known."""
 
     score: float
     post_filtered: float | None = None
@@ -37,6 +38,7 @@ class Evidence:
     elsewhere: bool = False
     others: bool = False
     below_db: float = 0.0
+    motor: bool = False
 
     @property
     def is_certain(self) -> bool:
@@ -73,7 +75,8 @@ def weigh(
     # Other people's speech is not the beginning of the next turn.
     if evidence.elsewhere and evidence.others:
         return Heard(0.0, below_db)
-    return Heard(min(score, doubtful) if evidence.elsewhere or far else score, below_db)
+    unlikely = evidence.elsewhere or evidence.motor or far
+    return Heard(min(score, doubtful) if unlikely else score, below_db)
 
 
 def _without_echo(evidence: Evidence, turn_is_open: bool, doubtful: float) -> float:

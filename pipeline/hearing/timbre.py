@@ -6,9 +6,11 @@ VAD scores a buzz like a vowel, however long it lasts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.hearing import tuning
 
 _WINDOW, _HOP = 512, 256
@@ -34,3 +36,36 @@ def movement_db(pcm: Pcm, start: int) -> float | None:
     loud = levels[first:][whole[first:] > whole[first:].max() - tuning.TIMBRE_LOUD_DB]
     shape = loud - loud.mean(axis=1, keepdims=True)
     return float(shape.std(axis=0).mean())
+
+
+class Motor:
+    """Knows that a motor has been taken for a speaker, and expects it again. A voice's timbre moves
+    from the first 200 ms on, a motor's never does."""
+
+    def __init__(self, moves: Callable[[int, int], bool]) -> None:
+        """``moves``: whether the timbre does between two samples."""
+        self._moves = moves
+        self._turn_from: int | None = None
+        self._sound_from: int | None = None
+        """First sample of the sound that scores as speech now."""
+        self._expected_to = 0
+
+    def runs(self, is_sound: bool, frame: AudioFrame, turn_from: int | None) -> bool:
+        """Whether the sound up to this frame may be the motor's. ``is_sound``: the frame scores as
+        speech. ``turn_from``: first sample of the open turn, which is judged once it is over."""
+        over, self._turn_from = self._turn_from if turn_from is None else None, turn_from
+        if over is not None and not self._moves(over, frame.index):
+            self._expected_to = frame.index + tuning.REMEMBERED_SAMPLES
+        if not is_sound:
+            self._sound_from = None
+        elif self._sound_from is None:
+            self._sound_from = frame.index
+        if self._sound_from is None or turn_from is not None or frame.index >= self._expected_to:
+            return False
+        start = max(self._sound_from, frame.end - tuning.TIMBRE_NEWEST_SAMPLES)
+        if frame.end - start < tuning.TIMBRE_SAMPLES:
+            return True
+        if self._moves(start, frame.end):
+            return False
+        self._expected_to = frame.end + tuning.REMEMBERED_SAMPLES
+        return True

@@ -92,6 +92,9 @@ TIMBRE_FRAMES = 3
 """Frames of 32 ms, 16 ms apart, whose power is averaged."""
 TIMBRE_SAMPLES, TIMBRE_BEFORE_SAMPLES = 192 * LISTEN_RATE // 1000, LISTEN_RATE
 """Less sound says nothing; the room is heard in the sound before it."""
+TIMBRE_NEWEST_SAMPLES = 576 * LISTEN_RATE // 1000
+"""The newest sound whose timbre must move where a motor runs. 192 ms into it, 119 of 120 commands
+do, and 0 of 105 moves of a servo; over a servo 0 to 10 dB below, after 224 ms in 9 of 10."""
 TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES = 0.7, 600 * LISTEN_RATE // 1000
 """Up to this length that much of the movement is enough: "Basta" has one vowel."""
 TIMBRE_LOUD_DB, TIMBRE_CONTRAST_DB = 20.0, 10.0

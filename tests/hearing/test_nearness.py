@@ -91,6 +91,9 @@ def seconds(samples: int) -> float:
         (Evidence(0.9, elsewhere=True), False, Heard(0.25)),
         (Evidence(0.9, elsewhere=True, others=True), False, Heard(0.0)),
         (Evidence(0.9, elsewhere=True, others=True), True, Heard(0.9)),
+        # A motor, which a speaker over it outlasts.
+        (Evidence(0.9, motor=True), False, Heard(0.25)),
+        (Evidence(0.9, motor=True), True, Heard(0.9)),
         # Echo: explained, in doubt, and louder than explained.
         (Evidence(0.9, 0.0, llr=1.0), False, Heard(0.0)),
         (Evidence(0.9, 0.0, llr=3.0), False, Heard(0.25)),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -14,14 +18,21 @@ from benchmarks.harness.acoustics import (
     to_pcm,
     to_signal,
 )
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
+from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import info_of
 from pipeline.engines.registry import Kind
+from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import LEAST_MOVEMENT_DB, SileroVad
-from pipeline.hearing.timbre import movement_db
+from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.timbre import Motor, movement_db
 from pipeline.hearing.tuning import TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES
+from pipeline.hearing.turn_taker import Started
+from pipeline.settings import Echo, Endpointing
 from tests.support.pico import spoken_by_pico
 from tests.support.recordings import real_recordings
+from tests.support.scripted import LevelVad
 
 SECOND = LISTEN_RATE
 
@@ -97,3 +108,72 @@ def test_nothing_is_known_of_a_moment_or_of_a_sound_that_the_room_drowns() -> No
 
 def test_an_engine_tells_how_much_a_voice_moves() -> None:
     assert info_of(Kind.VAD, SileroVad(None)).least_movement_db == LEAST_MOVEMENT_DB
+
+
+class Sounds:
+    """Frames of 32 ms; which stretches move is known."""
+
+    def __init__(self, *moving_s: tuple[float, float]) -> None:
+        self.motor = Motor(self.moves)
+        self.moving_s, self.at = moving_s, 0
+
+    def moves(self, start: int, end: int) -> bool:
+        return any(
+            start < to_s * SECOND and end > from_s * SECOND for from_s, to_s in self.moving_s
+        )
+
+    def hear(self, seconds: float, is_sound: bool = True, turn: bool = False) -> list[bool]:
+        begin, found = self.at, []
+        for _ in range(round(seconds * SECOND / 512)):
+            frame = AudioFrame(np.zeros(512, np.int16), LISTEN_RATE, self.at)
+            found.append(self.motor.runs(is_sound, frame, begin if turn else None))
+            self.at += 512
+        return found
+
+
+def test_a_motor_that_was_taken_for_a_turn_is_expected_for_30_s() -> None:
+    sounds = Sounds()
+    assert not any(sounds.hear(1.0)), "none is known yet"
+    sounds.hear(1.2, turn=True)
+    sounds.hear(25, is_sound=False)
+    assert all(sounds.hear(1.2))
+    sounds.hear(25, is_sound=False)
+    assert all(sounds.hear(1.2)), "each time anew"
+    sounds.hear(31, is_sound=False)
+    assert not any(sounds.hear(1.2))
+
+
+def test_a_voice_over_an_expected_motor_is_heard_once_it_moves() -> None:
+    sounds = Sounds((6.1, 7.0))
+    sounds.hear(1.2, turn=True)
+    sounds.hear(3.8, is_sound=False)
+    assert all(sounds.hear(1.0))
+    assert not any(sounds.hear(1.0)[5:])
+
+
+def test_after_a_turn_that_moved_none_is_expected() -> None:
+    sounds = Sounds((0.5, 1.0))
+    sounds.hear(1.2, turn=True)
+    assert not any(sounds.hear(1.2))
+
+
+def test_a_servo_is_a_turn_once_and_a_person_is_heard_after_it() -> None:
+    """Each sound scores as speech."""
+    moved = [np.pad(servo(seed), (0, SECOND // 2)) for seed in range(4)]
+    said = to_signal(spoken_by_pico("Turn the light on.", "en"))
+    pcm = np.concatenate([in_room(np.concatenate(moved)), in_room(said)])
+    begun = asyncio.run(starts(pcm))
+    assert len(begun) == 2
+    assert len(pcm) - len(said) - SECOND // 2 < begun[1] < len(pcm) - len(said) + SECOND // 4
+
+
+async def starts(pcm: Pcm) -> list[int]:
+    vad = LevelVad()
+    vad.least_movement_db = LEAST_MOVEMENT_DB
+    stages = cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
+    listener = Listener(stages, EchoHearing(ClientEcho(512), Echo()), Endpointing())
+    found: list[Started] = []
+    async for signals in listener.hear(pcm):
+        signals += listener.judge(200)
+        found += [each for each in signals if isinstance(each, Started)]
+    return [each.start for each in found]
