@@ -2,12 +2,13 @@
 
 ``weigh`` has all that is known about one window: the VAD's certainty, an echo, the direction and
 the level. Two voices in a room differ in level by more than one voice does from word to word, so
-speech far below the speaker's level is background. ``pipeline.hearing.listening`` still gives it
+speech far below the speaker's level is background. ``pipeline.hearing.turn_taker`` still gives it
 time to stop or to rise again, because the speaker may have dropped the voice.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,8 +38,8 @@ class Evidence:
     llr: float = CANCELLER_NO_DOUBT
     elsewhere: bool = False
     others: bool = False
-    below_db: float = 0.0
     motor: bool = False
+    below_db: float = 0.0
 
     @property
     def is_certain(self) -> bool:
@@ -98,6 +99,10 @@ class Nearness:
         self._powers: deque[float] = deque(maxlen=tuning.LEVEL_WINDOWS)
         self._speech: deque[_Speech] = deque(maxlen=tuning.SUNK_WINDOWS)
         """The newest windows of the open turn that are its speaker's."""
+        self._before: deque[_Speech] = deque(maxlen=tuning.LOUD_WINDOWS)
+        """The newest windows of speech before the open turn; those of a turn have its level."""
+        self._far = False
+        """Whether the newest speech of the open turn is background."""
         self._turn_is_open = False
         self._began = 0
         self._loudest_db = 0.0
@@ -123,11 +128,18 @@ class Nearness:
         margin_db, below_db = settings.background_db, self._below_db(level_db)
         if margin_db is not None and (sunk_db := self._sunk_db(frame)) > tuning.SUNK_DB:
             margin_db, below_db = tuning.SUNK_DB, sunk_db
+        elif margin_db is not None and self._others_talk(margin_db, frame):
+            margin_db -= tuning.NEARER_DB
         known = replace(evidence, below_db=below_db)
         heard = weigh(known, turn_is_open, settings.speech_threshold, margin_db)
         if not turn_is_open:
             self._fade(frame, heard.below_db > 0 and evidence.score >= settings.speech_threshold)
-        elif known.is_certain and not heard.below_db:
+            if known.is_certain:
+                self._before.append(_Speech(frame.index, level_db))
+            return heard
+        if evidence.score >= tuning.SPEECH_SCORE:
+            self._far = heard.below_db > 0
+        if known.is_certain and not heard.below_db:
             self._speech.append(_Speech(frame.index, level_db))
             return heard._replace(nearer_from=self._nearer_from(margin_db))
         return heard
@@ -144,13 +156,17 @@ class Nearness:
         if turn_is_open:
             self._before_db = self._remembered_db
             self._begin(frame.index)
-        elif speaker_db is not None:
-            self._remembered_db, self._left_samples = speaker_db, tuning.REMEMBERED_SAMPLES
+            return
+        if speaker_db is not None:
+            if speaker_db >= (self._remembered_db or 0.0) - tuning.QUIETER_DB:
+                self._remembered_db, self._left_samples = speaker_db, tuning.REMEMBERED_SAMPLES
+            self._before.extend(each._replace(level_db=speaker_db) for each in self._speech)
+        self._speech.clear()
 
     def _begin(self, began: int) -> None:
-        self._began, self._loudest_db = began, 0.0
+        self._began, self._loudest_db, self._far = began, 0.0, False
         while self._speech and self._speech[0].start < began:
-            self._speech.popleft()
+            self._before.append(self._speech.popleft())
 
     @property
     def _speaker_db(self) -> float | None:
@@ -172,6 +188,18 @@ class Nearness:
         self._left_samples = min(left, tuning.REMEMBERED_SAMPLES)
         if left <= 0:
             self._remembered_db = None
+
+    def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
+        """Whether the newest speech is background that was heard before the speaker, or is heard
+        while the speaker is silent: then more of it is likely."""
+        known_db = self._speaker_db if self._turn_is_open else self._remembered_db
+        if known_db is None or (self._turn_is_open and not self._far):
+            return False
+        limit_db = known_db - margin_db + tuning.NEARER_DB
+        since = (self._began if self._turn_is_open else frame.index) - tuning.REMEMBERED_SAMPLES
+        before = sum(each.level_db < limit_db and each.start > since for each in self._before)
+        begun = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
+        return before + sum(1 for _ in begun) >= tuning.FEWEST_OTHERS
 
     def _sunk_db(self, frame: AudioFrame) -> float:
         """In a long turn: how far the newest speech is below the loudest. One person's level hardly

@@ -128,6 +128,14 @@ OPENING_DB = 3.0
 NEWEST_WINDOWS, FEWEST_BEFORE = 10, 20
 """Windows of speech (320 ms) whose median shows that a nearer speaker has begun, and those before
 from which that counts: with 12, 1 of 633 turns lost its first words, with 20 none."""
+NEARER_DB = 4.5
+"""Background is the speaker again if it comes so much nearer than where it became background.
+"""
+FEWEST_OTHERS = 6
+"""Windows of background before the speaker from which others are known to talk."""
+QUIETER_DB = 5.5
+"""A turn that is so much quieter than what is remembered changes no memory: else one turn that a
+television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""
 LOUD_WINDOWS = 62
 """Windows of speech (2 s) over which the loudest part of a turn is measured."""
 SUNK_WINDOWS, SUNK_DB = 350, 6.0

@@ -122,6 +122,21 @@ def test_a_television_that_goes_on_ends_the_turn() -> None:
     assert ended.below_db == pytest.approx(18, abs=1.5)
 
 
+LOUD, NEARLY = ((0.9, -37.0), 0.25), ((0.9, -33.0), 0.1)
+"""A television 12 dB below, whose loudest syllables are 8 dB below."""
+
+
+@pytest.mark.parametrize(("before", "ends_at_s"), [([LOUD, NEARLY] * 5, 4.25), ([(ROOM, 2)], 8)])
+def test_background_that_was_there_before_must_come_nearer_to_count(
+    before: list[tuple[tuple[float, float], float]], ends_at_s: float
+) -> None:
+    """In quiet, that is how a voice falls and rises again."""
+    script = (*before, (ROOM, 0.5), (SPEAKER, 2), *[LOUD, NEARLY] * 10)
+    signals = Ear().hear_all(*script, (ROOM, 1))
+    ends = [each for each in signals if isinstance(each, Ended)]
+    assert seconds(ends[-1].speech_end) == pytest.approx(ends_at_s, abs=0.15)
+
+
 def test_its_pauses_change_nothing() -> None:
     blips = ((ROOM, 0.3), (TELEVISION, 0.8)) * 3
     signals = Ear(wait_ms=1500).hear_all((SPEAKER, 2), (TELEVISION, 0.8), *blips)
