@@ -62,6 +62,7 @@ SPOKEN = TurnRecord(
         Pause(24_000, 400, (Judgement(120.0, 0.31, 640, ("words",)),)),
         Pause(40_000, None, (Judgement(130.0, 0.94, 128, ("sound", "words")),)),
     ),
+    background_db=17.4,
     endpoint_ms=190.0,
     transcript_ms=150.0,
     first_token_ms=260.0,
@@ -267,7 +268,10 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await expect(row.locator("svg path")).to_have_attribute("d", re.compile("^M[0-9.L -]+Z$"))
         await expect(row.get_by_role("button", name="Listen")).to_have_count(0)
         why = row.locator("summary")
-        await expect(why).to_have_text("Over with probability 0.94: waited 128 ms (sound, words)")
+        await expect(why).to_have_text(
+            "Over with probability 0.94: waited 128 ms (sound, words)"
+            "; ended: what went on was 17 dB below the speaker"
+        )
         await why.click()
         await expect(row.locator("tbody tr").first).to_contain_text("1 (lasted 400 ms)")
         await expect(row).to_contain_text("Not an interruption (backchannel, 300 ms): mm-hm")

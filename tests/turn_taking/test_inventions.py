@@ -41,7 +41,7 @@ INVENTED = {
 class HalfSureVad(LevelVad):
     async def score(self, pcm: Pcm) -> float:
         loud = np.abs(pcm.astype(int)).mean()
-        return 0.65 if 500 < loud < 2000 else await super().score(pcm)
+        return 0.55 if 500 < loud < 2000 else await super().score(pcm)
 
 
 class BuzzingVad(LevelVad):
