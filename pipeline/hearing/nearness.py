@@ -198,8 +198,10 @@ class Nearness:
         limit_db = known_db - margin_db + tuning.NEARER_DB
         since = (self._began if self._turn_is_open else frame.index) - tuning.REMEMBERED_SAMPLES
         before = sum(each.level_db < limit_db and each.start > since for each in self._before)
-        begun = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
-        return before + sum(1 for _ in begun) >= tuning.FEWEST_OTHERS
+        if len(self._speech) < tuning.SUNK_WINDOWS:  # it begins where the turn does
+            begun = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
+            before += sum(1 for _ in begun)
+        return before >= tuning.FEWEST_OTHERS
 
     def _sunk_db(self, frame: AudioFrame) -> float:
         """In a long turn: how far the newest speech is below the loudest. One person's level hardly

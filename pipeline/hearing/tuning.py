@@ -131,8 +131,9 @@ from which that counts: with 12, 1 of 633 turns lost its first words, with 20 no
 NEARER_DB = 4.5
 """Background is the speaker again if it comes so much nearer than where it became background.
 """
-FEWEST_OTHERS = 6
-"""Windows of background before the speaker from which others are known to talk."""
+FEWEST_OTHERS = 31
+"""Windows of background before the speaker (1 s) from which others are known to talk: a first
+phrase may be soft. With 6, a reader was cut after 9 s."""
 QUIETER_DB = 5.5
 """A turn that is so much quieter than what is remembered changes no memory: else one turn that a
 television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""

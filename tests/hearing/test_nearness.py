@@ -137,6 +137,14 @@ def test_background_that_was_there_before_must_come_nearer_to_count(
     assert seconds(ends[-1].speech_end) == pytest.approx(ends_at_s, abs=0.15)
 
 
+def test_a_soft_moment_in_a_long_turn_is_no_background_before_it() -> None:
+    nearly = (0.9, -32.0)
+    falls = ((nearly, 0.4), (SPEAKER, 10.9), (TURNED, 0.2), (nearly, 1.2))
+    signals = Ear().hear_all((SPEAKER, 2), *falls, (SPEAKER, 2), (ROOM, 1))
+    assert kinds(signals).count(Ended) == 1
+    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(16.7, abs=0.1)
+
+
 def test_its_pauses_change_nothing() -> None:
     blips = ((ROOM, 0.3), (TELEVISION, 0.8)) * 3
     signals = Ear(wait_ms=1500).hear_all((SPEAKER, 2), (TELEVISION, 0.8), *blips)
