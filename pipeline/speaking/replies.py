@@ -87,7 +87,7 @@ class Replies:
         self._latest: Reply | None = None
         """The newest answer to the conversation, followed by its options."""
         self._latest_options = ResponseOptions()
-        self._given_again: Reply | None = None
+        self._retried: Reply | None = None
         self._pending: _Pending | None = None
 
     @property
@@ -155,7 +155,7 @@ class Replies:
             return
         reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
         if pending.again:
-            self._given_again = reply
+            self._retried = reply
         self._confirm(reply, pending.options)
 
     @property
@@ -195,9 +195,9 @@ class Replies:
         return heard is not None and heard.audible(0.0 if just_begun else BARELY_HEARD_S)
 
     @property
-    def given_again(self) -> bool:
+    def retried(self) -> bool:
         """Whether the answer being heard was cut off before, just after it had begun."""
-        return self._given_again is not None and self._heard_now is self._given_again
+        return self._retried is not None and self._heard_now is self._retried
 
     def hold(self) -> Hold | None:
         """Send no more of the answer that is being heard, until the hold is released. ``None`` if
@@ -229,7 +229,7 @@ class Replies:
         cut = latest if latest and latest.audible(BARELY_HEARD_S) else None
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
-        if ours and latest and latest is not self._given_again and latest.barely_heard:
+        if ours and latest and latest is not self._retried and latest.barely_heard:
             if latest.plan.continues:
                 cut = latest
             else:
@@ -258,7 +258,7 @@ class Replies:
         rest_of_it = Continuation(cut.plan.reply_id, rest)
         reply = self.give(Prompt(), since=since, continues=rest_of_it)
         if cut.plan.continues and played.heard_seconds(since) <= BARELY_HEARD_S:
-            self._given_again = reply
+            self._retried = reply
         return True
 
     # -- how replies end

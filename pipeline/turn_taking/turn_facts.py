@@ -7,11 +7,12 @@ from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 from pipeline.events import StopReason
+from pipeline.hearing.turn_taker import Ended, Paused
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.barge_in import Verdict
 from pipeline.turn_taking.turn import Turn
 
-# --- facts
+# --- facts, beside the listener's ``Paused`` and ``Ended``
 
 
 class Onset(NamedTuple):
@@ -39,15 +40,6 @@ class Reading(NamedTuple):
     text: str | None
 
 
-class Silence(NamedTuple):
-    """First silent frames: speech ended at ``speech_end``; a turn would be committed to ``end``.
-    ``wants_answer``: the session answers turns by itself."""
-
-    speech_end: int
-    end: int
-    wants_answer: bool
-
-
 class Resumption(NamedTuple):
     """Speech goes on at ``start``; it has been heard up to ``end``. ``within_word``: the voice had
     only faded (``pipeline.hearing.turn_taker``)."""
@@ -61,13 +53,6 @@ class Mistake(NamedTuple):
     """The full transcript would not have justified the interruption that its first words caused."""
 
     turn: Turn
-
-
-class Ending(NamedTuple):
-    """The pause has lasted long enough. ``background_db``: how far below the speaker is what went
-    on meanwhile; 0: silence."""
-
-    background_db: float
 
 
 class Conclusion(NamedTuple):
@@ -88,9 +73,9 @@ class NothingLeft(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The client has configured the session."""
+    """The client has configured the session. ``answers``: it answers turns by itself."""
 
-    wants_answer: bool
+    answers: bool
 
 
 class Request(NamedTuple):
@@ -105,10 +90,10 @@ Fact = (
     Onset
     | Sound
     | Reading
-    | Silence
+    | Paused
     | Resumption
     | Mistake
-    | Ending
+    | Ended
     | Conclusion
     | NothingLeft
     | Configuration

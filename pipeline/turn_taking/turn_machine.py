@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 from pipeline.events import StopReason
+from pipeline.hearing.turn_taker import Ended, Paused
 from pipeline.settings import BargeIn
 from pipeline.turn_record import Interruption
 from pipeline.turn_taking.barge_in import OverlapReview, Verdict, ignored, interrupts
@@ -22,7 +23,6 @@ from pipeline.turn_taking.turn_facts import (
     Conclusion,
     Configuration,
     Do,
-    Ending,
     Fact,
     Ignore,
     Mistake,
@@ -32,7 +32,6 @@ from pipeline.turn_taking.turn_facts import (
     Request,
     Resume,
     Resumption,
-    Silence,
     Sound,
     Start,
     Stop,
@@ -44,12 +43,14 @@ Actions = Iterator[Action]
 class TurnMachine:
     """The turns of one listener: one may be open, and others wait to be committed."""
 
-    def __init__(self, settings: BargeIn) -> None:
+    def __init__(self, settings: BargeIn, answers: bool) -> None:
+        """``answers``: whether the session answers turns by itself."""
         self.open: Turn | None = None
         """The turn whose end has not been heard."""
         self.ended: list[Turn] = []
         """Turns that are over but not committed yet, oldest first."""
         self._settings = settings
+        self._answers = answers
         self._closed_to = 0
         """Sample index before which no turn may begin."""
 
@@ -65,21 +66,22 @@ class TurnMachine:
                 yield from self._look(fact)
             case Reading(turn, verdict, text):
                 yield from self._judge(turn, verdict, text)
-            case Silence():
+            case Paused():
                 yield from self._pause(fact)
             case Resumption():
                 yield from self._resume(fact)
             case Mistake(turn):
                 turn.mistake = True
-            case Ending():
+            case Ended():
                 yield from self._end(fact)
             case Conclusion():
                 yield from self._conclude(fact)
             case NothingLeft(turn):
                 yield from self._settle(turn)
-            case Configuration():
+            case Configuration(answers):
+                self._answers = answers
                 for turn in self.turns:
-                    turn.wants_answer = turn.wants_answer and fact.wants_answer
+                    turn.wants_answer = turn.wants_answer and answers
             case Request():
                 yield from self._serve(fact)
 
@@ -153,11 +155,11 @@ class TurnMachine:
 
     # -- a pause
 
-    def _pause(self, fact: Silence) -> Actions:
+    def _pause(self, fact: Paused) -> Actions:
         if turn := self.open:
             turn.move("pause")
             turn.speech_end, turn.end = fact.speech_end, fact.end
-            turn.wants_answer, turn.mistake = fact.wants_answer, False
+            turn.wants_answer, turn.mistake = self._answers, False
             yield Act(Do.ATTEMPT, turn)
 
     def _resume(self, fact: Resumption) -> Actions:
@@ -171,11 +173,11 @@ class TurnMachine:
 
     # -- the turn is over
 
-    def _end(self, fact: Ending) -> Actions:
+    def _end(self, fact: Ended) -> Actions:
         if turn := self.open:
             self.open = None
             turn.move("end")
-            turn.background_db = fact.background_db
+            turn.background_db = fact.below_db
             self.ended.append(turn)
             self._closed_to = turn.end
             yield Act(Do.CONCLUDE, turn)

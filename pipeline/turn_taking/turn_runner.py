@@ -28,7 +28,6 @@ from pipeline.turn_taking.turn_facts import (
     Conclusion,
     Configuration,
     Do,
-    Ending,
     Fact,
     Ignore,
     Mistake,
@@ -38,7 +37,6 @@ from pipeline.turn_taking.turn_facts import (
     Request,
     Resume,
     Resumption,
-    Silence,
     Sound,
     Start,
     Stop,
@@ -65,7 +63,7 @@ class TurnRunner:
         self._replies = replies
         self._transcriber = transcriber
         self._warm_up = warm_up
-        self._machine = TurnMachine(context.settings.barge_in)
+        self._machine = TurnMachine(context.settings.barge_in, context.config.answers_turns)
         self._overlaps = Overlaps(context, listener, replies)
         self._events = SpeechEvents(context, listener, directions)
         self._attempts = Attempts(context, listener, replies, warm_up)
@@ -107,12 +105,10 @@ class TurnRunner:
             match signal:
                 case Started(start):
                     self._tell(self._onset(start))
-                case Paused(speech_end, end):
-                    self._tell(Silence(speech_end, end, self._context.config.answers_turns))
                 case Resumed(start, within_word):
                     self._tell(Resumption(start, self._listener.heard_end, within_word))
-                case Ended(_, below_db):
-                    self._tell(Ending(below_db))
+                case Paused() | Ended():
+                    self._tell(signal)
 
     def _onset(self, at: int) -> Onset:
         """Speech has lasted long enough to be a turn. Any speech interrupts an answer that has
@@ -123,7 +119,7 @@ class TurnRunner:
         if not context.config.interruptible:
             return Onset(item_id, at, padding, "no")
         reviews = context.settings.barge_in.policy != "any-speech"
-        just_begun = self._listener.hears_itself or replies.given_again
+        just_begun = self._listener.hears_itself or replies.retried
         if reviews and replies.audible(just_begun):
             return Onset(item_id, at, padding, "review")
         return Onset(item_id, at, padding, "interrupt" if replies.audible(True) else "no")

@@ -18,6 +18,8 @@ from pipeline.commands import (
 from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     ReplyFinished,
+    ReplyHeld,
+    ReplyWentOn,
     SpeechIgnored,
     SpeechStarted,
     SpeechStopped,
@@ -28,7 +30,15 @@ from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from tests.support.virtual_time import in_virtual_time
-from tests.turn_taking.test_overlaps import QUESTION_S, VOICE, audio, first_answer, sent_s, story
+from tests.turn_taking.test_overlaps import (
+    QUESTION_S,
+    VOICE,
+    audio,
+    first_answer,
+    over_the_answer,
+    sent_s,
+    story,
+)
 
 QUESTION = "Tell me a story."
 HEARD = replace(VOICE, turn_detection=TurnDetection())
@@ -180,3 +190,19 @@ async def test_speech_still_weighed_is_published_before_the_next() -> None:
     assert len(ids) == 3
     kinds = ("SpeechStarted", "SpeechStopped")
     assert spoken == [(kind, item_id) for item_id in ids for kind in kinds]
+
+
+@in_virtual_time
+async def test_noise_releases_no_answer_that_ended_speech_still_holds() -> None:
+    stt = ScriptedStt(texts=("Tell me a story.", "Stop."), takes_s=0.06)
+    async with scene(stt=stt, llm=story()) as played:
+        await over_the_answer(played, 0.1)
+        stt.takes_s = 4.0  # longer than any pause
+        await played.hear(3.0)
+        assert len(played.events(ReplyHeld)) == 1
+        await played.say(0.02)
+        await played.hear(0.3)
+        assert not played.events(ReplyWentOn)
+        await played.hear(4.0)
+    assert first_answer(played).status == "cancelled"
+    assert not played.events(ReplyWentOn)

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.hearing.listening import Ended, Paused
 from pipeline.settings import BargeIn
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.barge_in import Verdict, ignored
@@ -20,7 +21,6 @@ from pipeline.turn_taking.turn_facts import (
     Conclusion,
     Configuration,
     Do,
-    Ending,
     Fact,
     Ignore,
     Mistake,
@@ -29,7 +29,6 @@ from pipeline.turn_taking.turn_facts import (
     Reading,
     Request,
     Resumption,
-    Silence,
     Sound,
     Start,
     Stop,
@@ -80,7 +79,7 @@ class World:
     """Sends facts as a listener, engines and a client may, and checks the actions."""
 
     def __init__(self) -> None:
-        self.machine = TurnMachine(BargeIn())
+        self.machine = TurnMachine(BargeIn(), True)
         self.now = 0
         self.turns: list[Turn] = []
         self.outcomes: dict[Turn, Do | type[Ignore]] = {}
@@ -94,7 +93,6 @@ class World:
         self.reads = False
         self.waiting = False
         """Whether an answer waits for a later turn."""
-        self.wants_answer = True
         self.configured = False
         self.continued: Turn | None = None
 
@@ -177,7 +175,7 @@ class World:
             case NothingLeft(turn):
                 self.answers[turn] -= 1
             case Configuration():
-                self.configured, self.wants_answer = True, fact.wants_answer
+                self.configured = True
         self.continued = None
         self.tell(fact)
         if isinstance(fact, Request) and fact.kind != "cancel":
@@ -194,11 +192,11 @@ class World:
         facts.append([request._replace(end=now) for request in REQUESTS])
         readings: list[Fact] = [Reading(turn, each, "so") for each in VERDICTS] if turn else []
         if turn and turn.state.speaks:
-            silence = Silence(now - 512, now, self.wants_answer)
+            silence = Paused(now - 512, now)
             facts += [[silence], [silence], [Sound(now, self.reads)]]
             facts += [readings] * self.reads
         elif turn:
-            facts += [[Ending(0.0)], [Ending(0.0)], readings, [Resumption(now, now + 512, False)]]
+            facts += [[Ended(now)], [Ended(now)], readings, [Resumption(now, now + 512, False)]]
             if turn is self.cut and not turn.state.overlaps:
                 facts.append([Mistake(turn)])
         if ended := self.machine.ended:
@@ -210,8 +208,8 @@ class World:
         """The user falls silent."""
         if self.machine.open:
             if self.machine.open.state.speaks:
-                self.tell(Silence(self.now, self.now, True))
-            self.tell(Ending(0.0))
+                self.tell(Paused(self.now, self.now))
+            self.tell(Ended(self.now))
         while self.machine.ended:
             self.tell(Conclusion(self.machine.ended[0], "so", "words"))
 
