@@ -9,7 +9,6 @@ from functools import partial
 
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.llm.judged import JudgedLlm
-from pipeline.engines.stages import Stage
 from pipeline.errors import ReachyVoiceError
 from pipeline.workers.stages import llm_stage
 from pipeline.workers.worker import Worker
@@ -17,13 +16,13 @@ from pipeline.workers.worker import Worker
 log = logging.getLogger("reachy_voice.llm")
 
 
-class JudgedEngine:
+class JudgedEngine(JudgedLlm):
     """Stands in for ``engine``. It still answers if its judge fails."""
 
     def __init__(self, engine: UrlEngine, judge: Worker, instructions: str) -> None:
+        super().__init__(llm_stage(engine), llm_stage(judge), instructions)
         self.name = engine.name
         self.judge = judge
-        self.stage: Stage = JudgedLlm(llm_stage(engine), llm_stage(judge), instructions)
         self._engine = engine
 
     @property
@@ -54,14 +53,14 @@ class JudgedEngine:
                 if not awaited:
                     ready()
 
-        judging = asyncio.create_task(self._judge(partial(settled, "judges")))
+        judging = asyncio.create_task(self._run_judge(partial(settled, "judges")))
         try:
             await self._engine.run(partial(settled, "answers"))
         finally:
             self.judge.close()
             await asyncio.wait({judging})
 
-    async def _judge(self, settled: Callable[[], None]) -> None:
+    async def _run_judge(self, settled: Callable[[], None]) -> None:
         try:
             await self.judge.run(settled)
         except ReachyVoiceError as error:

@@ -85,7 +85,7 @@ class UrlEngineSpec(_Spec):
     """How to build an engine that is reached by URL.
 
     It is asynchronous and needs no worker: ``build(options, pool)`` returns a
-    ``pipeline.engines.by_url.engine.UrlEngine``, whose ``stage`` sessions use on the event loop.
+    ``pipeline.engines.by_url.engine.UrlEngine``, which sessions call on the event loop.
     ``pool`` is the HTTP client that all such engines share (``pipeline.engines.by_url.pool.Pool``).
     """
 

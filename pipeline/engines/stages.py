@@ -1,7 +1,7 @@
 """The engines as the session sees them: typed and awaitable.
 
 The ``*Stage`` protocols list what a session needs. ``pipeline.workers.stages`` has those of
-engines in workers; engines by URL (``pipeline.engines.by_url``) have their own; tests in virtual
+engines in workers; engines by URL (``pipeline.engines.by_url``) are their own; tests in virtual
 time have scripted ones.
 """
 
@@ -98,9 +98,6 @@ class TtsStage(Protocol):
     def voices(self) -> Sequence[str]: ...
 
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]: ...
-
-
-Stage = VadStage | TurnStage | SttStage | LlmStage | TtsStage
 
 
 class KeptVoice(TtsStage, Protocol):

@@ -17,7 +17,6 @@ from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.stages import (
     LlmStage,
     Spoken,
-    Stage,
     SttStage,
     TtsStage,
     TurnStage,
@@ -196,56 +195,55 @@ class WorkerTts(_WorkerStage):
 # --- the stage of an engine of each kind -------------------------------------------------------
 
 
-class Staged(Protocol):
-    """An engine that runs on the event loop and has its stage itself."""
+class LoopEngine(Protocol):
+    """An engine that runs on the event loop, such as one by URL, and is the stage of its kind."""
 
     name: str
-    stage: Stage
 
 
-def vad_stage(engine: Worker | Staged) -> VadStage:
+def vad_stage(engine: Worker | LoopEngine) -> VadStage:
     if isinstance(engine, Worker):
         return WorkerVad(engine)
-    if isinstance(engine.stage, VadStage):
-        return engine.stage
+    if isinstance(engine, VadStage):
+        return engine
     raise _wrong_kind(engine)
 
 
-def turn_stage(engine: Worker | Staged) -> TurnStage:
+def turn_stage(engine: Worker | LoopEngine) -> TurnStage:
     if isinstance(engine, Worker):
         return WorkerTurn(engine)
-    if isinstance(engine.stage, TurnStage):
-        return engine.stage
+    if isinstance(engine, TurnStage):
+        return engine
     raise _wrong_kind(engine)
 
 
-def stt_stage(engine: Worker | Staged) -> SttStage:
+def stt_stage(engine: Worker | LoopEngine) -> SttStage:
     if isinstance(engine, Worker):
         return WorkerStt(engine)
-    if isinstance(engine.stage, SttStage):
-        return engine.stage
+    if isinstance(engine, SttStage):
+        return engine
     raise _wrong_kind(engine)
 
 
-def llm_stage(engine: Worker | Staged) -> LlmStage:
+def llm_stage(engine: Worker | LoopEngine) -> LlmStage:
     if isinstance(engine, Worker):
         return WorkerLlm(engine)
-    if isinstance(engine.stage, LlmStage):
-        return engine.stage
+    if isinstance(engine, LlmStage):
+        return engine
     raise _wrong_kind(engine)
 
 
-def tts_stage(engine: Worker | Staged) -> TtsStage:
+def tts_stage(engine: Worker | LoopEngine) -> TtsStage:
     if isinstance(engine, Worker):
         return WorkerTts(engine)
-    if isinstance(engine.stage, TtsStage):
-        return engine.stage
+    if isinstance(engine, TtsStage):
+        return engine
     raise _wrong_kind(engine)
 
 
-def _wrong_kind(engine: Staged) -> EngineError:
+def _wrong_kind(engine: LoopEngine) -> EngineError:
     return EngineError(
         f"The {engine.name} engine cannot be used",
-        why=f"its stage, {type(engine.stage).__name__}, is of another kind",
+        why=f"{type(engine).__name__} lacks what sessions call of an engine of this kind",
         fix="Report this to its author (see docs/engines.md), or choose another engine",
     )

@@ -25,7 +25,8 @@ from tests.support.watched_log import watched_log
 class Part:
     """An engine that is ready when told so, and ends by ``close`` or an error."""
 
-    name, problem, stage = "llm far", None, ScriptedLlm()
+    name, problem, may_load = "llm far", None, False
+    open = ScriptedLlm().open
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()

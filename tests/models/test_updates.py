@@ -596,7 +596,7 @@ async def test_a_voice_must_not_be_silent() -> None:
         rate, voices = 16_000, ("joe",)
 
         def __init__(self, *chunks: list[int]) -> None:
-            self.stage, self.chunks = self, chunks
+            self.name, self.chunks = "voice", chunks
 
         async def synthesize(self, *_: Any) -> AsyncIterator[Pcm]:
             for chunk in self.chunks:
@@ -612,9 +612,6 @@ async def test_a_voice_must_not_be_silent() -> None:
 async def test_a_first_answer_must_end(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck:
         rate, voices = 16_000, ("joe",)
-
-        def __init__(self) -> None:
-            self.stage = self
 
         async def synthesize(self, *_: Any) -> AsyncIterator[Pcm]:
             await asyncio.Event().wait()

@@ -298,7 +298,7 @@ async def test_what_follows_an_answer_that_is_left_has_its_cache(cache: WeightsC
         llama_server(cache, slots=2) as brain,
         running(Kind.LLM, CHAT, brain.url, extra={"ignore_eos": True}) as engine,
     ):
-        conversation = engine.stage.open()
+        conversation = engine.open()
         asked = Message("user", "word " * 200)
         for _ in range(5):
             left = conversation.reply(LlmRequest([asked]), Work())

@@ -350,13 +350,13 @@ async def test_a_server_is_told_its_own_word_for_the_language() -> None:
     far, words = FarServer("speech"), {"de": "German", "en": "English"}
     async with serving(far), running(Kind.TTS, "openai-speech", far.url, languages=words) as engine:
         for language in ("de", "fr", ""):
-            await collected(engine.stage, language)
+            await collected(engine, language)
     told = [asked.json.get("language") for asked in far.asked("/v1/audio/speech")]
     assert told[-3:] == ["German", None, None]
 
     silent = FarServer("speech")
     async with serving(silent), running(Kind.TTS, "openai-speech", silent.url) as engine:
-        await collected(engine.stage, "de")
+        await collected(engine, "de")
     assert "language" not in silent.asked("/v1/audio/speech")[-1].json
 
 

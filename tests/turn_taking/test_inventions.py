@@ -120,7 +120,7 @@ async def test_a_recogniser_by_url_that_invents(text: str) -> None:
     async with (
         serving(far),
         running(Kind.STT, "openai-transcriptions", far.url) as engine,
-        scene(stt=engine.stage, vad=HalfSureVad()) as played,
+        scene(stt=engine, vad=HalfSureVad()) as played,
     ):
         for level, seconds in ((MOTOR, NOISE_S), (0, 3.0)):
             for _ in range(round(seconds / 0.02)):

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -281,7 +280,7 @@ def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "stage"),
+    ("stage_of", "engine"),
     [
         (vad_stage, ScriptedTts()),
         (turn_stage, ScriptedTts()),
@@ -290,6 +289,9 @@ def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
         (tts_stage, ScriptedTurn()),
     ],
 )
-def test_the_stage_of_another_kind_is_an_error(of: Callable[[Any], object], stage: object) -> None:
-    with pytest.raises(EngineError, match=r"far engine.*is of another kind.*docs/engines\.md"):
-        of(SimpleNamespace(name="far", stage=stage))
+def test_an_engine_of_another_kind_is_an_error(
+    stage_of: Callable[[Any], object], engine: Any
+) -> None:
+    engine.name = "far"
+    with pytest.raises(EngineError, match=r"far engine.*lacks what sessions call.*engines\.md"):
+        stage_of(engine)

@@ -7,6 +7,6 @@ They are asynchronous, so no worker runs them: their stages live on the event lo
     Endpoint    its requests: concurrency limit, time-outs, cancellation, one safe retry
     Family      how servers of one kind differ from others
 
-An engine module has options, a stage and a ``SPEC`` (``pipeline.engines.registry.UrlEngineSpec``).
+An engine module has options, a ``UrlEngine`` and a ``SPEC`` (``registry.UrlEngineSpec``).
 A server that goes away makes its engine unready until a probe finds it again.
 """

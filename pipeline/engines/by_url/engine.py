@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
@@ -25,7 +25,6 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Broken, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
-from pipeline.engines.stages import Stage
 from pipeline.errors import EngineError, Unreachable
 from pipeline.work import Cancelled
 
@@ -45,17 +44,12 @@ KEEP_WARM_S = 240.0
 
 
 class UrlEngine:
-    """Whoever builds one gives it its ``stage``."""
+    """Its subclasses, one for each kind, have what sessions call (``pipeline.engines.stages``)."""
 
-    stage: Stage
-    """What sessions see."""
-
-    def __init__(self, kind: Kind, name: str, options: UrlOptions, pool: Pool) -> None:
-        self.name = f"{kind} {name}"
+    def __init__(self, kind: Kind, options: UrlOptions, pool: Pool) -> None:
+        self.name = f"{kind} {options.engine}"
         self.found = Found(model=options.model or "")
         """The result of the last probe."""
-        self.warm_up: Callable[[], Awaitable[None]] | None = None
-        """Makes the server load its model."""
         self.ready = asyncio.Event()
         """Set while it is ready."""
         self.on_absence: Callable[[], None] | None = None
@@ -86,6 +80,10 @@ class UrlEngine:
             self.ready.clear()
         else:
             self.ready.set()
+
+    async def warm_up(self) -> None:
+        """Make the server load its model, by a small request."""
+        raise NotImplementedError
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Wait for the server, call ``ready``, then watch it until ``close``. Raises
@@ -126,7 +124,7 @@ class UrlEngine:
         while True:
             try:
                 await self._look()
-                await self._warm_up()
+                await self._load_model()
                 if absent:
                     log.info("the %s engine is there", self.name)
                 return
@@ -155,7 +153,7 @@ class UrlEngine:
                     raise loading(self.place)
                 if not (self.endpoint.busy and self.endpoint.loading):  # that request will tell
                     if self.problem:
-                        await self._warm_up()
+                        await self._load_model()
                         log.info("the %s engine is back", self.name)
                     return
             except Loading as error:
@@ -182,10 +180,10 @@ class UrlEngine:
             self._looked_at = asyncio.get_running_loop().time()
         self.endpoint.limit(self.found.slots)
 
-    async def _warm_up(self) -> None:
+    async def _load_model(self) -> None:
         """The engine is ready once its model is loaded. Raises ``Unreachable``, ``TooSlow`` and
         ``Misconfigured``; other errors are left to the requests that meet them."""
-        if self.warm_up and self.options.warm_up and self.found.family is not OPENAI:
+        if self.options.warm_up and self.found.family is not OPENAI:
             self.problem = "its server is loading the model"
             self.endpoint.problem = None  # for this one request
             self.endpoint.patience_s = LOADING_S
@@ -205,7 +203,7 @@ class UrlEngine:
         idle_s = asyncio.get_running_loop().time() - self.endpoint.last_used
         if not self.options.keep_warm or self.endpoint.busy or idle_s < KEEP_WARM_S:
             return
-        if self.warm_up and self.found.family is not OPENAI and not self.problem:
+        if self.found.family is not OPENAI and not self.problem:
             try:
                 await self.warm_up()
             except EngineError as error:

@@ -87,13 +87,12 @@ class ChatOptions(UrlOptions):
         )
 
 
-class UrlLlm:
+class UrlLlm(UrlEngine):
     """An ``LlmStage``."""
 
-    def __init__(self, engine: UrlEngine, options: ChatOptions) -> None:
-        self.engine = engine
-        self.options = options
-        engine.warm_up = self._warm_up
+    def __init__(self, options: ChatOptions, pool: Pool) -> None:
+        super().__init__(Kind.LLM, options, pool)
+        self.chat_options = options
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
         self._told = "", capabilities_of("")
@@ -103,14 +102,14 @@ class UrlLlm:
 
     @property
     def reads_ahead(self) -> bool:
-        wanted = self.options.read_ahead
-        free = self.engine.found.family is not OPENAI
+        wanted = self.chat_options.read_ahead
+        free = self.found.family is not OPENAI
         return not self.refuses_reading and (free if wanted is None else wanted)
 
     @property
     def context_tokens(self) -> int:
         """0 if unknown."""
-        return self.options.context_tokens or self.engine.found.context_tokens
+        return self.chat_options.context_tokens or self.found.context_tokens
 
     @property
     def most_prompt_tokens(self) -> int:
@@ -124,7 +123,7 @@ class UrlLlm:
 
     async def ladder(self) -> list[tuple[int, Capabilities]]:
         """What the model's template may take, likeliest first, without what it has refused."""
-        found = self.engine.found
+        found = self.found
         if self._told[0] != found.template:
             # It is a program that takes some 10 ms.
             told = await asyncio.to_thread(capabilities_of, found.template)
@@ -135,10 +134,10 @@ class UrlLlm:
 
     def descend(self, rung: int, refusal: EngineError) -> None:
         """Remember that all before this one of ``ladder`` was refused."""
-        self._rungs[self.engine.found.model] = rung
+        self._rungs[self.found.model] = rung
         log.warning("conversations are now written in a simpler form: %s", refusal)
 
-    async def _warm_up(self) -> None:
+    async def warm_up(self) -> None:
         hello = LlmRequest([Message("user", "Hello")])
         await UrlConversation(self).read(hello, Work(Priority.WARM_UP))
 
@@ -217,7 +216,7 @@ class UrlConversation:
         self._seen = Usage(usage.prompt + usage.generated, evaluated=usage.prompt + usage.generated)
         reason = reader.ended or "stop"
         if parts.missing and reason == "stop":
-            raise _no_call(self._llm.engine, usage)
+            raise _no_call(self._llm, usage)
         yield Finished(reason, spent + usage)
 
     def close(self) -> None:
@@ -230,7 +229,7 @@ class UrlConversation:
         prompt."""
         llm = self._llm
         most = llm.context_tokens
-        cuts = llm.engine.found.family.cuts or llm.options.context_tokens
+        cuts = llm.found.family.cuts or llm.chat_options.context_tokens
         tokens = round(self._tokens_per_char * _chars(asked))
         if cuts and most and tokens > most:
             raise PromptTooLong(tokens, most)
@@ -246,8 +245,8 @@ class UrlConversation:
             raise Cancelled
 
     def _asked(self, request: LlmRequest) -> Asked:
-        found = self._llm.engine.found
-        shown = for_eyes if self._llm.options.vision else for_the_blind
+        found = self._llm.found
+        shown = for_eyes if self._llm.chat_options.vision else for_the_blind
         return Asked(
             found.model,
             found.family,
@@ -278,10 +277,10 @@ class UrlConversation:
             try:
                 async with AsyncExitStack() as attempt:
                     exchange = await attempt.enter_async_context(
-                        llm.engine.endpoint.ask(PATH, content, work, asked.private)
+                        llm.endpoint.ask(PATH, content, work, asked.private)
                     )
                     if error := error_in(await exchange.peek()):
-                        raise refused(llm.engine.place, complaint(200, error), asked.private)
+                        raise refused(llm.place, complaint(200, error), asked.private)
                     open_exchange.push_async_exit(attempt.pop_all())
             except (Refused, Failed, Misconfigured) as problem:
                 refusal = refusal or problem
@@ -296,7 +295,7 @@ class UrlConversation:
         self, exchange: Exchange, reader: ChatReader, asked: Asked
     ) -> AsyncGenerator[str, None]:
         """The text. Token counts may follow its end; the answer does not fail without them."""
-        place = self._llm.engine.place
+        place = self._llm.place
         try:
             async with aclosing(exchange.events()) as events:
                 async for event in events:
@@ -377,16 +376,10 @@ def _no_call(engine: UrlEngine, usage: Usage) -> NoCall:
     return error
 
 
-def build(options: ChatOptions, pool: Pool) -> UrlEngine:
-    engine = UrlEngine(Kind.LLM, options.engine, options, pool)
-    engine.stage = UrlLlm(engine, options)
-    return engine
-
-
 SPEC = UrlEngineSpec(
     name="openai-chat",
     kind=Kind.LLM,
     options=ChatOptions,
-    build=build,
+    build=UrlLlm,
     summary="a server with /v1/chat/completions: llama-server, vLLM, Ollama, LM Studio, OpenAI",
 )

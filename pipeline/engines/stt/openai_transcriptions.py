@@ -42,23 +42,22 @@ class TranscriptionsOptions(UrlOptions):
     costs a whole request."""
 
 
-class UrlStt:
+class UrlStt(UrlEngine):
     """An ``SttStage``."""
 
     streams = False
     languages: Sequence[str] = ()
     """Unknown: a server refuses a language when it is asked for it."""
 
-    def __init__(self, engine: UrlEngine, options: TranscriptionsOptions) -> None:
-        self._engine = engine
+    def __init__(self, options: TranscriptionsOptions, pool: Pool) -> None:
+        super().__init__(Kind.STT, options, pool)
         self._options = options
-        engine.warm_up = self._warm_up
 
-    async def _warm_up(self) -> None:
+    async def warm_up(self) -> None:
         await self.transcribe(np.zeros(LISTEN_RATE, np.int16), "", Work(Priority.WARM_UP))
 
     async def open(self, language: str, partials: bool, work: Work) -> UrlUtterance:
-        self._engine.use()
+        self.use()
         interval_ms = self._options.partial_interval_ms if partials else 0
         hint = language if self._options.language_hint else ""
         return UrlUtterance(self, hint, interval_ms * LISTEN_RATE // 1000)
@@ -67,15 +66,15 @@ class UrlStt:
         """Text of 16 kHz audio, shape ``(n,)``. Raises ``EngineError``, ``Cancelled``."""
         fields = self._options.with_extra(
             {
-                "model": self._engine.found.model or None,
+                "model": self.found.model or None,
                 "language": language or None,
                 "response_format": "json",
             }
         )
         texts = {key: _field(value) for key, value in fields.items()}
         body = Body.form(texts, wav(pcm, LISTEN_RATE), "speech.wav", "audio/wav")
-        place = self._engine.place
-        async with self._engine.endpoint.ask("audio/transcriptions", body, work) as exchange:
+        place = self.place
+        async with self.endpoint.ask("audio/transcriptions", body, work) as exchange:
             content = await exchange.body()
         try:
             answer = json.loads(content)
@@ -142,16 +141,10 @@ def _field(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def build(options: TranscriptionsOptions, pool: Pool) -> UrlEngine:
-    engine = UrlEngine(Kind.STT, options.engine, options, pool)
-    engine.stage = UrlStt(engine, options)
-    return engine
-
-
 SPEC = UrlEngineSpec(
     name="openai-transcriptions",
     kind=Kind.STT,
     options=TranscriptionsOptions,
-    build=build,
+    build=UrlStt,
     summary="a server with /v1/audio/transcriptions: vLLM, speaches, LocalAI, whisper.cpp, OpenAI",
 )

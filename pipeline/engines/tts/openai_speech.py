@@ -60,18 +60,19 @@ class SpeechOptions(UrlOptions):
     """Ask the server to stream speech; servers that do not know the field ignore it."""
 
 
-class UrlTts:
+class UrlTts(UrlEngine):
     """A ``TtsStage``."""
 
-    def __init__(self, engine: UrlEngine, options: SpeechOptions) -> None:
-        self._engine = engine
+    def __init__(self, options: SpeechOptions, pool: Pool) -> None:
+        import soundfile  # noqa: F401, here rather than on the loop, when a WAV file comes
+
+        super().__init__(Kind.TTS, options, pool)
         self._options = options
         self._spoken = Spoken()
         self._format = ""
         """In which the server has made speech; some refuse raw PCM, others WAV."""
-        engine.warm_up = self._warm_up
 
-    async def _warm_up(self) -> None:
+    async def warm_up(self) -> None:
         speech = self.synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
         async with aclosing(speech) as pieces:
             async for _ in pieces:
@@ -124,7 +125,7 @@ class UrlTts:
         pace = max(0.25, min(4.0, request.speed * options.speed))
         body = options.with_extra(
             {
-                "model": self._engine.found.model or None,
+                "model": self.found.model or None,
                 "input": text,
                 "voice": self._voice(request.voice),
                 "response_format": form,
@@ -133,7 +134,7 @@ class UrlTts:
                 "stream": True if options.stream else None,
             }
         )
-        asked = self._engine.endpoint.ask("audio/speech", Body.json(body), work, (text,))
+        asked = self.endpoint.ask("audio/speech", Body.json(body), work, (text,))
         try:
             async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
                 async for pcm in pieces:
@@ -164,7 +165,7 @@ class UrlTts:
             yield made
 
     def _not_playable(self, wrong: NotPlayable, text: str) -> EngineError:
-        place, complaint = self._engine.place, complaint_of_bytes(200, wrong.text)
+        place, complaint = self.place, complaint_of_bytes(200, wrong.text)
         if complaint.status != 200:
             return refused(place, complaint, (text,))
         says = without(complaint.message, (text, place.key))
@@ -177,18 +178,10 @@ class UrlTts:
         )
 
 
-def build(options: SpeechOptions, pool: Pool) -> UrlEngine:
-    import soundfile  # noqa: F401, here rather than on the loop, when a WAV file comes
-
-    engine = UrlEngine(Kind.TTS, options.engine, options, pool)
-    engine.stage = UrlTts(engine, options)
-    return engine
-
-
 SPEC = UrlEngineSpec(
     name="openai-speech",
     kind=Kind.TTS,
     options=SpeechOptions,
-    build=build,
+    build=UrlTts,
     summary="a server with streaming /v1/audio/speech: vLLM-Omni, Kokoro-FastAPI, speaches, OpenAI",
 )

@@ -214,7 +214,7 @@ async def test_a_request_to_a_lost_server_reports_it(
         with pytest.raises(EngineError, match="is not ready"):
             await answer(engine)
         with pytest.raises(EngineError, match="is not ready"):
-            await engine.stage.open().warm(LlmRequest(HELLO), Work())
+            await engine.open().warm(LlmRequest(HELLO), Work())
         async with serving(far, port):
             await engine.ready.wait()
             assert await answer(engine)
@@ -266,7 +266,7 @@ async def test_speech_opens_the_connections_of_all_engines() -> None:
         async with alive(ears), alive(mouth):
             ears._looked_at = mouth._looked_at = 0.0  # long ago
             looks = len(voice.asked("/v1/models"))
-            await ears.stage.open("en", False, Work())
+            await ears.open("en", False, Work())
             async with asyncio.timeout(10):
                 while len(voice.asked("/v1/models")) < looks + 2:
                     await voice.until_asked("/v1/models")

@@ -99,11 +99,11 @@ async def test_each_server_is_told_what_it_knows(server: Server) -> None:
 async def test_the_context_is_what_the_server_tells(server: Server, tokens: int) -> None:
     far = FarServer(server)
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        assert engine.stage.context_tokens == tokens
-        warmed = await engine.stage.open().warm(LlmRequest(HELLO, [DANCE]), Work())
+        assert engine.context_tokens == tokens
+        warmed = await engine.open().warm(LlmRequest(HELLO, [DANCE]), Work())
     assert warmed.most_tokens == (tokens - 512 if tokens else 0)
     async with serving(far), running(Kind.LLM, CHAT, far.url, context_tokens=1000) as engine:
-        assert engine.stage.context_tokens == 1000
+        assert engine.context_tokens == 1000
 
 
 # --- prompts -----------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ async def sent(*messages: Message, **options: Any) -> Any:
     far = FarServer("llama-server")
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
         assert await answer(engine, *messages)
-        if engine.stage.reads_ahead:
-            await engine.stage.open().warm(LlmRequest(messages), Work())
+        if engine.reads_ahead:
+            await engine.open().warm(LlmRequest(messages), Work())
     answered, *ahead = [seen.json for seen in far.asked("/v1/chat/completions")]
     assert all(one["messages"] == answered["messages"] for one in ahead)
     return answered["messages"]

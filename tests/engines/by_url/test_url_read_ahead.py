@@ -27,9 +27,7 @@ from tests.support.url_engines import DANCE, HELLO, answer, running
 async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, end: str) -> None:
     far = FarServer()
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        warmed = await engine.stage.open().warm(
-            LlmRequest(messages, [DANCE], unfinished=said), Work()
-        )
+        warmed = await engine.open().warm(LlmRequest(messages, [DANCE], unfinished=said), Work())
     asked = last(far)
     assert asked["stream"] is False
     assert asked["max_tokens"] == 1
@@ -42,7 +40,7 @@ async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, 
 async def test_paid_servers_get_no_read_ahead() -> None:
     far = FarServer("openai")
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        talk = engine.stage.open()
+        talk = engine.open()
         await talk.warm(LlmRequest(HELLO), Work())
         assert not far.asked(PATH)
         [_ async for _ in talk.reply(LlmRequest(HELLO), Work())]
@@ -56,7 +54,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
     refusal = {"error": {"message": "Hello, who are you? cannot be read", "code": 400}}
     far.moods[PATH] = [problem(400, refusal)]
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        talk = engine.stage.open()
+        talk = engine.open()
         for _ in range(2):
             await talk.warm(LlmRequest(HELLO), Work())
         assert len(far.asked(PATH)) == 1
@@ -76,7 +74,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
 async def test_a_failure_that_passes_does_not_end_reading_ahead(failure: Mood) -> None:
     far = FarServer(moods={PATH: [failure]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        talk = engine.stage.open()
+        talk = engine.open()
         with pytest.raises(EngineError) as failed:
             await talk.warm(LlmRequest(HELLO), Work())
         assert not isinstance(failed.value, PromptTooLong)
@@ -89,7 +87,7 @@ async def test_a_prompt_that_is_too_long_says_so_when_it_is_read_ahead() -> None
     far.moods[PATH] = [problem(400, {"error": {"message": "", **error}})] * 2
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(PromptTooLong):
-            await engine.stage.open().warm(LlmRequest(HELLO), Work())
+            await engine.open().warm(LlmRequest(HELLO), Work())
         with pytest.raises(PromptTooLong):
             await answer(engine)
 
@@ -103,7 +101,7 @@ async def test_a_prompt_that_would_be_cut_without_a_word_is_refused(ahead: bool)
     long = (*HELLO, Message("user", "word " * 20_000))
     far = FarServer("ollama")
     async with serving(far), running(Kind.LLM, CHAT, far.url, read_ahead=ahead) as engine:
-        talk = engine.stage.open()
+        talk = engine.open()
         [_ async for _ in talk.reply(LlmRequest(HELLO), Work())]
         with pytest.raises(PromptTooLong) as refused:
             await talk.warm(LlmRequest(long), Work())
@@ -112,7 +110,7 @@ async def test_a_prompt_that_would_be_cut_without_a_word_is_refused(ahead: bool)
             [_ async for _ in talk.reply(LlmRequest(long), Work())]
         far.kind = "vllm"
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        talk = engine.stage.open()
+        talk = engine.open()
         await talk.warm(LlmRequest(HELLO), Work())
         assert await talk.warm(LlmRequest(long), Work())
 

@@ -38,14 +38,14 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 def begun(engine: UrlEngine, work: Work) -> Any:
     """A stream of whatever the engine makes."""
     if engine.place.kind is Kind.TTS:
-        return engine.stage.synthesize(SpeechRequest("Hello there."), work)
-    return engine.stage.open().reply(LlmRequest(HELLO), work)
+        return engine.synthesize(SpeechRequest("Hello there."), work)
+    return engine.open().reply(LlmRequest(HELLO), work)
 
 
 async def finished(engine: UrlEngine, work: Work) -> None:
     """Use it to the end, whatever it is."""
     if engine.place.kind is Kind.STT:
-        utterance = await engine.stage.open("en", False, work)
+        utterance = await engine.open("en", False, work)
         await utterance.feed(np.zeros(1600, np.int16), work)
         await utterance.finish(work)
         return
@@ -159,7 +159,7 @@ async def test_a_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
     far = FarServer(moods={CHAT: [Mood(body=[None])]})
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, max_requests=1) as engine:
         reading = Work(Priority.WARM_UP)
-        task = asyncio.create_task(engine.stage.open().warm(LlmRequest(HELLO), reading))
+        task = asyncio.create_task(engine.open().warm(LlmRequest(HELLO), reading))
         await far.until_asked(CHAT)
         answering = asyncio.create_task(answer(engine))
         await asyncio.sleep(0)

@@ -40,7 +40,7 @@ def sent(far: FarServer) -> tuple[dict[str, str], wave.Wave_read]:
 
 
 async def heard(engine: UrlEngine, *pieces: Pcm, language: str = "en") -> str:
-    utterance = await engine.stage.open(language, False, Work())
+    utterance = await engine.open(language, False, Work())
     for piece in pieces:
         assert await utterance.feed(piece, Work()) == Partial()
     transcript = await utterance.finish(Work())
@@ -92,7 +92,7 @@ async def test_a_short_utterance_is_padded_and_nothing_costs_nothing() -> None:
 async def test_an_utterance_is_read_again_only_when_there_is_more() -> None:
     far = FarServer("speech")
     async with serving(far), running(Kind.STT, STT, far.url) as engine:
-        utterance = await engine.stage.open("en", False, Work())
+        utterance = await engine.open("en", False, Work())
         await utterance.feed(SPEECH, Work())
         await utterance.finish(Work())
         await utterance.finish(Work())
@@ -109,10 +109,10 @@ async def test_partial_transcripts_are_passes_of_their_own() -> None:
         serving(far),
         running(Kind.STT, STT, far.url, partial_interval_ms=500) as engine,
     ):
-        silent = await engine.stage.open("en", False, Work())
+        silent = await engine.open("en", False, Work())
         await silent.feed(SPEECH, Work())
         assert not far.asked(HEARD)
-        utterance = await engine.stage.open("en", True, Work())
+        utterance = await engine.open("en", True, Work())
         partials = [await utterance.feed(SPEECH[:4000], Work()) for _ in range(4)]
         assert [p.tentative for p in partials] == ["", *["What time is it?"] * 3]
         assert len(far.asked(HEARD)) == 2
@@ -156,9 +156,7 @@ def test_notes_about_what_is_no_speech_are_left_out(text: str, words: str) -> No
 
 
 async def spoken_by(engine: UrlEngine, text: str = "Hi.", voice: str = "", speed: float = 1) -> Pcm:
-    pieces = [
-        pcm async for pcm in engine.stage.synthesize(SpeechRequest(text, voice, speed), Work())
-    ]
+    pieces = [pcm async for pcm in engine.synthesize(SpeechRequest(text, voice, speed), Work())]
     assert all(piece.dtype == np.int16 for piece in pieces)
     assert all(len(piece) >= 480 for piece in pieces[:-1]), "20 ms, however it is sent"
     return np.concatenate([np.zeros(0, np.int16), *pieces])
@@ -168,7 +166,7 @@ async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
     far = FarServer("speech", models=("kokoro",))
     async with serving(far), running(Kind.TTS, TTS, far.url, voices=["amy", "joe"]) as engine:
         assert np.array_equal((await spoken_by(engine))[:-FADE], TONE[:-FADE])
-        assert (engine.stage.rate, engine.stage.voices) == (24_000, ("amy", "joe"))
+        assert (engine.rate, engine.voices) == (24_000, ("amy", "joe"))
         for size in (1, 7, 999):
             raw = TONE[:1001].tobytes()
             pieces = [raw[at : at + size] for at in range(0, len(raw), size)]

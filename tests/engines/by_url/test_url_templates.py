@@ -67,7 +67,7 @@ async def test_what_a_server_refuses_is_known_or_remembered(
     far = FarServer(server, template=template(name))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for talk in (*TALKS, *TALKS):
-            await engine.stage.open().warm(LlmRequest(talk, [DANCE]), Work())
+            await engine.open().warm(LlmRequest(talk, [DANCE]), Work())
             await answer(engine, *talk, tools=(DANCE,))
     assert refused(far) <= most
 

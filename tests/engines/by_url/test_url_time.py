@@ -338,7 +338,7 @@ def test_a_slow_reader_is_not_a_slow_server_and_its_time_is_not_booked() -> None
     work = Work()
 
     async def read_slowly() -> None:
-        talk = engine.stage.open()
+        talk = engine.open()
         async with aclosing(talk.reply(LlmRequest(HELLO), work)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, TextDelta):
@@ -354,7 +354,7 @@ def test_figures_that_do_not_come_are_not_waited_for() -> None:
     engine = well(ScriptedPool(answer), Kind.LLM, "openai-chat")
 
     async def reply() -> Any:
-        talk = engine.stage.open()
+        talk = engine.open()
         deltas = talk.reply(LlmRequest(HELLO), Work())
         return [delta async for delta in deltas][-1]
 
