@@ -25,6 +25,7 @@ from pipeline.engines.llm.vision import VisionProjector
 from pipeline.engines.registry import EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message, Sampling
+from pipeline.work import NEVER
 
 __all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
 
@@ -87,7 +88,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
 
 def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
     on_gpu = options.gpu_layers != 0
-    slice_tokens = options.batch_tokens or (_GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS)
+    slice_tokens = _GPU_SLICE_TOKENS if on_gpu else _CPU_SLICE_TOKENS
     flash = options.flash_attention
     if flash is None and options.kv_type == "q4_0":
         flash = True
@@ -153,16 +154,9 @@ def _warm_up(engine: LlamaCpp) -> None:
     """Touch every part once, so that the first reply is as fast as any other."""
     session = engine.open()
     messages = [Message("user", "Hello")]
-    for _ in session.reply(LlmRequest(messages, sampling=Sampling(max_tokens=2)), _Never()):
+    for _ in session.reply(LlmRequest(messages, sampling=Sampling(max_tokens=2)), NEVER):
         pass
     session.close()
-
-
-class _Never:
-    """A ``CancelToken`` that is never cancelled."""
-
-    cancelled = False
-    preempted = False
 
 
 SPEC = EngineSpec(

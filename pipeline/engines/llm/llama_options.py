@@ -13,7 +13,7 @@ KvType = Literal["f16", "q8_0", "q4_0"]
 
 
 class LlamaCppOptions(EngineOptions):
-    retired: ClassVar = ("lookup_tokens",)
+    retired: ClassVar = ("lookup_tokens", "batch_tokens")
 
     engine: Literal["llama-cpp"] = "llama-cpp"
     weights: str | None = "smollm2-135m-instruct"
@@ -43,8 +43,6 @@ class LlamaCppOptions(EngineOptions):
     """How much each GPU takes: ``[3, 1]`` gives the first one three quarters. null: by memory."""
     sequences: int = Field(default=8, ge=1, le=64)
     """Conversations kept in the cache at once; more can be served, but are re-read."""
-    batch_tokens: int | None = Field(default=None, ge=8, le=4096)
-    """Prompt tokens per slice; null: 64 on a CPU, 512 on a GPU."""
     flash_attention: bool | None = None
     """null: only on a GPU (on a CPU it takes twice the time, measured at 2,500 tokens), or if
     ``kv_type`` needs it."""

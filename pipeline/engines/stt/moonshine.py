@@ -12,7 +12,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -32,6 +32,8 @@ _FILES = ("encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin")
 
 
 class MoonshineOptions(EngineOptions):
+    retired: ClassVar = ("vad_threshold", "single_thread")
+
     engine: Literal["moonshine"] = "moonshine"
     weights: str = "moonshine-tiny-en"
     """Catalogue entry with the encoder, the merged decoder and the tokenizer."""
@@ -39,13 +41,9 @@ class MoonshineOptions(EngineOptions):
     """Size of the network in the weights."""
     language: str = "en"
     """ISO 639-1: the only language that the weights know."""
-    vad_threshold: float = Field(default=0.0, ge=0, le=1)
-    """The runtime's own voice detection; 0 treats all audio as speech."""
     partial_interval_ms: int = Field(default=700, ge=0)
     """Audio between two partial transcripts, if a client reads them; 0 turns them off. Each one
     costs a whole pass."""
-    single_thread: bool = True
-    """Run on one core: uses half the CPU time, and is no slower even on two idle cores."""
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -58,9 +56,9 @@ class Recogniser:
 
     def __init__(self, directory: Path, options: MoonshineOptions) -> None:
         """Load the model. Raises ``WeightsError`` if the runtime refuses it."""
-        if options.single_thread:
-            # The runtime offers no other switch, and reads this when it opens its sessions.
-            os.environ["MOONSHINE_ORT_SINGLE_THREAD"] = "1"
+        # On one core it takes half the CPU time, and is no slower even on two idle cores. The
+        # runtime offers no other switch, and reads this when it opens its sessions.
+        os.environ["MOONSHINE_ORT_SINGLE_THREAD"] = "1"
         from moonshine_voice.errors import MoonshineError, check_error
         from moonshine_voice.moonshine_api import ModelArch, TranscriptC
         from moonshine_voice.transcriber import Transcriber
@@ -68,7 +66,7 @@ class Recogniser:
         self._check_error = check_error
         self._transcript_pointer = ctypes.POINTER(TranscriptC)
         self._runtime_error = MoonshineError
-        settings = {"vad_threshold": options.vad_threshold, "return_audio_data": "false"}
+        settings = {"vad_threshold": 0.0, "return_audio_data": "false"}
         try:
             self._transcriber = Transcriber(directory, ModelArch[options.size.upper()], 0, settings)
         except MoonshineError as error:

@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -29,7 +29,6 @@ from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import NEVER, Cancelled, CancelToken
 
-_SENTENCE_ENDS = (".", "!", "?")
 _WARM_UP = "Hello there!"
 _TRIAL = "I am fine today, thank you, and how are you"
 """A sentence to measure a voice's structure and loudness."""
@@ -40,6 +39,8 @@ log = logging.getLogger("reachy_voice.tts")
 
 
 class PiperOptions(EngineOptions):
+    retired: ClassVar = ("sentence_silence_ms",)
+
     engine: Literal["piper"] = "piper"
     weights: str = "piper-joe"
     """Catalogue entry with one or more voices, ``<language>-<name>-<quality>.onnx(.json)``."""
@@ -47,8 +48,6 @@ class PiperOptions(EngineOptions):
     """The voice for requests that name no voice, or an unknown one; null: the first."""
     speed: float = Field(default=1.0, ge=0.25, le=4)
     """1 is the voice's own pace, 2 is twice as fast."""
-    sentence_silence_ms: int = Field(default=0, ge=0, le=5000)
-    """Silence after each sentence, on top of the 150 to 200 ms that the network makes."""
 
 
 class Piper:
@@ -80,14 +79,8 @@ class Piper:
                 if cancel.cancelled:
                     raise Cancelled
                 yield resampler.feed(samples)
-            yield self._ending(resampler, phonemes)
-
-    def _ending(self, resampler: Resampler, phonemes: Sequence[str]) -> Pcm | None:
-        """The rest of a sentence, and the silence after it."""
-        wanted = self._options.sentence_silence_ms if phonemes[-1] in _SENTENCE_ENDS else 0
-        silence = np.zeros(wanted * self.rate // 1000, dtype=np.int16)
-        rest = np.concatenate((resampler.flush(), silence))
-        return rest if len(rest) else None
+            rest = resampler.flush()
+            yield rest if len(rest) else None
 
     def _chosen(self, asked: str, language: str) -> str:
         if asked in self._models and asked != self._default:

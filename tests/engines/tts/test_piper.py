@@ -119,13 +119,10 @@ def test_cancel_stops_within_a_sentence(piper: Piper) -> None:
 
 
 @pytest.mark.real
-def test_speed_and_silence(piper: Piper, weights: Weights) -> None:
-    options = PiperOptions(speed=2.0, sentence_silence_ms=1000)
-    quick = build(options, weights("piper-joe"))
+def test_speed(piper: Piper, weights: Weights) -> None:
+    quick = build(PiperOptions(speed=2.0), weights("piper-joe"))
     text = "The weather is fine today."
-    chunk, usual = whole(quick, text), whole(piper, text)
-    assert not chunk[-quick.rate :].any()
-    assert 0.35 < (len(chunk) - quick.rate) / len(usual) < 0.7
+    assert 0.35 < len(whole(quick, text)) / len(whole(piper, text)) < 0.7
 
 
 def test_voices_are_named_after_their_files(tmp_path: Path) -> None:
