@@ -7,10 +7,10 @@ its like give the stage of one kind, or say that the engine has no such stage.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
@@ -26,6 +26,8 @@ from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Cancelled, Work
 from pipeline.workers.worker import Remote, Worker
+
+StageT = TypeVar("StageT")
 
 
 class _VadStream:
@@ -202,47 +204,34 @@ class LoopEngine(Protocol):
 
 
 def vad_stage(engine: Worker | LoopEngine) -> VadStage:
-    if isinstance(engine, Worker):
-        return WorkerVad(engine)
-    if isinstance(engine, VadStage):
-        return engine
-    raise _wrong_kind(engine)
+    return _stage(engine, VadStage, WorkerVad)
 
 
 def turn_stage(engine: Worker | LoopEngine) -> TurnStage:
-    if isinstance(engine, Worker):
-        return WorkerTurn(engine)
-    if isinstance(engine, TurnStage):
-        return engine
-    raise _wrong_kind(engine)
+    return _stage(engine, TurnStage, WorkerTurn)
 
 
 def stt_stage(engine: Worker | LoopEngine) -> SttStage:
-    if isinstance(engine, Worker):
-        return WorkerStt(engine)
-    if isinstance(engine, SttStage):
-        return engine
-    raise _wrong_kind(engine)
+    return _stage(engine, SttStage, WorkerStt)
 
 
 def llm_stage(engine: Worker | LoopEngine) -> LlmStage:
-    if isinstance(engine, Worker):
-        return WorkerLlm(engine)
-    if isinstance(engine, LlmStage):
-        return engine
-    raise _wrong_kind(engine)
+    return _stage(engine, LlmStage, WorkerLlm)
 
 
 def tts_stage(engine: Worker | LoopEngine) -> TtsStage:
+    return _stage(engine, TtsStage, WorkerTts)
+
+
+def _stage(
+    engine: Worker | LoopEngine, protocol: type[StageT], adapter: Callable[[Worker], StageT]
+) -> StageT:
+    """Raises ``EngineError`` if the engine is of another kind."""
     if isinstance(engine, Worker):
-        return WorkerTts(engine)
-    if isinstance(engine, TtsStage):
+        return adapter(engine)
+    if isinstance(engine, protocol):
         return engine
-    raise _wrong_kind(engine)
-
-
-def _wrong_kind(engine: LoopEngine) -> EngineError:
-    return EngineError(
+    raise EngineError(
         f"The {engine.name} engine cannot be used",
         why=f"{type(engine).__name__} lacks what sessions call of an engine of this kind",
         fix="Report this to its author (see docs/engines.md), or choose another engine",
