@@ -154,11 +154,9 @@ class ProcessWorker(Worker):
         return self._ready_at is not None and now - self._ready_at >= tuning.STEADY_LIFE_S
 
     async def _pause(self, delay_s: float) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
                 await self._closing.wait()
-        except TimeoutError:
-            pass
 
     # -- one child
 

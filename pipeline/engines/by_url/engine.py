@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
@@ -253,11 +254,9 @@ class UrlEngine:
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, unless woken by a failed request or ``_used``."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
         self._wake.clear()
 
 
