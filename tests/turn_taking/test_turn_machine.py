@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.hearing.listening import Ended, Paused
+from pipeline.hearing.turn_taker import Ended, Paused
 from pipeline.settings import BargeIn
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.barge_in import Verdict, ignored
