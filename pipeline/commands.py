@@ -166,17 +166,17 @@ class Configure(Command):
 class AppendAudio(Command):
     """More microphone audio, at ``rate`` Hz.
 
-    ``given``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
-    meanwhile, of the same length; then the rate is 16 kHz. ``given_moved``: set if there was a gap
-    before them (``EchoPath.reference_moved``)."""
+    ``reference``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
+    meanwhile, of the same length; then the rate is 16 kHz. ``reference_moved``: set if there was a
+    gap before them (``EchoPath.reference_moved``)."""
 
     pcm: Pcm
     rate: int
     event_id: str | None = None
     begins: bool = True
     """False for later pieces of one message of the client."""
-    given: Pcm | None = None
-    given_moved: int | None = None
+    reference: Pcm | None = None
+    reference_moved: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
+from pipeline.echo.path import Played
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
@@ -206,8 +207,8 @@ class Session:
                 command,
                 pcm=command.pcm[start:end],
                 begins=first,
-                given=None if command.given is None else command.given[start:end],
-                given_moved=command.given_moved if first else None,
+                reference=None if command.reference is None else command.reference[start:end],
+                reference_moved=command.reference_moved if first else None,
             )
             await self._inbox.put(piece)
 
@@ -335,9 +336,8 @@ class Session:
         if command.begins:
             self._buffer.overflowed = False
         if self._context.config.turn_detection:
-            if command.given is not None:
-                self._hearing.given(command.given, command.given_moved)
-            await self._turns.hear(pcm)  # lets other tasks run between windows
+            played = Played(command.reference, command.reference_moved)
+            await self._turns.hear(pcm, played)  # lets other tasks run between windows
             return
         await asyncio.sleep(0)
         if not self._buffer.overflowed and not self._buffer.append(pcm):

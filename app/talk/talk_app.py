@@ -28,7 +28,7 @@ from hardware.sound.notices import (
 )
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
-from pipeline.echo.given import CardEcho
+from pipeline.echo.card import CardEcho
 from pipeline.echo.path import Room
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError

@@ -137,7 +137,7 @@ class Talking:
                 continue
             self._said_s += len(block.pcm) / LISTEN_RATE
             await self._conversation.submit(
-                AppendAudio(block.pcm, LISTEN_RATE, given=block.played, given_moved=moved)
+                AppendAudio(block.pcm, LISTEN_RATE, reference=block.played, reference_moved=moved)
             )
             moved = None
 

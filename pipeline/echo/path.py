@@ -4,7 +4,7 @@ Nothing is removed until the echo is found (``delay``). A client whose microphon
 example behind an XVF3800, costs one search per answer, and its sound is never touched.
 
 A remote client plays audio as soon as it arrives, so sent audio can be placed on its microphone's
-sample clock (``sent``). What this machine's loudspeaker plays is known (``given``). The echo is
+sample clock (``sent``). What this machine's loudspeaker plays is known (``card``). The echo is
 delayed by the network, the player's buffer and the room. The reference is read with a delay, so
 that the echo follows it by 40 ms; each answer is searched again, because players vary.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -71,6 +72,20 @@ class EchoWindow:
     frame: AudioFrame
     post_filtered: Pcm | None = None
     llr: float = CANCELLER_NO_DOUBT
+
+
+class Played(NamedTuple):
+    """What a loudspeaker of this machine played during the microphone's next samples."""
+
+    pcm: Pcm | None = None
+    """Int16, 16 kHz; ``None``: unknown, as it is of a remote client."""
+    moved: int | None = None
+    """There was a gap before it (``EchoPath.reference_moved``)."""
+
+
+NOTHING_KNOWN = Played()
+
+OnsetKind = Literal["echo", "speech", "unknown"]
 
 
 class Reference(ABC):
@@ -146,10 +161,14 @@ class EchoPath:
         """Whether an echo is being removed."""
         return self._canceller is not None
 
-    def explains(self, noticed: int) -> bool | None:
-        """Whether the sound that began at sample ``noticed`` is an echo; ``None``: it is too short
-        to tell. If it is, it is removed from then on. While an echo is being removed, what is left
-        is compared: it resembles the answer if the player has lost or gained time."""
+    def classify_onset(self, at: int) -> OnsetKind:
+        """What the sound that began at sample ``at`` is; ``unknown``: it is too short to tell. An
+        echo is removed from then on. While an echo is being removed, what is left is compared: it
+        resembles the answer if the player has lost or gained time."""
+        is_echo = self._is_echo(at)
+        return "unknown" if is_echo is None else "echo" if is_echo else "speech"
+
+    def _is_echo(self, noticed: int) -> bool | None:
         if self._canceller is None and self._unfound >= PATH_NEVER_FOUND:
             return False
         if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
@@ -202,9 +221,9 @@ class EchoPath:
 
     # -- what is heard
 
-    def windows(self, pcm: Pcm, now: float) -> Iterator[EchoWindow]:
-        """Take any number of samples at 16 kHz; yield each window they complete. ``now``: seconds
-        of the loop's clock."""
+    def process(self, pcm: Pcm, played: Played, now: float) -> Iterator[EchoWindow]:
+        """Take any number of the microphone's samples at 16 kHz; yield each window they complete.
+        ``played``: what ``CardEcho`` needs to know; ``now``: seconds of the loop's clock."""
         self._reference.arrives(self._heard + len(pcm), now)
         for start in range(0, len(pcm), self._window_samples):
             piece = pcm[start : start + self._window_samples]

@@ -1,7 +1,7 @@
 """How a session hears through this machine's sound card, without the sound that the card plays.
-For software echo cancellation see ``echo.given.CardEcho``.
+For software echo cancellation see ``echo.card.CardEcho``.
 
-All modes get the loudspeaker's samples (``AppendAudio.given``), aligned with the microphone's.
+All modes get the loudspeaker's samples (``AppendAudio.reference``), aligned with the microphone's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoWindow
+from pipeline.echo.path import EchoWindow, OnsetKind, Played
 
 EchoMode = Literal["chip", "software", "half-duplex"]
 
@@ -26,22 +26,19 @@ _TAIL_SAMPLES = 6 * LISTEN_RATE // 10
 class ChipHearing:
     """The array's chip has already removed the echo."""
 
-    itself = False
+    cancels_echo = False
     delay_ms: int | None = None
 
     def __init__(self, window_samples: int) -> None:
         self._framer = Framer(window_samples)
 
-    def explains(self, noticed: int) -> bool:
-        return False
+    def classify_onset(self, at: int) -> OnsetKind:
+        return "speech"
 
     def note(self, published: Published) -> None:
         pass
 
-    def given(self, pcm: Pcm, moved: int | None) -> None:
-        pass
-
-    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
         return map(EchoWindow, self._framer.feed(pcm))
 
     def close(self) -> None:
@@ -55,11 +52,11 @@ class HalfDuplex:
         self._heard = 0
         self._deaf_until = 0
 
-    def heard(self, pcm: Pcm, given: Pcm | None) -> Pcm:
-        """Mute the next samples at 16 kHz as needed; ``given``: the loudspeaker's samples then."""
+    def heard(self, pcm: Pcm, reference: Pcm | None) -> Pcm:
+        """Mute the next samples at 16 kHz as needed; ``reference``: the loudspeaker's then."""
         begin, self._heard = self._heard, self._heard + len(pcm)
-        # Sound given in this very piece mutes all of it.
-        if given is not None and (given.max() > _SILENT_PEAK or given.min() < -_SILENT_PEAK):
+        # Sound played in this very piece mutes all of it.
+        if reference is not None and np.abs(reference.astype(np.int32)).max() > _SILENT_PEAK:
             self._deaf_until = self._heard + _TAIL_SAMPLES
         deaf = min(max(0, self._deaf_until - begin), len(pcm))
         return np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
@@ -71,11 +68,6 @@ class HalfDuplexHearing(ChipHearing):
     def __init__(self, window_samples: int) -> None:
         super().__init__(window_samples)
         self._half_duplex = HalfDuplex()
-        self._given: Pcm | None = None
 
-    def given(self, pcm: Pcm, moved: int | None) -> None:
-        self._given = pcm
-
-    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
-        given, self._given = self._given, None
-        return super().windows(self._half_duplex.heard(pcm, given), now)
+    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
+        return super().process(self._half_duplex.heard(pcm, played.pcm), played, now)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pipeline.audio import Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoWindow
+from pipeline.echo.path import EchoWindow, OnsetKind, Played
 from pipeline.echo.sent import ClientEcho
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 from pipeline.settings import Echo
@@ -15,12 +15,12 @@ from pipeline.settings import Echo
 
 class Hearing(Protocol):
     @property
-    def itself(self) -> bool:
+    def cancels_echo(self) -> bool:
         """Whether an echo of answers is being removed."""
         ...
 
-    def explains(self, noticed: int) -> bool | None:
-        """``EchoPath.explains``."""
+    def classify_onset(self, at: int) -> OnsetKind:
+        """``EchoPath.classify_onset``."""
         ...
 
     @property
@@ -32,13 +32,8 @@ class Hearing(Protocol):
         """Follow the audio that the client is given to play."""
         ...
 
-    def given(self, pcm: Pcm, moved: int | None) -> None:
-        """The loudspeaker's samples during the microphone's next ones, int16, 16 kHz, if the client
-        reports them; ``moved``: see ``EchoPath.reference_moved``."""
-        ...
-
-    def windows(self, pcm: Pcm, now: float) -> Iterable[EchoWindow]:
-        """``EchoPath.windows``."""
+    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
+        """``EchoPath.process``."""
         ...
 
     def close(self) -> None:
@@ -54,20 +49,17 @@ class EchoHearing:
         self._cancels = settings.cancel == "auto"
         self._reply_id = self._item_id = ""
         """The answer that owns the speaker. Out-of-band replies are not assumed to be played."""
-        self.windows = path.windows
-        self.explains = path.explains
+        self.process = path.process
+        self.classify_onset = path.classify_onset
         self.close = path.close
 
     @property
-    def itself(self) -> bool:
+    def cancels_echo(self) -> bool:
         return self._cancels and self._path.found
 
     @property
     def delay_ms(self) -> int | None:
         return self._path.delay_ms
-
-    def given(self, pcm: Pcm, moved: int | None) -> None:
-        """No-op: remote clients report no playback reference."""
 
     def note(self, published: Published) -> None:
         if not self._cancels:

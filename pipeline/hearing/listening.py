@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler, ms_of
 from pipeline.commands import MAX_PREFIX_PADDING_MS
+from pipeline.echo.path import NOTHING_KNOWN, OnsetKind, Played
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
 from pipeline.hearing.client_echo import Hearing
@@ -67,13 +68,13 @@ class Listener:
         return ms_of(self._history.end)
 
     @property
-    def hears_itself(self) -> bool:
+    def cancels_echo(self) -> bool:
         """Whether an echo of answers is being removed."""
-        return self._hearing.itself
+        return self._hearing.cancels_echo
 
     def hears_the_answer(self) -> bool:
         """Whether the newest turn is found to be an echo after all, now that more was heard."""
-        return self.hears_itself and bool(self._hearing.explains(self._taker.noticed))
+        return self.cancels_echo and self._onset_kind == "echo"
 
     @property
     def certainty(self) -> float:
@@ -113,10 +114,12 @@ class Listener:
         self._resampler = Resampler(self._resampler.from_rate, LISTEN_RATE)
         return rest
 
-    async def hear(self, pcm: Pcm) -> AsyncGenerator[list[Signal], None]:
+    async def hear(
+        self, pcm: Pcm, played: Played = NOTHING_KNOWN
+    ) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
-        for window in self._hearing.windows(pcm, now):
+        for window in self._hearing.process(pcm, played, now):
             # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
@@ -139,12 +142,16 @@ class Listener:
         if not self._unexplained and not begins:
             return signals
         self._unexplained += signals
-        explained = self._hearing.explains(self._taker.noticed)
-        if explained is None and any(isinstance(each, Paused) for each in signals):
-            explained = self.hears_itself
-        if explained:
+        kind = self._onset_kind
+        if kind == "unknown" and any(isinstance(each, Paused) for each in signals):
+            kind = "echo" if self.cancels_echo else "speech"
+        if kind == "echo":
             self.forget_turn()
-        return [] if explained or explained is None else self.admit()
+        return self.admit() if kind == "speech" else []
+
+    @property
+    def _onset_kind(self) -> OnsetKind:
+        return self._hearing.classify_onset(self._taker.noticed)
 
     def admit(self) -> list[Signal]:
         """Release the signals held back: a possible echo counts as a turn."""

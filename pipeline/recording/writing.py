@@ -258,7 +258,7 @@ class SessionRecording:
         """The session is given a command."""
         at = self._seconds()
         if isinstance(command, AppendAudio):
-            bare = replace(command, pcm=EMPTY, given=None, given_moved=None)
+            bare = replace(command, pcm=EMPTY, reference=None, reference_moved=None)
             self._write({"at": at, "command": bare}, "heard", command.pcm, command.rate)
         else:
             self._write({"at": at, "command": command})

@@ -118,7 +118,7 @@ class Attempts:
         turn = utterance.turn
         over_answer = turn.state.overlaps or utterance.cut is not None
         # A voice over an echo scores less.
-        known = not (over_answer and self._listener.hears_itself)
+        known = not (over_answer and self._listener.cancels_echo)
         return Segment(
             ms_of(end - turn.onset) / 1000,
             self._listener.speech_score(end) if known else 1.0,

@@ -47,7 +47,7 @@ class Overlap:
     ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
     ``text``: its words so far; ``None``: unknown. ``earlier``: what earlier looks read. ``spoken``:
     the words of the answer that the listener heard last. ``asks``: whether these are a question but
-    for its last words. ``hears_itself``: whether an echo of the answer is being removed.
+    for its last words. ``cancels_echo``: whether an echo of the answer is being removed.
     ``certainty``: mean score of the VAD since the speech began, 0 to 1.
     """
 
@@ -56,7 +56,7 @@ class Overlap:
     text: str | None
     spoken: str = ""
     asks: bool = False
-    hears_itself: bool = False
+    cancels_echo: bool = False
     certainty: float = 0.0
     earlier: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "words" if overlap.ended else "unsure"
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
-    own = overlap.hears_itself and _repeated(said, _words(overlap.spoken)) >= tuning.MAYBE_ECHOED
+    own = overlap.cancels_echo and _repeated(said, _words(overlap.spoken)) >= tuning.MAYBE_ECHOED
     opens = not own and rest[0] in lexicon.openers
     why: Interruption = "command" if command else "question" if opens else "words"
     if overlap.ended:

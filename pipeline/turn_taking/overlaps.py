@@ -61,7 +61,7 @@ class Overlaps:
             text,
             spoken,
             asks,
-            listener.hears_itself,
+            listener.cancels_echo,
             listener.certainty,
             tuple(utterance.turn.review.readings),
         )

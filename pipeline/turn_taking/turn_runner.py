@@ -10,6 +10,7 @@ from pipeline.audio import Pcm, samples_of
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
+from pipeline.echo.path import NOTHING_KNOWN, Played
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
@@ -88,9 +89,9 @@ class TurnRunner:
 
     # -- facts
 
-    async def hear(self, pcm: Pcm) -> None:
-        """Take samples at ``LISTEN_RATE``."""
-        async for signals in self._listener.hear(pcm):
+    async def hear(self, pcm: Pcm, played: Played = NOTHING_KNOWN) -> None:
+        """Take samples at ``LISTEN_RATE``, and what the loudspeaker played meanwhile."""
+        async for signals in self._listener.hear(pcm, played):
             self._follow(signals)
             turn = self._machine.open
             if turn is None:
@@ -119,7 +120,7 @@ class TurnRunner:
         if not context.config.interruptible:
             return Onset(item_id, at, padding, "no")
         reviews = context.settings.barge_in.policy != "any-speech"
-        just_begun = self._listener.hears_itself or replies.retried
+        just_begun = self._listener.cancels_echo or replies.retried
         if reviews and replies.audible(just_begun):
             return Onset(item_id, at, padding, "review")
         return Onset(item_id, at, padding, "interrupt" if replies.audible(True) else "no")

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.commands import AppendAudio, SessionConfig
-from pipeline.echo.given import CardEcho, GivenReference
-from pipeline.echo.path import EchoWindow
+from pipeline.echo.card import CardEcho, CardReference
+from pipeline.echo.path import EchoWindow, Played
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
@@ -32,8 +32,8 @@ def played(starts_s: tuple[float, ...], answer_s: float, whole_s: float) -> np.n
 def hear(path: CardEcho, reference: np.ndarray, microphone: np.ndarray) -> list[EchoWindow]:
     windows: list[EchoWindow] = []
     for at in range(0, len(microphone) - PIECE + 1, PIECE):
-        path.given(pcm(reference[at : at + PIECE]))
-        windows += path.windows(pcm(microphone[at : at + PIECE]), (at + PIECE) / RATE)
+        heard, told = (pcm(sound[at : at + PIECE]) for sound in (microphone, reference))
+        windows += path.process(heard, Played(told), (at + PIECE) / RATE)
     return windows
 
 
@@ -86,7 +86,7 @@ def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
     step = round((gaps_every_s or 1.0) * RATE) // PIECE * PIECE
     for at in range(cut, len(echo), step):
         if gaps_every_s and at < 24 * RATE:
-            path.given(np.zeros(0, np.int16), 0)
+            path.reference_moved(0)
         windows += hear(path, reference[at : at + step], microphone[at : at + step])
         if 23 * RATE <= at < 24 * RATE:
             assert path.delay_ms == pytest.approx(480, abs=12)
@@ -119,16 +119,16 @@ def test_a_reported_gap_costs_a_moment() -> None:
     cut = 10 * RATE
     hear(path, reference[:cut], echo[:cut] + hum(cut, 1))
     late = np.concatenate((np.zeros(480, np.float32), reference[cut:-480]))
-    path.given(np.zeros(0, np.int16), -480)
+    path.reference_moved(-480)
     windows = hear(path, late, echo[cut:] + hum(len(echo) - cut, 2))
     kept = np.concatenate([w.frame.pcm for w in windows])[RATE : 3 * RATE]
     assert level_db(to_float(kept)) - level_db(echo[cut + RATE : cut + 3 * RATE]) < -12
 
 
 def test_of_what_the_microphone_has_not_heard_little_is_kept() -> None:
-    reference = GivenReference(1000)
+    reference = CardReference(1000)
     for _ in range(50):
-        reference.given(np.full(100, 7, np.int16))
+        reference.play(np.full(100, 7, np.int16))
         reference.arrives(40, 0.0)
     reference.pass_to(40)
     assert np.array_equal(reference.read(0, 40), np.full(40, 7, np.int16))
@@ -150,7 +150,7 @@ async def answer(told: Scene, level: int, seconds: float) -> None:
     given: Pcm = np.full(PIECE, 1000, np.int16)
     for _ in range(round(seconds * 50)):
         microphone = np.full(PIECE, level, np.int16)
-        await told.session.submit(AppendAudio(microphone, RATE, given=given))
+        await told.session.submit(AppendAudio(microphone, RATE, reference=given))
         await told.sleep_until(told.loop.time() + 0.02)
 
 
@@ -175,8 +175,8 @@ def test_half_duplex_hears_again_soon_after() -> None:
     heard: list[Pcm] = []
     loud, quiet = np.full(PIECE, 900, np.int16), np.zeros(PIECE, np.int16)
     for number in range(100):
-        hearing.given(loud if number < 10 else quiet, None)
-        heard += [w.frame.pcm for w in hearing.windows(loud, 0.0)]
+        told = Played(loud if number < 10 else quiet)
+        heard += [w.frame.pcm for w in hearing.process(loud, told, 0.0)]
     first = int(np.flatnonzero(np.concatenate(heard))[0])
     assert first == 10 * PIECE + 6 * RATE // 10
 

@@ -18,6 +18,7 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
+from pipeline.echo.path import NOTHING_KNOWN
 from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
 from pipeline.hearing.client_echo import EchoHearing
@@ -52,7 +53,7 @@ class Microphone:
     def hear(self, seconds: float, in_time: bool = True) -> None:
         for _ in range(round(seconds / 0.02)):
             self.now += 0.02 * in_time
-            for _window in self.path.windows(np.zeros(PIECE, np.int16), self.now):
+            for _window in self.path.process(np.zeros(PIECE, np.int16), NOTHING_KNOWN, self.now):
                 pass
 
 

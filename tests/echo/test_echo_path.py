@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Pcm, to_float
-from pipeline.echo.path import EchoWindow, Room
+from pipeline.echo.path import NOTHING_KNOWN, EchoWindow, Room
 from pipeline.echo.sent import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, SentSound
 from tests.support.echo_sound import pcm, power_db, room, speechlike
 from tests.support.echoing_client import EchoingClient
@@ -47,7 +47,7 @@ def conversation(
         while outgoing and outgoing[0][0] <= now:
             at, piece = outgoing.pop(0)
             path.sent(piece, RATE, clock_s + at)
-        windows += path.windows(heard, clock_s + now)
+        windows += path.process(heard, NOTHING_KNOWN, clock_s + now)
     return path, windows
 
 

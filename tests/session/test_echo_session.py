@@ -15,6 +15,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
+from pipeline.echo.path import OnsetKind
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
@@ -171,17 +172,17 @@ async def test_the_first_answer_of_a_session_can_be_interrupted(
 @pytest.mark.parametrize(
     ("first", "later"),
     [
-        pytest.param([False], True, id="no echo at first"),
-        pytest.param([], None, id="over before it is decided"),
+        pytest.param(["speech"], "echo", id="no echo at first"),
+        pytest.param([], "unknown", id="over before it is decided"),
     ],
 )
 @in_virtual_time
 async def test_a_turn_that_is_found_to_be_an_echo_is_dropped(
-    vad: InlineVad, monkeypatch: pytest.MonkeyPatch, first: list[bool], later: bool | None
+    vad: InlineVad, monkeypatch: pytest.MonkeyPatch, first: list[OnsetKind], later: OnsetKind
 ) -> None:
     verdicts = iter(first)
     monkeypatch.setattr(ClientEcho, "found", True)
-    monkeypatch.setattr(ClientEcho, "explains", lambda path, noticed: next(verdicts, later))
+    monkeypatch.setattr(ClientEcho, "classify_onset", lambda path, at: next(verdicts, later))
     stt = ScriptedStt(texts=("something else that nobody has said here",))
     async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
         room_client = client()

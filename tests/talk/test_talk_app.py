@@ -16,7 +16,7 @@ from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
 from hardware.sound.notices import AllZero, Dropped, Lifeless, Lost, MoreLatency, Opened
-from pipeline.echo.given import CardEcho
+from pipeline.echo.card import CardEcho
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 

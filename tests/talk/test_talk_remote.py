@@ -83,7 +83,7 @@ async def talking(url: str, push_to_talk: bool = False) -> AsyncIterator[tuple]:
 async def say(conversation: RemoteConversation, seconds: float, level: int) -> None:
     for _ in range(round(seconds * 50)):
         pcm = np.full(LISTEN_RATE // 50, level, np.int16)
-        await conversation.submit(AppendAudio(pcm, LISTEN_RATE, given=pcm))
+        await conversation.submit(AppendAudio(pcm, LISTEN_RATE, reference=pcm))
 
 
 async def test_a_question_is_answered() -> None:
@@ -232,7 +232,7 @@ def test_half_duplex_sends_silence_while_the_loudspeaker_sounds() -> None:
     loud, quiet = np.full(160, 3000, np.int16), np.zeros(160, np.int16)
     sent = []
     for given in (loud, *(quiet for _ in range(80))):
-        for message in conversation._messages(AppendAudio(loud, LISTEN_RATE, given=given)):
+        for message in conversation._messages(AppendAudio(loud, LISTEN_RATE, reference=given)):
             sent.append(base64.b64decode(message["audio"]))
     assert not np.frombuffer(b"".join(sent[:60]), np.int16).any()
     assert np.frombuffer(sent[-1], np.int16).any()

@@ -219,7 +219,7 @@ async def test_a_moved_reference_is_reported_after_mute() -> None:
             await asyncio.sleep(0.01)
         await told.card.hear(0.01)
     heard = told.commands(AppendAudio)
-    assert [piece.given_moved for piece in heard] == [5, 157, None]
+    assert [piece.reference_moved for piece in heard] == [5, 157, None]
 
 
 @in_virtual_time

@@ -207,7 +207,7 @@ def test_the_answers_own_words_are_its_echo() -> None:
     )
     # How the answer's own sentence begins, of which more is heard in a moment.
     which = Overlap(
-        400, False, "which", "which one", hears_itself=True, certainty=0.9, earlier=("which",)
+        400, False, "which", "which one", cancels_echo=True, certainty=0.9, earlier=("which",)
     )
     assert judge(which, WORDS, ENGLISH) == "unsure"
     assert judge(replace(which, spoken="please come"), WORDS, ENGLISH) == "question"

@@ -1,19 +1,19 @@
-"""What this machine's loudspeaker was given to play, aligned with its microphone. Pure."""
+"""What this machine's loudspeaker plays, aligned with its microphone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Reference, Room
+from pipeline.echo.path import KEPT_SAMPLES, EchoPath, EchoWindow, Played, Reference, Room
 
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
 
 
-class GivenReference(Reference):
+class CardReference(Reference):
     """A sound card's reference: known exactly."""
 
     plays_on = True
@@ -23,8 +23,8 @@ class GivenReference(Reference):
         super().__init__(kept_samples)
         self._ahead: Pcm = EMPTY
 
-    def given(self, pcm: Pcm) -> None:
-        """What was given at the next samples of the microphone, int16, 16 kHz."""
+    def play(self, pcm: Pcm) -> None:
+        """``pcm`` is played at the next samples of the microphone: int16, 16 kHz."""
         self._ahead = np.concatenate((self._ahead, pcm))
 
     def arrives(self, end: int, now: float) -> None:
@@ -52,19 +52,20 @@ class CardEcho(EchoPath):
         keep: Callable[[Room | None], None] = lambda room: None,
     ) -> None:
         """See ``EchoPath``."""
-        self._card = GivenReference(KEPT_SAMPLES)
+        self._card = CardReference(KEPT_SAMPLES)
         super().__init__(window_samples, self._card, room, keep)
 
-    def given(self, pcm: Pcm, moved: int | None = None) -> None:
-        """What the loudspeaker was given at the next samples of the microphone, int16, 16 kHz.
-        ``moved``: there was a gap before it (``reference_moved``)."""
-        if moved is not None:
-            self.reference_moved(moved)
-        self._card.given(pcm)
+    def process(self, pcm: Pcm, played: Played, now: float) -> Iterator[EchoWindow]:
+        """As ``EchoPath.process``, with what was played meanwhile."""
+        if played.moved is not None:
+            self.reference_moved(played.moved)
+        if played.pcm is not None:
+            self._card.play(played.pcm)
+        return super().process(pcm, played, now)
 
     @property
-    def itself(self) -> bool:
+    def cancels_echo(self) -> bool:
         return self.found
 
     def note(self, published: object) -> None:
-        """Nothing: the card reports what it was given."""
+        """Nothing: the card reports what it plays."""
