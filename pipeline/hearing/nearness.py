@@ -107,6 +107,8 @@ class Nearness:
         self._began = 0
         self._loudest_db = 0.0
         """Highest level of the speaker in this turn, over about two seconds."""
+        self._sunk = False
+        """Whether the open turn, or else the last one, sank to the level of somebody else."""
         self._remembered_db: float | None = None
         self._before_db: float | None = None
         """What was remembered before the newest turn."""
@@ -126,14 +128,20 @@ class Nearness:
         if turn_is_open != self._turn_is_open:
             self._turn_changes(turn_is_open, frame)
         margin_db, below_db = settings.background_db, self._below_db(level_db)
-        if margin_db is not None and (sunk_db := self._sunk_db(frame)) > tuning.SUNK_DB:
-            margin_db, below_db = tuning.SUNK_DB, sunk_db
+        if turn_is_open:
+            sunk_db = self._sunk_db(frame)
+            self._sunk = margin_db is not None and sunk_db > tuning.SUNK_DB
+            below_db = sunk_db if self._sunk else below_db
+        if margin_db is not None and self._sunk:
+            margin_db = min(margin_db, tuning.SUNK_DB)
         elif margin_db is not None and self._others_talk(margin_db, frame):
             margin_db -= tuning.NEARER_DB
         known = replace(evidence, below_db=below_db)
         heard = weigh(known, turn_is_open, settings.speech_threshold, margin_db)
         if not turn_is_open:
-            self._fade(frame, heard.below_db > 0 and evidence.score >= settings.speech_threshold)
+            is_speech = evidence.score >= settings.speech_threshold
+            least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
+            self._fade(frame, is_speech and heard.below_db - tuning.OPENING_DB > least_db)
             if known.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
             return heard
@@ -158,6 +166,8 @@ class Nearness:
             self._begin(frame.index)
             return
         if speaker_db is not None:
+            if self._sunk:  # what was heard last is not the speaker's
+                speaker_db = self._loudest_db
             if speaker_db >= (self._remembered_db or 0.0) - tuning.QUIETER_DB:
                 self._remembered_db, self._left_samples = speaker_db, tuning.REMEMBERED_SAMPLES
             self._before.extend(each._replace(level_db=speaker_db) for each in self._speech)
@@ -182,12 +192,11 @@ class Nearness:
         return 0.0 if remembered_db is None else remembered_db + tuning.OPENING_DB - level_db
 
     def _fade(self, frame: AudioFrame, far: bool) -> None:
-        """No turn is open. What goes on far away is remembered as far for longer: a person who is
-        not heard stops, and tries again."""
+        """No turn is open. What goes on far away is remembered as far for as long as it does."""
         left = self._left_samples + (len(frame.pcm) if far else -len(frame.pcm))
         self._left_samples = min(left, tuning.REMEMBERED_SAMPLES)
         if left <= 0:
-            self._remembered_db = None
+            self._remembered_db, self._sunk = None, False
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
         """Whether the newest speech is background that was heard before the speaker, or is heard
@@ -206,7 +215,7 @@ class Nearness:
     def _sunk_db(self, frame: AudioFrame) -> float:
         """In a long turn: how far the newest speech is below the loudest. One person's level hardly
         falls for so long, so somebody else has been talking since."""
-        if not self._turn_is_open or len(self._speech) < tuning.LOUD_WINDOWS:
+        if len(self._speech) < tuning.LOUD_WINDOWS:
             return 0.0
         newest = list(self._speech)[-tuning.LOUD_WINDOWS :]
         self._loudest_db = max(self._loudest_db, _loud_db(newest))
@@ -220,7 +229,7 @@ class Nearness:
         before, newest = speech[: -tuning.NEWEST_WINDOWS], speech[-tuning.NEWEST_WINDOWS :]
         if margin_db is None or len(before) < tuning.FEWEST_BEFORE:
             return None
-        limit_db = _loud_db(before) + margin_db
+        limit_db = max(_loud_db(before), self._loudest_db) + margin_db
         if np.median([each.level_db for each in newest]) <= limit_db:
             return None
         began = next(each.start for each in newest if each.level_db > limit_db)
