@@ -79,8 +79,8 @@ class TurnRunner:
 
     @property
     def busy(self) -> bool:
-        """Whether an utterance is open, or a turn that has ended waits to be committed."""
-        return self.open or bool(self._machine.ended)
+        """Whether a turn is open, waits to be committed, or is being committed."""
+        return bool(self._utterances)
 
     @property
     def suspecting(self) -> bool:

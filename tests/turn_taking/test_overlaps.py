@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
 
-from pipeline.commands import ClearAudio, CommitAudio, TurnDetection
+from pipeline.commands import ClearAudio, CommitAudio, CreateResponse, TurnDetection
 from pipeline.errors import EngineError
 from pipeline.events import (
     InputCommitted,
+    Refused,
     ReplyAudio,
     ReplyFinished,
     ReplyStarted,
@@ -375,3 +377,22 @@ async def test_a_question_may_be_answered_before_its_last_words(
         await played.hear(8.0)
     started = played.events(ReplyStarted)
     assert [event.continues for event in started] == [""] * answers
+
+
+@in_virtual_time
+async def test_a_commit_over_an_answer_that_has_just_begun_is_answered_by_the_client() -> None:
+    """The answer is not given again before the client's own response."""
+    stt = ScriptedStt(texts=("What time is it?", "No I meant in Paris please"), takes_s=0.3)
+    async with scene(stt=stt, llm=story()) as played:
+        await played.say(QUESTION_S)
+        while not played.events(ReplyAudio):
+            await played.hear(0.02)
+        await played.hear(1.3)
+        await played.hear(0.3, level=3000)
+        await played.do(CommitAudio(), CreateResponse())
+        await played.hear(3.0)
+        llm = cast(ScriptedLlm, played.stages.llm)
+    assert not played.events(Refused)
+    kinds = [type(e) for _, e in played.log if isinstance(e, InputCommitted | ReplyStarted)]
+    assert kinds == [InputCommitted, ReplyStarted] * 2
+    assert [m.content for m in llm.prompts[-1] if m.role == "user"][-1].endswith("Paris please")
