@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,41 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("untimed")
+
+
+CATEGORY = re.compile(
+    r"^pytestmark = \[?\s*pytest\.mark\.(quick|engines|clients|machine)\b", re.MULTILINE
+)
+"""What a test module needs beside Python packages: nothing; weights or compiled engines; other
+people's clients; programs, devices or processes of this machine."""
+
+
+def category(path: Path) -> str | None:
+    found = CATEGORY.search(path.read_text(encoding="utf-8"))
+    return found[1] if found else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """``-m quick`` does not import modules of other categories: their packages may be missing."""
+    asked = config.getoption("markexpr").partition(" ")[0]
+    if collection_path.suffix != ".py" or asked not in ("quick", "engines", "clients", "machine"):
+        return None
+    return True if category(collection_path) not in (asked, None) else None
+
+
+class CategorizedModule(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        if category(self.path) is None:
+            raise self.CollectError(
+                f"{self.path.name} has no category: begin its marks with one, such as "
+                "pytestmark = pytest.mark.quick (docs/contributing.md)"
+            )
+        return super().collect()
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    module: pytest.Module = CategorizedModule.from_parent(parent, path=module_path)
+    return module
 
 
 @pytest.fixture(autouse=True)

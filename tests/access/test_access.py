@@ -25,6 +25,8 @@ from app.access.policy import (
     split_host,
 )
 
+pytestmark = pytest.mark.quick
+
 KEY = b"rv_a-key-of-ours"
 HERE = Caller(parse_address("127.0.0.1"), hosts=("127.0.0.1:8765",))
 ROBOT = Caller(parse_address("192.168.1.7"), keys=(b"DUMMY",), hosts=("192.168.1.2:8765",))

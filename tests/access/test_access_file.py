@@ -17,6 +17,8 @@ from app.settings.check import SettingsError
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError
 
+pytestmark = pytest.mark.quick
+
 KEY = "a-key-of-sixteen-or-more"
 
 

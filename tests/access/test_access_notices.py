@@ -12,6 +12,8 @@ from app.access.policy import Caller, Refusal, Rules, parse_address
 from app.server.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices, typed_command
 from app.settings.load import load_settings
 
+pytestmark = pytest.mark.quick
+
 RULES = Rules()
 ROBOT = Caller(parse_address("192.168.1.7"), hosts=("192.168.1.2",))
 PAGE = replace(ROBOT, address=parse_address("192.168.1.66"), origins=("http://a.example",))

@@ -20,6 +20,8 @@ from app.settings.load import load_settings
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, appear_from, closed_with, refusal, talking
 
+pytestmark = pytest.mark.quick
+
 KEY = "rv_a-key-of-ours"
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))
 

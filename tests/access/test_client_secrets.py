@@ -30,6 +30,8 @@ from tests.support.scripted_server import (
     talking,
 )
 
+pytestmark = pytest.mark.quick
+
 NOW = 1_800_000_000.0
 PATH = "/v1/realtime/client_secrets"
 KEY = "rv_a-key-of-ours"

@@ -6,6 +6,8 @@ import pytest
 
 from app.access.limits import NOTICE_EVERY_S, PATIENCE_S, MessageRate, TokenBucket
 
+pytestmark = pytest.mark.quick
+
 ROBOT_PER_S = 100
 
 

@@ -50,6 +50,8 @@ from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
 from tests.support.echo_sound import pcm, speechlike
 from tests.support.pico import spoken_by_pico
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

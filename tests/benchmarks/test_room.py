@@ -27,6 +27,8 @@ from pipeline.engines.vad.silero import SileroOptions
 from tests.benchmarks.level_ears import LevelEars, labelled_turn, voice
 from tests.support.echo_sound import pcm, speechlike
 
+pytestmark = pytest.mark.quick
+
 SECOND = LISTEN_RATE
 NONE = EngineOptions(engine="none")
 SETTINGS = Settings(

@@ -32,6 +32,8 @@ from pipeline.audio import pcm_from_bytes
 from pipeline.errors import ReachyVoiceError
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 SECOND = np.full(RATE, 1000, np.int16)
 """A second of speech, so that it ends at 1.0."""
 

@@ -32,6 +32,8 @@ from tests.support.commands import run
 from tests.support.places import ROOT
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.engines
+
 
 def test_a_file_that_is_no_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = tmp_path / "question.wav"

@@ -20,6 +20,8 @@ from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 Run = Callable[..., Result]
 
 

@@ -19,6 +19,8 @@ from app.cli.pair import Cancelled, pair
 from app.pairing.flow import Pairing
 from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times
 
+pytestmark = pytest.mark.machine
+
 KITCHEN = Robot("kitchen", "192.168.1.7", "192.168.1.5")
 FAILED = PairError("It does not come", why="a wall", fix="Open the door")
 

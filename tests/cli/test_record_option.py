@@ -13,6 +13,8 @@ from app.settings.load import load_settings
 from tests.support.commands import run_flat
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.engines
+
 
 def test_a_bad_recording_folder_fails_before_engines_load(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]

@@ -18,6 +18,8 @@ from tests.support.steady import on_a_steady_machine
 from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.machine
+
 RUNNER = CliRunner()
 CLI = typer.Typer(pretty_exceptions_enable=False)
 CLI.add_typer(devices.app, name="devices")

@@ -20,6 +20,8 @@ from hardware.xvf3800.presets import PRESETS
 from hardware.xvf3800.udev import RULES
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats, gone, ints, status
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 def device() -> FakeXvf:

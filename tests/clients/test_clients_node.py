@@ -20,6 +20,7 @@ from tests.clients.serving import Served, scripted_server
 from tests.clients.turns import check
 
 pytestmark = [
+    pytest.mark.clients,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the clients are installed
 ]

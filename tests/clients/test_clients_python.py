@@ -21,7 +21,10 @@ from tests.clients.programs import TURNS, Held, hold_turns
 from tests.clients.serving import Served, Wire, scripted_server
 from tests.clients.turns import check
 
-pytestmark = pytest.mark.timeout(600)  # the first time, the clients are installed
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.timeout(600),
+]  # the first time, the clients are installed
 PROGRAMS = {
     "openai": "openai_ws.py",
     "openai-agents": "openai_agents.py",

@@ -22,7 +22,7 @@ from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes, pcm_to_bytes
 from tests.support.recordings import recording
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.clients, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
 QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=48", "conversation.sampling.seed=1")
 

@@ -30,6 +30,8 @@ from pipeline.settings import SessionSettings
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.clients
+
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
 CONFIG = SessionConfig("Be brief.", output_format=AudioFormat(rate=16_000), tools=(DANCE,))
 CALL = ToolCall("dance", '{"name":"waltz"}')

@@ -41,6 +41,8 @@ from tests.support.relay import relayed
 from tests.support.scripted_server import Serve, talking
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.engines
+
 SLOW_MS = 30_000
 expect.set_options(timeout=15_000)  # two browsers and the engines may share two cores
 ROBOT = "192.0.2.9"

@@ -39,6 +39,8 @@ from tests.support.scripted_server import (
     talking,
 )
 
+pytestmark = pytest.mark.quick
+
 LIT_SHA256 = "22115ca1002e4afc0dd2cb208f28d9c71a577a8989d4185028e26b29676e7842"
 """lit-html 3.3.3 from npm, without its last line, which names a source map (with it
 b878e7f9...)."""

@@ -24,6 +24,8 @@ from tests.support.scripted_server import (
     talking,
 )
 
+pytestmark = pytest.mark.machine
+
 WRITE = {"X-Reachy-Voice": "console"}
 ROBOT = "192.0.2.9"
 

@@ -29,6 +29,8 @@ from pipeline.items import (
 from pipeline.messages import Message
 from pipeline.speaking.playback import Lead, PlaybackClock
 
+pytestmark = pytest.mark.quick
+
 
 def user(item_id: str, text: str = "hi") -> MessageItem:
     return MessageItem(item_id, "user", (TextPart(text),))

@@ -21,6 +21,8 @@ from pipeline.items import (
     TextPart,
 )
 
+pytestmark = pytest.mark.quick
+
 _ROLES: dict[str, MessageRole] = {"u": "user", "a": "assistant", "s": "system"}
 
 

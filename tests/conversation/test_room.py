@@ -24,6 +24,8 @@ from pipeline.items import (
 )
 from pipeline.messages import Usage
 
+pytestmark = pytest.mark.quick
+
 TWICE = PromptTooLong(16_000, 8_000)
 
 

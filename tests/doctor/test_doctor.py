@@ -39,6 +39,8 @@ from tests.support.places import ROOT
 from tests.support.toy_engine import Options, build, build_broken, build_for_another_processor
 from tests.support.virtual_sound import NAME, VirtualSound, need_virtual_sound
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:

@@ -22,6 +22,8 @@ from hardware.xvf3800.errors import ArrayError, array_error
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, gone, ints, late
 from tests.support.scripted_array import ScriptedArray
 
+pytestmark = pytest.mark.machine
+
 CARDS = """ 0 [PCH            ]: HDA-Intel - HDA Intel PCH
                       HDA Intel PCH at 0x6001110000 irq 142
  2 [Audio          ]: USB-Audio - Reachy Mini Audio

@@ -35,6 +35,8 @@ from tests.script.test_setup_stack import CUDA, called, do
 from tests.script.test_setup_stack import place as place
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 HERE = Gpus((Gpu("A GPU", 24_000, "580.65.06", (8, 9)),))
 SMALL = ("silero-vad", "smart-turn-v3.2")
 EMBEDDED = ("moonshine-tiny-en", "smollm2-135m-instruct", "piper-joe")

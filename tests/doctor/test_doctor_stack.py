@@ -18,6 +18,8 @@ from app.settings.load import load_settings
 from app.setup.finding import Check
 from tests.models.test_gpu import NO_DRIVER, OLD_DRIVER, OLD_GPU, RTX_4090, SHARED_MEMORY, machine
 
+pytestmark = pytest.mark.engines
+
 HERE = Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))
 NEEDS = EngineNeeds(
     stack="workstation",

@@ -23,6 +23,8 @@ from app.settings.load import config_dir, load_settings, owners_file, profile_na
 from pipeline.engines.registry import Kind
 from tests.support.file_server import file_server
 
+pytestmark = pytest.mark.machine
+
 CATALOGUE = Catalogue.load()
 SETTINGS = {name: load_settings(name, environ={}).settings for name in BEST_FIRST}
 DEMANDS = {

@@ -17,6 +17,8 @@ from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, throug
 from tests.support.scripted import Scene, ScriptedLlm, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.machine
+
 RATE, WINDOW, PIECE = LISTEN_RATE, 512, LISTEN_RATE // 50
 
 

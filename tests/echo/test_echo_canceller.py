@@ -26,6 +26,8 @@ from tests.support.echo_sound import (
     through,
 )
 
+pytestmark = pytest.mark.machine
+
 SILENT = np.zeros(BLOCK, np.int16)
 
 

@@ -27,6 +27,8 @@ from tests.support.echo_sound import (
 )
 from tests.support.echo_sound import seconds as part
 
+pytestmark = pytest.mark.quick
+
 LENGTH_S = 6.0
 ONE_MS = LISTEN_RATE // 1000
 SENT = speechlike(LENGTH_S, 1)

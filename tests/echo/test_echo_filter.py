@@ -29,6 +29,8 @@ from tests.support.echo_sound import (
 )
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.quick
+
 
 def filtered(filter_: KalmanFilter, reference: Samples, heard: Samples) -> tuple[Samples, Samples]:
     """Residual and echo."""

@@ -14,6 +14,8 @@ from pipeline.echo.sent import ClientEcho
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.machine
+
 MOST = 24_000
 SECONDS = 3.0
 BEGIN = 2 * LISTEN_RATE

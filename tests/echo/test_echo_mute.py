@@ -26,6 +26,8 @@ from pipeline.settings import Echo, SessionSettings
 from tests.support.scripted import ScriptedLlm, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 RATE = LISTEN_RATE
 PIECE = RATE // 50
 HEARD = SessionSettings(echo=Echo(cancel="auto"))

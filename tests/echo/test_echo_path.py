@@ -17,6 +17,8 @@ from pipeline.echo.sent import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, S
 from tests.support.echo_sound import pcm, power_db, room, speechlike
 from tests.support.echoing_client import EchoingClient
 
+pytestmark = pytest.mark.machine
+
 WINDOW = 512
 RATE = LISTEN_RATE
 ANSWER_S = 6.0

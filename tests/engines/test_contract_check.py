@@ -16,6 +16,8 @@ from pipeline.engines.contract_check import faults
 from pipeline.engines.registry import Kind
 from pipeline.messages import Usage
 
+pytestmark = pytest.mark.quick
+
 PARTS = {
     Kind.VAD: {"rate": 16_000, "window_samples": 512, "score": lambda pcm: 0.0},
     Kind.TURN: {"rate": 16_000, "score": lambda pcm, text: 1.0},

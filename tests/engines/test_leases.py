@@ -18,6 +18,8 @@ from pipeline.work import Cancelled, Work
 from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 @in_virtual_time
 async def test_new_leases_wait_while_they_are_closed() -> None:

@@ -12,6 +12,8 @@ from pipeline.engines.by_url.places import Places
 from pipeline.work import CLIENT, Cancelled, Priority, Work
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 
 @contextmanager
 def client(number: int) -> Iterator[None]:

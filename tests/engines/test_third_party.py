@@ -25,6 +25,8 @@ from pipeline.errors import ConfigError
 from pipeline.messages import SpeechRequest
 from tests.support.recordings import Uncancelled
 
+pytestmark = pytest.mark.engines
+
 ROOT = config_dir().parent
 EXAMPLE = ROOT / "examples" / "chirping_voice"
 PARROT = ROOT / "examples" / "parrot"

@@ -9,6 +9,8 @@ import pytest
 
 from pipeline.engines.word_scale import UNMEASURED, WordScale, fitted, scale_of
 
+pytestmark = pytest.mark.quick
+
 
 def drawn(centre: float, seed: int) -> list[float]:
     logs = np.random.default_rng(seed).normal(math.log(centre), 1.0, 200)

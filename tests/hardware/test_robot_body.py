@@ -37,6 +37,7 @@ from tests.support.robot_daemon import RobotDaemon, robot_daemon
 from tests.support.scripted import scene
 
 pytestmark = [
+    pytest.mark.machine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the daemon is installed
 ]

@@ -23,6 +23,8 @@ from hardware.robot.poses import (
 )
 from hardware.robot.wobble import FALL_PER_S, QUIET_DB, RISE_PER_S, SWINGS, Wobble
 
+pytestmark = pytest.mark.quick
+
 FOLDED = Pose(pitch=0.54, x=-0.015, z=-0.05, right_antenna=-3.05, left_antenna=3.05)
 """As the mocked-up daemon has it when it starts."""
 

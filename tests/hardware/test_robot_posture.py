@@ -34,6 +34,8 @@ from pipeline.messages import Usage
 from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, scene
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 RATE = 16_000
 VOICE = np.full(RATE // 10, 8000, np.int16)
 """A tenth of a second."""

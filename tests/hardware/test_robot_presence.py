@@ -29,6 +29,7 @@ from tests.support.moving_robot import (
 from tests.support.robot_daemon import RobotDaemon, robot_daemon
 
 pytestmark = [
+    pytest.mark.machine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(600),  # the first time, the daemon is installed
 ]

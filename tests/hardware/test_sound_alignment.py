@@ -9,6 +9,8 @@ from hardware.sound.alignment import BLOCK_SAMPLES, LEAD_S, Alignment, SoundBloc
 from hardware.sound.ring import Piece
 from pipeline.audio import EMPTY, Pcm
 
+pytestmark = pytest.mark.quick
+
 RATE = 16_000
 SOUND: Pcm = np.random.default_rng(3).normal(0, 3000, RATE * 40).astype(np.int16)
 ECHO_S = 0.002

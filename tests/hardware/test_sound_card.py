@@ -14,6 +14,8 @@ from hardware.sound.notices import AllZero, Dropped, Lost, Opened
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.quick
+
 
 @in_virtual_time
 async def test_it_delivers_what_is_heard_with_what_is_played() -> None:

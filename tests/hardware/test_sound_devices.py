@@ -19,6 +19,8 @@ from hardware.sound.errors import SoundError
 from hardware.sound.notices import Opened
 from hardware.xvf3800.boards import same_array
 
+pytestmark = pytest.mark.machine
+
 LAPTOP = Device(0, "HDA Intel PCH: ALC257 Analog (hw:0,0)", 2, 2, 44_100)
 HDMI = Device(1, "HDA Intel PCH: HDMI 0 (hw:0,3)", 0, 8, 44_100)
 REACHY = Device(2, "Reachy Mini Audio: USB Audio (hw:1,0)", 2, 2, 16_000)

@@ -25,6 +25,8 @@ from hardware.sound.ring import Piece, Ring
 from hardware.sound.stderr import quiet_stderr
 from pipeline.audio import LISTEN_RATE, Pcm
 
+pytestmark = pytest.mark.quick
+
 
 async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> None:
     thread, release = DriverThread("test"), threading.Event()

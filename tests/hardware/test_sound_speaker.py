@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hardware.sound.speaker import QUEUE_S, Speaker
 from pipeline.audio import EMPTY, Pcm
 
+pytestmark = pytest.mark.quick
+
 RATE = 16_000
 LATENCY_S = 0.015
 

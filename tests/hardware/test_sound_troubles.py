@@ -25,6 +25,8 @@ from tests.support.echo_sound import at_pace, hum, pcm, power_db, room, speechli
 from tests.support.scripted_driver import ARRAY, Scene, ScriptedDriver
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 async def answer(scene: Scene, seconds: float, dry_at_s: tuple[float, ...]) -> None:
     """Play something, in which the driver runs dry at these moments."""

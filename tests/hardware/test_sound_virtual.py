@@ -32,6 +32,8 @@ from tests.support.virtual_sound import (
     need_virtual_sound,
 )
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:

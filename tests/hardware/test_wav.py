@@ -11,6 +11,8 @@ import soundfile
 from hardware.wav import read_recording, require_writable, speech_end, write_recording
 from pipeline.errors import AudioFormatError
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("rate", "channels", "subtype"),

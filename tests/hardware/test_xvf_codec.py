@@ -28,6 +28,8 @@ from hardware.xvf3800.errors import (
 from hardware.xvf3800.parameters import PARAMETERS, SIZES, Parameter, parameter
 from hardware.xvf3800.udev import RULES
 
+pytestmark = pytest.mark.quick
+
 BOARDS: list[Board] = ["reachy", "seeed"]
 EVERY = [p for board in BOARDS for p in PARAMETERS[board].values()]
 

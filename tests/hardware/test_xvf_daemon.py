@@ -24,6 +24,8 @@ from hardware.xvf3800.opening import open_array
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf
 from tests.support.scripted_array import raises_problem
 
+pytestmark = pytest.mark.quick
+
 
 class Daemon(ThreadingHTTPServer):
     """``overrides``: path -> (status, body) instead of the usual answer; bytes are sent as such."""

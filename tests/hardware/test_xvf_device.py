@@ -28,6 +28,8 @@ from tests.support.fake_usb import (
 )
 from tests.support.scripted_array import raises_problem
 
+pytestmark = pytest.mark.machine
+
 CALL_BAR_S = 0.25
 """No read and no write may take longer, whatever the device does."""
 

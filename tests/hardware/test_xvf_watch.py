@@ -29,6 +29,8 @@ from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
 from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.quick
+
 T = TypeVar("T")
 
 

@@ -9,6 +9,8 @@ import pytest
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.speaking.playback import Lead, PlaybackClock
 
+pytestmark = pytest.mark.quick
+
 FRAME_S = 0.02
 
 

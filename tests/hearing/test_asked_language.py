@@ -18,6 +18,8 @@ from tests.support.scripted import ScriptedStt
 from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import Cast, Wired, wired
 
+pytestmark = pytest.mark.quick
+
 EUROPE = ("de", "en", "fr")
 
 

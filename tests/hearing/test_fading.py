@@ -13,6 +13,8 @@ from pipeline.audio import AudioFrame, Pcm
 from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
 
+pytestmark = pytest.mark.quick
+
 WINDOW = 512
 BLOCK = 128
 ROOM, VOICE = 20.0, 3000.0

@@ -27,6 +27,8 @@ from pipeline.hearing.turn_taker import Ended, Paused, Signal, Started, TurnTake
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.engines
+
 WINDOW = 512
 WINDOWS_PER_S = LISTEN_RATE / WINDOW
 

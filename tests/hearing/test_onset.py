@@ -34,6 +34,8 @@ from tests.support.recordings import Uncancelled, recording
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.engines
+
 WINDOW = 512
 QUIET, LOUD = 10, 3000
 ROOM = [0.01] * 60

@@ -12,6 +12,8 @@ from pipeline.settings import Lexicon, lexicon_of
 from pipeline.turn_record import Invention
 from tests.support.lexicons import LEXICONS
 
+pytestmark = pytest.mark.quick
+
 VOICE = Segment(speech_s=0.6, certainty=0.95, asked=False)
 MOTOR = Segment(speech_s=1.4, certainty=0.55, asked=False)
 ROOM = Segment(speech_s=0.37, certainty=0.62, asked=False)

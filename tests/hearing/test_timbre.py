@@ -34,6 +34,8 @@ from tests.support.pico import spoken_by_pico
 from tests.support.recordings import real_recordings
 from tests.support.scripted import LevelVad
 
+pytestmark = pytest.mark.quick
+
 SECOND = LISTEN_RATE
 
 

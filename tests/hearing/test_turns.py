@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pipeline.audio import AudioFrame
 from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started, TurnTaker
 from pipeline.settings import Endpointing
+
+pytestmark = pytest.mark.quick
 
 WINDOW = 512
 SILENCE = np.zeros(WINDOW, np.int16)

@@ -23,6 +23,8 @@ from pipeline.hearing.nearness import weigh
 from pipeline.hearing.speech_scores import SpeechScores
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.engines
+
 WINDOW = 512
 SILENCE = np.zeros(WINDOW, np.int16)
 

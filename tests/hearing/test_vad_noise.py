@@ -26,6 +26,8 @@ from pipeline.engines.vad.noise import NoiseReducer, SecondOpinion
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from tests.support.recordings import recording
 
+pytestmark = pytest.mark.engines
+
 WINDOW = 512
 PER_SECOND = LISTEN_RATE / WINDOW
 

@@ -20,6 +20,8 @@ from app.server.local_key import local_key
 from app.setup.llama import PORTABLE
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 FOLDER = ROOT / "containers"
 
 

@@ -19,6 +19,8 @@ from app.talk.known_rooms import KnownRooms
 from tests.support.places import DATA
 from tests.support.programs import running
 
+pytestmark = pytest.mark.engines
+
 RELEASES = sorted(path.name for path in DATA.glob("release-*"))
 KEYS = {
     "release-0.1.0": (

@@ -24,7 +24,7 @@ from tests.support.places import ROOT
 from tests.support.programs import running
 from tests.support.recordings import POCKETSPHINX
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.timeout(600)]
 
 REAL_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
 ON_A_FREE_PORT = ("--set", "server.port=0", "--set", "server.announce=false")

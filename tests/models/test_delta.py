@@ -37,6 +37,8 @@ from tests.support.places import ROOT
 from tests.support.tensors import Tensors, model, retrained, write_raw, write_safetensors
 from tests.support.tiny_gguf import Raw
 
+pytestmark = pytest.mark.machine
+
 
 def there_and_back(old: Path, new: Path) -> product.Delta:
     """Make a delta, apply it, compare; nothing else is left in the folder."""

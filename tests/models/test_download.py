@@ -16,6 +16,8 @@ from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent
 from pipeline.errors import WeightsError
 from tests.support.file_server import FileServer, file_server
 
+pytestmark = pytest.mark.quick
+
 CONTENT = random.Random(1).randbytes(700_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 

@@ -35,6 +35,8 @@ from tests.support.scripted import Noise
 from tests.support.small_engines import GATE, install
 from tests.support.watched_log import WatchedLog, watched_log
 
+pytestmark = pytest.mark.engines
+
 DONE = "response.done"
 HEARD_OUT_S = 0.8
 """Behind an answer that was played."""

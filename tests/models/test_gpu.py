@@ -9,6 +9,8 @@ import pytest
 
 from app.models.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_gpus, run_command
 
+pytestmark = pytest.mark.quick
+
 # What the driver's program prints for app.models.gpu.QUERY on several machines.
 RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9, 1000\n"
 TWO = "NVIDIA H200, 143771, 580.95.05, 9.0, 1000\nNVIDIA H200, 143771, 580.95.05, 9.0, 1000\n"

@@ -21,6 +21,8 @@ from pipeline.work import Work
 from tests.support.scripted import ScriptedLlm
 from tests.support.watched_log import watched_log
 
+pytestmark = pytest.mark.quick
+
 
 class Part:
     """An engine that is ready when told so, and ends by ``close`` or an error."""

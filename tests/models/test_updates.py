@@ -49,6 +49,8 @@ from tests.support.small_engines import GATE
 from tests.support.tensors import model, retrained, write_safetensors
 from tests.support.watched_log import WatchedLog, watched_log
 
+pytestmark = pytest.mark.engines
+
 __all__ = ["settings_file"]
 
 # --- the catalogue -----------------------------------------------------------------------------

@@ -34,6 +34,8 @@ from pipeline.errors import ConfigError, WeightsError
 from tests.support.file_server import FileServer, file_server
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.engines
+
 MODEL = bytes(range(256)) * 400
 TOKENS = b"tokens"
 REVISION = "0123456789abcdef0123456789abcdef01234567"

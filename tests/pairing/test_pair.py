@@ -21,6 +21,8 @@ from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
 from tests.support.pair_scene import QUICK, Scene, scene
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Scene]:

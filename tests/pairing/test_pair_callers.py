@@ -36,6 +36,8 @@ from tests.support.far_server import free_port
 from tests.support.pair_scene import Scene, scene
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.machine
+
 
 def knock(here: Scene, address: str = ADDRESS) -> connect:
     url = f"ws://127.0.0.1:{here.port}/v1/realtime"

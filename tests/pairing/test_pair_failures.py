@@ -25,6 +25,8 @@ from tests.support.fake_robot import (
 from tests.support.far_server import free_port
 from tests.support.pair_scene import QUICK, Scene, scene
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Scene]:

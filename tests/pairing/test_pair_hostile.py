@@ -16,6 +16,8 @@ from app.pairing.own_server import Own, look
 from app.pairing.steps import Robot
 from tests.support.fake_robot import fake_robot
 
+pytestmark = pytest.mark.machine
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 DEEP = b"[" * 500_000
 QUICK_S = 0.3

@@ -25,6 +25,8 @@ from tests.support.fake_robot import ADDRESS, fake_robot
 from tests.support.far_server import free_port
 from tests.support.pair_scene import PATIENT
 
+pytestmark = pytest.mark.machine
+
 HOW = "Is it on, and in this network?"
 NOTHING: Mapping[str, list[str]] = {}
 OTHER = "127.0.0.9"

@@ -12,6 +12,8 @@ from app.pairing.steps import Robot
 from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
 from app.server.callers import Knocks
 
+pytestmark = pytest.mark.machine
+
 ROBOT = Robot("kitchen", "192.168.1.7", "192.168.1.5")
 TOLD = AppSays(False, "connecting", "", "local", "192.168.1.5", 8765)
 FIREWALL = "Open the port"

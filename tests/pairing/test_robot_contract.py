@@ -46,6 +46,8 @@ from tests.clients.robot_app import (
 )
 from tests.clients.serving import Served, Wire, scripted_server
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:

@@ -55,6 +55,8 @@ from tests.clients.robot_app import (
 from tests.clients.serving import Served, scripted_server
 from tests.support.robot_tools import robot_tools
 
+pytestmark = pytest.mark.machine
+
 CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})
 DANCE = RobotTool("dance", needs_response=False)
 PICTURE_BYTES = 900_000

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+import pytest
+
 from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.conversation.chat import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
@@ -14,6 +16,8 @@ from pipeline.speaking.text_ahead import AHEAD_CHARS
 from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time
+
+pytestmark = pytest.mark.quick
 
 ODD = (" Well", ",  here", " it is", ":\n\n", "1. *One*", "\n2. Two", "\n\nThat is", " all", ". \n")
 TEXT = "".join(ODD).strip()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
+import pytest
+
 from tests.realtime.hostile import Hostile
 from tests.support.protocol_client import Client
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_bad_message_is_one_error_and_nothing_else() -> None:

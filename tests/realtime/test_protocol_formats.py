@@ -14,6 +14,8 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.realtime import g711
 from tests.support.protocol_client import ITEM_STARTED, Client, started
 
+pytestmark = pytest.mark.quick
+
 FORMATS = [
     ({"type": "audio/pcm", "rate": 24000}, AudioFormat("pcm", 24_000)),
     ({"type": "audio/pcm", "rate": 16000}, AudioFormat("pcm", 16_000)),

@@ -24,6 +24,8 @@ from pipeline.items import (
 from pipeline.realtime import g711, wire
 from tests.support.protocol_client import PCM, Client, data_url, text_item
 
+pytestmark = pytest.mark.quick
+
 JPEG = data_url(b"\xff\xd8\xff\xe0 a picture")
 AUDIO = base64.b64encode(PCM.astype("<i2").tobytes()).decode()
 

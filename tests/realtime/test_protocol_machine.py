@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
@@ -23,6 +24,8 @@ from tests.realtime.hostile import Hostile
 from tests.support.scripted import Cast
 from tests.support.virtual_time import VirtualLoop
 from tests.support.wired import SPEECH_LEVEL, wired
+
+pytestmark = pytest.mark.quick
 
 TOOL = {"type": "function", "name": "wave", "description": "Wave.", "parameters": {}}
 CALL = ToolCall("wave", '{"times": 2}')

@@ -19,6 +19,8 @@ from pipeline.realtime.protocol import INTERNAL
 from pipeline.realtime.session_config import EffectiveSession
 from tests.support.protocol_client import PCM, Client, text_item
 
+pytestmark = pytest.mark.quick
+
 
 def test_audio_buffer_events() -> None:
     client = Client()

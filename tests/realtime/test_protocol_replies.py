@@ -32,6 +32,8 @@ from tests.support.protocol_client import (
     types,
 )
 
+pytestmark = pytest.mark.quick
+
 AUDIO_CLOSING = [
     "response.output_audio.done",
     "response.output_audio_transcript.done",

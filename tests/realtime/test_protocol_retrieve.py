@@ -24,6 +24,8 @@ from pipeline.realtime import g711, wire
 from pipeline.realtime.retrieval import retrieved_items
 from tests.support.protocol_client import Client, data_url
 
+pytestmark = pytest.mark.quick
+
 
 def noise(samples: int) -> Pcm:
     return np.random.default_rng(7).integers(-9000, 9000, samples, dtype=np.int16)

@@ -10,6 +10,8 @@ from pipeline.commands import SessionConfig, TurnDetection
 from pipeline.messages import Tool, ToolChoice
 from tests.support.protocol_client import Client
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_first_event_is_the_session_with_its_defaults() -> None:
     (event,) = Client().created

@@ -11,6 +11,8 @@ from pipeline import events
 from pipeline.commands import TurnDetection
 from tests.support.protocol_client import DEFAULTS, Client, types, user_speaks
 
+pytestmark = pytest.mark.quick
+
 PREFIX = "conversation.item.input_audio_transcription"
 ONLY = replace(DEFAULTS, transcription=True)
 

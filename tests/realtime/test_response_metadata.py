@@ -24,6 +24,8 @@ from tests.support.protocol_client import DEFAULTS, Client, finished, started
 from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import wired
 
+pytestmark = pytest.mark.quick
+
 JUDGED = Judgement(110.25, 0.93, 224, ("sound", "question"))
 RECORD = TurnRecord(
     "voice",

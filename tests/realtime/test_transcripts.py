@@ -25,6 +25,8 @@ from tests.support.scripted import Cast, ScriptedLlm, ScriptedStt
 from tests.support.transcript_player import DIRECTORY, Line, play, read, write
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 RECORD = "RECORD_TRANSCRIPTS"
 
 WEATHER = ToolCall("get_weather", '{"city": "Paris"}')

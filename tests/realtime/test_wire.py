@@ -16,6 +16,8 @@ from pipeline.audio import AudioFormat
 from pipeline.realtime import g711, wire
 from pipeline.realtime.wire import WireError
 
+pytestmark = pytest.mark.quick
+
 
 def append(audio: object) -> str:
     return json.dumps({"type": "input_audio_buffer.append", "audio": audio})

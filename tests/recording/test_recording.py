@@ -32,6 +32,8 @@ from pipeline.recording.writing import Recorder
 from tests.support.scripted import Scene, ScriptedStt, scene
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 ABOUT = {"reachy_voice": "test"}
 
 

@@ -13,6 +13,8 @@ from app.setup.commands import Log
 from app.setup.failures import SetupError
 from app.setup.steps import Step
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 HERE = (sys.platform, sys.version_info[:2])
 COMPONENTS = json.loads((ROOT / "docs" / "bill-of-materials.cdx.json").read_text())["components"]
 

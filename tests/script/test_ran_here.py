@@ -11,6 +11,8 @@ import pytest
 from app.setup import ran_here
 from app.setup.ran_here import RanHere
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -15,6 +15,8 @@ from app.setup.commands import Log
 from app.setup.place import Place, digest
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 X86 = """processor : 0
 model name : Some CPU
 flags\t\t: fpu sse4_2 avx2 md_clear fma avx512f ibpb

@@ -17,6 +17,8 @@ from app.setup.place import Place
 from app.setup.plan import Fetch
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 
 class TestProfiles:
     def test_an_unknown_config_name_is_refused(self) -> None:

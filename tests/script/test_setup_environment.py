@@ -17,6 +17,8 @@ from app.setup.place import Place, digest
 from tests.script.test_setup_stack import answer_pip, called
 from tests.script.test_setup_stack import place as place
 
+pytestmark = pytest.mark.machine
+
 ABI, BASE = steps.ABI, "/opt/python/3.11.2/bin/python3.11"
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

@@ -16,6 +16,8 @@ from app.setup.place import Place
 from tests.script.test_setup_stack import CUDA, answer_pip, called, do
 from tests.script.test_setup_stack import place as place
 
+pytestmark = pytest.mark.machine
+
 
 class TestLlamaForCuda:
     def test_the_wheel_is_another_for_each_compiler_and_gpu(self, place: Place) -> None:

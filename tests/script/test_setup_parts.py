@@ -11,6 +11,8 @@ import pytest
 from app.setup import commands, computer, failures, llama
 from app.setup.commands import Log
 
+pytestmark = pytest.mark.machine
+
 # As pip 23 and 26 print them.
 REFUSED = """Looking in indexes: http://127.0.0.1:9/simple
 WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after \

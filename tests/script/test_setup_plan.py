@@ -11,6 +11,8 @@ import pytest
 from app.setup import options, plan, stack
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.quick
+
 BASE, TESTED = "requirements.lock", "requirements-dev.lock"
 WHISPER = "requirements-languages.lock"
 WORKSTATION = stack.STACK

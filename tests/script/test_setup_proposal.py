@@ -20,6 +20,8 @@ from app.setup.plan import Fetch
 from app.setup.steps import base_steps, llama
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 OFFER = {
     "profile": "cpu-plus",
     "summary": "A better assistant.",

@@ -22,6 +22,8 @@ from app.setup.needs import Cuda, MissingWeights, Needs
 from app.setup.place import Place
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.machine
+
 WORKSTATION = stack.STACK
 FOR_CPU = f"torch=={stack.locked_versions(ROOT / stack.CUDA_LOCK)['torch'][0]}+cpu"
 HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED

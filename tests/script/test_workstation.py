@@ -44,6 +44,7 @@ from tests.support.tiny_parakeet import GAP, needs_nemo, say
 from tests.support.tiny_qwen import directory, needs_qwen
 
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.nemo,
     pytest.mark.qwen,
     pytest.mark.real,

@@ -15,6 +15,8 @@ from app.settings.model import LimitSettings
 from tests.server.test_coming_back import Home, abort, ask, at_home
 from tests.support.scripted_server import Serve, Talk
 
+pytestmark = pytest.mark.quick
+
 SCHOOL = Rules(
     loopback=False,
     addresses=(parse_network("192.168.1.0/24"),),

@@ -22,7 +22,7 @@ from tests.support.haproxy import behind_haproxy, needs_haproxy
 from tests.support.scripted_server import Talk, running
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = needs_haproxy
+pytestmark = [pytest.mark.machine, needs_haproxy]
 
 KEY, SHARED = "rv_the-key-of-this-fleet", "a key that all servers of a fleet share"
 SCHOOL = Rules(

@@ -55,7 +55,7 @@ from pipeline.session import Session
 from pipeline.workers.process_worker import ProcessWorker
 from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
 
-pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")
 VOICE = SessionConfig(
     instructions="You are Reachy, a small robot. Answer in one short sentence.",

@@ -31,6 +31,8 @@ from tests.support.scripted_server import (
 )
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 TOOLS = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
 
 

@@ -38,6 +38,8 @@ from pipeline.messages import Message, Tool
 from tests.support.asgi_client import AsgiClient
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 KEY = "a key that all servers of a fleet share"
 WHO, OTHER = Identity(b"digest", "192.168.1.7"), Identity(b"digest", "192.168.1.8")
 TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)

@@ -12,6 +12,8 @@ from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.errors import ReachyVoiceError
 from tests.support.whisper_weights import whisper_weights
 
+pytestmark = pytest.mark.engines
+
 
 @pytest.fixture(scope="module")
 def stt(cache: WeightsCache) -> Whisper:

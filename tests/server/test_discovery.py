@@ -35,6 +35,8 @@ from app.server.gate import access_for
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
 
+pytestmark = pytest.mark.machine
+
 HERE = ["127.0.0.1"]
 LOOK_S = 20.0
 """Far more than it takes: who has just spoken is silent for a second (RFC 6762, 6)."""

@@ -30,7 +30,7 @@ from tests.clients.test_openai_client import (
 )
 from tests.support.recordings import recording
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 MORTAL = (Kind.VAD, Kind.STT, Kind.LLM, Kind.TTS)
 ANSWERED = ("completed", "incomplete")  # the latter: as long as it may be

@@ -27,6 +27,8 @@ from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
 from tests.support.virtual_time import VirtualLoop, in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

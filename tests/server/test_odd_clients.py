@@ -23,6 +23,8 @@ from tests.support.scripted_server import Serve, Talk, closed_with, servers, tal
 from tests.support.staged_server import StagedAssistant, quick_llm
 from tests.support.vanishing import vanishing
 
+pytestmark = pytest.mark.quick
+
 TIMES = 60
 
 

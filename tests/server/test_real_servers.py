@@ -46,6 +46,7 @@ from tests.support.recordings import recording
 from tests.support.url_engines import HELLO, answer, running, told
 
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.real,
     needs_llama_server,
     pytest.mark.timeout(300),

@@ -11,6 +11,8 @@ from pipeline.commands import AddItem, Configure
 from pipeline.items import MessageItem
 from tests.support.protocol_client import DEFAULTS, text_item
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("query", "kind", "model"),

@@ -16,6 +16,8 @@ from pipeline.messages import Tool
 from tests.support.scripted import ScriptedLlm
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 WHO = Identity(b"digest", "192.168.1.7")
 TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)
 

@@ -16,6 +16,8 @@ from pipeline.commands import NoteDirection
 from tests.support.scripted_array import ScriptedArray
 from tests.talk.test_embodiment import DEFAULT
 
+pytestmark = pytest.mark.quick
+
 
 class Client:
     def __init__(self) -> None:

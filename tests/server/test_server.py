@@ -25,6 +25,8 @@ from tests.support.scripted_server import (
 )
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 # --- the socket --------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from tests.support.scripted_server import Serve, Served, talking
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"

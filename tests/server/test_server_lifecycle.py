@@ -32,6 +32,8 @@ from tests.support.scripted_server import (
 )
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 
 async def test_alive_and_ready(serving: Serve) -> None:
     served = await serving()

@@ -33,6 +33,8 @@ from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, appear_from, closed_with, talking
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 UPGRADE = (
     b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"

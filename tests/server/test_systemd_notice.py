@@ -18,6 +18,8 @@ from tests.support.far_server import FarServer, serving
 from tests.support.programs import running
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.engines
+
 READY = "READY=1\nSTATUS=serving"
 STARTING = "STATUS=the engines are starting"
 MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"

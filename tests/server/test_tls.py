@@ -24,6 +24,8 @@ from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
 from tests.support.scripted_server import Serve
 
+pytestmark = pytest.mark.machine
+
 NAMES = ["localhost", "127.0.0.1", "::1", "Box", "box.local", "not a name", "fe80::1%eth0"]
 NOW = 1_800_000_000.0
 

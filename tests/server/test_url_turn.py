@@ -34,7 +34,7 @@ from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, 
 from tests.support.recordings import recording
 from tests.support.url_engines import told
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 CHAT, SPEECH, HEARD = "/v1/chat/completions", "/v1/audio/speech", "/v1/audio/transcriptions"
 LOCAL = (
     *("turn.engine=silence", "llm.word_judge=null"),

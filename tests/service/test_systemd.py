@@ -16,6 +16,8 @@ from app.service.systemd import NAME, ServiceError, Start, SystemdService, unit
 from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 
+pytestmark = pytest.mark.machine
+
 ANALYZE = shutil.which("systemd-analyze")
 MANAGER = """#!/bin/sh
 echo "$(basename "$0") $*" >> {calls}

@@ -19,6 +19,8 @@ from pipeline.audio import (
     to_float,
 )
 
+pytestmark = pytest.mark.quick
+
 
 def split(pcm: Pcm, cuts: list[int]) -> list[Pcm]:
     return np.split(pcm, sorted(min(cut, len(pcm)) for cut in cuts))

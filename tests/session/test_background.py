@@ -14,6 +14,8 @@ from pipeline.turn_record import TurnRecord
 from tests.support.scripted import VOICE, Scene, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 SPEAKER, SECOND, TELEVISION = 9000, 2800, 900
 """Levels: 0, 10 and 20 dB below the speaker."""
 

@@ -11,6 +11,8 @@ from pipeline.bus import Bus, Published, TooSlow
 from pipeline.events import Event, InputCleared, ItemDeleted
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 @in_virtual_time
 async def test_every_subscriber_sees_every_event_with_its_time() -> None:

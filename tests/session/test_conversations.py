@@ -16,6 +16,8 @@ from tests.support.lifelike import Ears, Engines, Instinct, Voice
 from tests.support.scripted import AT_ONCE
 from tests.support.talk_script import Story, lines, perform, sure_of_more
 
+pytestmark = pytest.mark.quick
+
 TIME = "What time is it?"
 LAST_MS = 560
 """From the first sound of "I am here." (600 ms) to its last piece (20 ms), 40 ms ahead of the

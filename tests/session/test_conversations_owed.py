@@ -10,6 +10,8 @@ from pipeline.settings import Endpointing
 from tests.support.lifelike import Brain, Engines, Voice
 from tests.support.talk_script import Story, perform, sure_of_more
 
+pytestmark = pytest.mark.quick
+
 TIME = "What time is it?"
 SLOW = 0.6
 """Seconds for each word of a slow voice."""

@@ -20,6 +20,8 @@ from pipeline.settings import SessionSettings, Speculation
 from tests.support.lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
 from tests.support.talk_script import lines, perform, sure_of_more
 
+pytestmark = pytest.mark.quick
+
 TIME = "What time is it?"
 LAST_MS = 560
 

@@ -15,6 +15,8 @@ from tests.support.protocol_client import Client
 from tests.support.scripted import Scene, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 FRONT = SessionSettings(accept=Sector(90, 60))
 
 

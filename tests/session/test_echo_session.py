@@ -27,6 +27,8 @@ from tests.support.recordings import recording
 from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.engines
+
 HEARD = SessionSettings(echo=Echo(cancel="auto"))
 _LINE = "and so it went on and on until it came to the end of it, "
 STORY = tuple(f"{word} " for word in (_LINE * 3).split())

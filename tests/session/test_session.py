@@ -60,6 +60,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 INTERNAL = (
     *(SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged),
     *(SpeculationDiscarded, Timeline, TurnUnderWay),
@@ -257,6 +259,7 @@ async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused()
     assert played.events(ReplyFinished)[0].status == "cancelled"
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("step", range(300))
 @in_virtual_time
 async def test_cancel_sweep(step: int) -> None:

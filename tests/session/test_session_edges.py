@@ -41,6 +41,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("message_ms", [20, 500])
 @pytest.mark.parametrize("every_ms", [260, 500, 900])

@@ -53,6 +53,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 SECOND = np.full(16_000, 1000, dtype=np.int16)
 
 

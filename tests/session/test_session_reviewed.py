@@ -54,6 +54,8 @@ from pipeline.work import Cancelled
 from tests.support.scripted import PUSH_TO_TALK, VOICE, ScriptedLlm, ScriptedStt, scene, text_item
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 def noise(seconds: float, rate: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
     return np.random.default_rng(1).integers(-9000, 9000, int(seconds * rate)).astype(np.int16)

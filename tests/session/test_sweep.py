@@ -23,6 +23,8 @@ from tests.support.spoken_tape import NOISE
 from tests.support.talk_script import Script, Stage, Story, require_asked, stage
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.machine
+
 STEP_MS = 10
 NEXT = "How are you today?"
 REPAIR_MS = 200

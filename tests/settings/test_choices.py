@@ -16,6 +16,8 @@ from app.settings.load import config_dir, load_settings, profile_names
 from pipeline.engines.llm.llama_files import model_path
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 
+pytestmark = pytest.mark.quick
+
 CATALOGUE = Catalogue.load()
 QWEN3 = "qwen3-4b-instruct-2507"
 PAGE = (config_dir().parent / "docs/languages.md").read_text()

@@ -41,6 +41,8 @@ from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from tests.support.url_engines import running
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.engines
+
 SENTENCES = {
     "bg": "Какво е времето днес и ще вали ли?",
     "cs": "Jak se máš a co je to za den?",

@@ -18,6 +18,8 @@ from pipeline.settings import (
 )
 from tests.support.lexicons import LEXICONS, NOTICES
 
+pytestmark = pytest.mark.quick
+
 
 def test_seven_languages_have_all_lists() -> None:
     assert [each.language for each in LEXICONS] == ["de", "en", "es", "fr", "it", "nl", "pt"]

@@ -18,6 +18,8 @@ from app.settings.personas import persona_names, read_persona
 from pipeline.errors import ConfigError
 from pipeline.spoken.markup import plain
 
+pytestmark = pytest.mark.quick
+
 DIRECTORY = config_dir() / "personas"
 NAMES = persona_names(DIRECTORY)
 Write = Callable[[str], str]

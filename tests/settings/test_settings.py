@@ -22,6 +22,8 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import ConfigError
 from pipeline.messages import Sampling
 
+pytestmark = pytest.mark.quick
+
 Write = Callable[..., str]
 
 

@@ -49,6 +49,8 @@ from tests.support.scripted import (
 from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, wired
 
+pytestmark = pytest.mark.quick
+
 SORRY = "Sorry, please say that again."
 SORRY_S = 5 * 0.3
 APOLOGISING = SessionSettings(apology=SORRY)

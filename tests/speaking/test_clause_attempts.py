@@ -22,6 +22,8 @@ from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.server.test_metrics import observed
 
+pytestmark = pytest.mark.engines
+
 SETTINGS = SessionSettings(watched=True, apology="Sorry.")
 
 

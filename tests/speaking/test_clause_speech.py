@@ -23,6 +23,8 @@ from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
 from tests.support.scripted import VOICE, Scene, ScriptedLlm, scene, text_item
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 WATCHED = SessionSettings(watched=True)
 ANSWER = (
     "I know a good story. ",
@@ -276,6 +278,7 @@ LONG = tuple(
 )
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize("fine_s", [0.0, 1.3])
 @in_virtual_time
 async def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None:

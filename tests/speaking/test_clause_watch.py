@@ -17,6 +17,8 @@ from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from tests.support.moody_voice import RATE, S_PER_CHAR, hiss, hum, loop, speechlike
 from tests.support.recordings import Uncancelled
 
+pytestmark = pytest.mark.engines
+
 TEXT = "I would like to tell you a story about a robot and a very small dog."
 
 

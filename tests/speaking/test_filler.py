@@ -23,6 +23,8 @@ from pipeline.settings import Filler, SessionSettings
 from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.machine
+
 SENTENCES = ("Hmm, let me see.", "One moment.")
 FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))
 SLOW = ("It ", "is ", "noon.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from pipeline.audio import EMPTY, Pcm
 from pipeline.speaking.clause_speech import Joint
 from pipeline.speaking.tuning import JOINT_KEPT_BEFORE_MS, JOINT_MOST_BEFORE_MS
 from pipeline.spoken.borders import Border
+
+pytestmark = pytest.mark.quick
 
 RATE = 1000
 """A sample is a millisecond."""

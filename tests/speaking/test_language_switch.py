@@ -20,6 +20,8 @@ from tests.support.lexicons import NOTICES
 from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 AUTO = replace(VOICE, language="")
 SETTINGS = SessionSettings(notices=NOTICES)
 LONG = ("Eins, ", "zwei, ", "drei, ", "vier, ", "fünf, ", "sechs, ", "sieben, ", "acht, ", "neun.")

@@ -25,6 +25,8 @@ from tests.support.moody_voice import MoodyTts
 from tests.support.scripted import scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 
 class SelfAwareTts(MoodyTts):
     """Fine, but for its first ``times`` takes of the second clause, which it gives up after a

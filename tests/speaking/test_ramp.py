@@ -28,6 +28,8 @@ from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 ANSWER = (
     "That is a good question. The old clock in the hall, which nobody had wound for many years, "
     "began to strike one evening in November when the whole family sat at dinner. My grandfather "

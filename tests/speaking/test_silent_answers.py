@@ -50,6 +50,8 @@ from tests.support.scripted import (
 from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.support.wired import Cast, wired
 
+pytestmark = pytest.mark.quick
+
 SORRY = "Sorry, please say that again."
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {}})
 SETTINGS = SessionSettings(apology=SORRY)

@@ -16,6 +16,8 @@ from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border
 from pipeline.spoken.phrases import LEANING
 
+pytestmark = pytest.mark.quick
+
 
 def deltas(text: str) -> list[str]:
     """As a model writes them: white space comes with the word behind it."""

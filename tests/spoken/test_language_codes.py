@@ -6,6 +6,8 @@ import pytest
 
 from pipeline.spoken.language_codes import asks_to_detect, language_code
 
+pytestmark = pytest.mark.quick
+
 WRITTEN = {
     "en": ("en", "EN", "en-US", "EN-us", "en_GB", "en_US.UTF-8", "eng", "English", " english "),
     "de": ("de", "deu", "ger", "German", "Deutsch", "de-AT-1996"),

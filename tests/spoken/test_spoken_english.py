@@ -13,6 +13,8 @@ from pipeline.engines.tts import piper
 from pipeline.spoken import speakable
 from tests.support.recordings import Uncancelled, synthesize
 
+pytestmark = pytest.mark.engines
+
 NUMBERS = """
 0 => zero
 7 => seven

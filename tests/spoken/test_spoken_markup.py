@@ -12,6 +12,8 @@ from pipeline.spoken import speakable
 from pipeline.spoken.english import said
 from pipeline.spoken.markup import spans
 
+pytestmark = pytest.mark.quick
+
 CASES = [
     # Markdown
     ("**Hello** _there_!", "Hello there!"),

@@ -14,6 +14,8 @@ from pipeline.spoken.borders import Border, ends
 from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.wording import WORDINGS
 
+pytestmark = pytest.mark.quick
+
 CASES = {
     "de": [
         ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),

@@ -34,6 +34,8 @@ from tests.support.virtual_time import in_virtual_time
 from tests.talk.test_embodiment import settings
 from tests.talk.test_talking import STORY, Talk, talk
 
+pytestmark = pytest.mark.quick
+
 ROBOT = "http://127.0.0.1:8000"
 SIDE_DEG = 170.0
 FRONT = settings(accept_deg=90.0)

@@ -26,6 +26,8 @@ from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
 from tests.support.scripted_array import ScriptedArray
 
+pytestmark = pytest.mark.quick
+
 
 def respeaker() -> ScriptedArray:
     return ScriptedArray(board="seeed", firmware="2.0.12")

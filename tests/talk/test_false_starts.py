@@ -21,6 +21,8 @@ from pipeline.settings import Endpointing
 from tests.support.scripted_driver import ARRAY, ScriptedDriver
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.engines
+
 SETTINGS = load_settings(None, ["robot.url=127.0.0.1:1"]).settings
 
 Windows = list[tuple[float, AudioFrame]]

@@ -11,6 +11,8 @@ from app.talk.known_rooms import KnownRooms
 from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.path import Room
 
+pytestmark = pytest.mark.quick
+
 
 def room(ppm: float = 12.5) -> Room:
     state = EchoCanceller().state()

@@ -17,6 +17,8 @@ from app.server.tls import tls_generated
 from app.talk.realtime_client import KEY_VARIABLE, NoServer, connect
 from tests.support.scripted_server import ScriptedAssistant, appear_from, servers
 
+pytestmark = pytest.mark.quick
+
 KEY = "rv_a-key-of-ours"
 
 

@@ -20,6 +20,8 @@ from pipeline.echo.card import CardEcho
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
+pytestmark = pytest.mark.quick
+
 SETTINGS = load_settings(None, (), {}).settings
 HERE = Opened(ARRAY.name, ARRAY.name, 16_000)
 ELSEWHERE = Opened(ARRAY.name, LAPTOP.name, 16_000)

@@ -44,6 +44,8 @@ from tests.support.scripted import ScriptedTts
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
+pytestmark = pytest.mark.quick
+
 T = TypeVar("T")
 
 

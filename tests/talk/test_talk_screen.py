@@ -37,6 +37,8 @@ from pipeline.events import (
 )
 from pipeline.messages import Usage
 
+pytestmark = pytest.mark.quick
+
 
 def block(level: int = 0, played: int = 0) -> SoundBlock:
     return SoundBlock(np.full(160, level, np.int16), np.full(160, played, np.int16), 0.0)

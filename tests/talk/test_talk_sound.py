@@ -23,7 +23,7 @@ from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.steady import on_a_steady_machine
 from tests.support.virtual_sound import NAME, RATE, VirtualSound, need_virtual_sound
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.timeout(300)]
 
 PATIENCE_S = 90.0
 

@@ -34,6 +34,8 @@ from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, sce
 from tests.support.scripted_card import ScriptedCard
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.quick
+
 CONFIG = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 STORY = tuple(f"{word} " for word in ("and then I went on " * 8).split())
 

@@ -31,6 +31,8 @@ from tests.support.scripted import (
 from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of, user_text
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 # --- a turn that is answered -----------------------------------------------------------------
 
 

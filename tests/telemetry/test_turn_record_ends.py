@@ -29,6 +29,8 @@ from tests.support.scripted import (
 from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 # --- how else a turn can end -----------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,8 @@ from pipeline.turn_record import (
 from tests.support.scripted import ScriptedStt, scene
 from tests.support.turn_records import records_of, user_text
 from tests.support.virtual_time import in_virtual_time
+
+pytestmark = pytest.mark.quick
 
 GOLDEN: list[tuple[float, Event]] = [
     (1.0, events.SpeechStarted("item_1", 700)),

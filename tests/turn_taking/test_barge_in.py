@@ -19,6 +19,8 @@ from pipeline.turn_taking.barge_in import (
 )
 from tests.support.lexicons import ENGLISH, LEXICONS
 
+pytestmark = pytest.mark.quick
+
 WORDS = BargeIn()
 ANSWER = "Once upon a time there was a small robot who lived on a desk"
 

@@ -11,6 +11,8 @@ from pipeline.turn_taking.ending_words import ending
 from pipeline.turn_taking.endpointing import Evidence, decide
 from tests.support.lexicons import ENGLISH, LEXICONS
 
+pytestmark = pytest.mark.quick
+
 SETTINGS = Endpointing()
 
 

@@ -25,6 +25,8 @@ from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 from tests.turn_taking.test_overlaps import QUESTION_S, STORY, VOICE, over_the_answer, story
 
+pytestmark = pytest.mark.quick
+
 FIRST_LOOKS = ("What is", "What is")
 """If two looks find the beginning of a question, it cuts the answer off."""
 

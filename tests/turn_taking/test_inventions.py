@@ -23,6 +23,8 @@ from tests.support.url_engines import running
 from tests.support.virtual_time import in_virtual_time
 from tests.turn_taking.test_overlaps import HEARD_S, QUESTION_S, first_answer, story
 
+pytestmark = pytest.mark.quick
+
 MOTOR = 1500
 """Level of a noise that the VAD half takes for a voice."""
 NOISE_S = 1.5

@@ -30,6 +30,8 @@ from pipeline.turn_record import TurnRecord
 from tests.support.scripted import AT_ONCE, VOICE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 _WORDS = """
     once upon a time there was a small robot who lived on a wooden desk and talked all day long with
     nice people that came by to drink their tea.

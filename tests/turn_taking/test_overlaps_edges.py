@@ -40,6 +40,8 @@ from tests.turn_taking.test_overlaps import (
     story,
 )
 
+pytestmark = pytest.mark.quick
+
 QUESTION = "Tell me a story."
 HEARD = replace(VOICE, turn_detection=TurnDetection())
 DEAF = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))

@@ -25,6 +25,8 @@ from pipeline.turn_taking.speculation import Budget
 from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, scene
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.quick
+
 # --- the budget --------------------------------------------------------------------------------
 
 

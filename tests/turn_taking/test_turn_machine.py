@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,8 @@ from pipeline.turn_taking.turn_facts import (
     Stop,
 )
 from pipeline.turn_taking.turn_machine import TurnMachine
+
+pytestmark = pytest.mark.quick
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
 STATES = {state.value: state for state in TurnState}

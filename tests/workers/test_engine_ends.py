@@ -31,6 +31,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 CRASHED = EngineCrashed("The engine's process ended")
 SORRY = "Sorry, please say that again."
 APOLOGISING = SessionSettings(apology=SORRY)

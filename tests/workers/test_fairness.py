@@ -39,6 +39,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
+pytestmark = pytest.mark.quick
+
 # --- in an engine ------------------------------------------------------------------------------
 
 

@@ -43,6 +43,8 @@ from tests.support.toy_engine import (
     spec,
 )
 
+pytestmark = pytest.mark.machine
+
 
 @asynccontextmanager
 async def held(engine: Remote, work: Work) -> AsyncIterator[AsyncGenerator[Any, None]]:

@@ -35,6 +35,8 @@ from tests.support.toy_engine import (
     spec,
 )
 
+pytestmark = pytest.mark.engines
+
 
 @pytest.fixture(autouse=True)
 def freed() -> Iterator[None]:

@@ -36,6 +36,8 @@ from tests.support.toy_engine import (
     spec,
 )
 
+pytestmark = pytest.mark.machine
+
 
 @pytest.fixture(autouse=True)
 def freed() -> Iterator[None]:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from pipeline.engines.by_url import sse
 from pipeline.engines.by_url.sse import EventReader, TooLong
 
+pytestmark = pytest.mark.quick
+
 
 def read(*pieces: bytes) -> list[str]:
     reader = EventReader()

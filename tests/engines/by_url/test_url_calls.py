@@ -28,6 +28,8 @@ from tests.support.llama_talk import MODEL
 from tests.support.robot_tools import robot_tools
 from tests.support.url_engines import DANCE, NOD, answer, running
 
+pytestmark = pytest.mark.engines
+
 DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
 DANCED = ToolCall("dance", '{"steps": 3}')

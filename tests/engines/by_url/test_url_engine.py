@@ -19,6 +19,8 @@ from tests.support.far_server import FarServer, Mood, free_port, problem, servin
 from tests.support.url_engines import HELLO, alive, answer, built, running, told
 from tests.support.watched_log import WatchedLog
 
+pytestmark = pytest.mark.quick
+
 CHAT = "openai-chat"
 
 

@@ -17,6 +17,8 @@ from tests.support.far_server import FarServer, Mood, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
 
+pytestmark = pytest.mark.quick
+
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(
     "server", ["llama-server", "llama-swap", "vllm", "ollama", "lm-studio", "openai"]

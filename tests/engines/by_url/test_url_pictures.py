@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
+
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
 from pipeline.engines.registry import Kind
 from pipeline.items import UNSEEN_IMAGE
@@ -13,6 +15,8 @@ from pipeline.work import Work
 from tests.support.far_server import FarServer, serving
 from tests.support.places import DATA
 from tests.support.url_engines import answer, running
+
+pytestmark = pytest.mark.quick
 
 PICTURE = "data:image/jpeg;base64,/9j/"
 BALL = DATA / "pictures" / "ball.jpg"

@@ -25,6 +25,8 @@ from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
 from tests.support.url_engines import HELLO, answer, running
 
+pytestmark = pytest.mark.quick
+
 CHAT = "/v1/chat/completions"
 APIS = [(Kind.LLM, "openai-chat"), (Kind.TTS, "openai-speech")]
 PATHS = {

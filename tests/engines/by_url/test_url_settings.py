@@ -14,6 +14,8 @@ from app.settings.check import SettingsError
 from app.settings.load import load_settings
 from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 
+pytestmark = pytest.mark.quick
+
 URL = "http://10.0.0.5:8080/v1"
 KEY = "sk-1234567890"
 

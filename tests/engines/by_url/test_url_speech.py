@@ -23,6 +23,8 @@ from pipeline.work import Work
 from tests.support.far_server import TONE, FarServer, Mood, problem, serving
 from tests.support.url_engines import running
 
+pytestmark = pytest.mark.quick
+
 STT, TTS = "openai-transcriptions", "openai-speech"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
 FADE = 5 * 24

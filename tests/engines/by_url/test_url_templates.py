@@ -16,6 +16,8 @@ from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
 
+pytestmark = pytest.mark.quick
+
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 CALL = {
     "id": "call_1",

@@ -22,6 +22,8 @@ from tests.engines.by_url.test_url_requests import ALL, finished
 from tests.support.url_engines import HELLO, built
 from tests.support.virtual_time import run_virtual
 
+pytestmark = pytest.mark.quick
+
 KINDS = {
     "openai-speech": "audio/pcm",
     "openai-transcriptions": "application/json",

@@ -12,6 +12,8 @@ from pipeline.engines.llm.tool_calls.parser import CallParser
 from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from tests.engines.llm.test_tool_parser import TOOLS, cut, joined, read, shown
 
+pytestmark = pytest.mark.quick
+
 LOOK = {"name": "look", "arguments": {"direction": "left"}}
 STOP: dict[str, Any] = {"name": "stop", "arguments": {}}
 LOOK_TEXT, STOP_TEXT = json.dumps(LOOK), json.dumps(STOP)

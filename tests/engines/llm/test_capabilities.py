@@ -28,6 +28,8 @@ from pipeline.engines.llm.template_messages import (
 from pipeline.messages import Message, Tool
 from tests.support.places import DATA
 
+pytestmark = pytest.mark.machine
+
 SOURCES = {
     path.stem: path.read_text()
     for folder in ("chat_templates", "tool_calls")

@@ -11,6 +11,8 @@ from pipeline.errors import EngineError
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, Message, Tool
 
+pytestmark = pytest.mark.quick
+
 CONTROLS = ["<|im_start|>", "<|im_end|>", "<s>"]
 USER = Message("user", "Hello")
 TOOL = Tool("look", "Looks <there>.", {"type": "object", "properties": {}})

@@ -24,6 +24,8 @@ from tests.support.scripted import (
 )
 from tests.support.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.quick
+
 INSTRUCTIONS = "Be kind."
 OWN = Message("system", "You are a pirate. " * 500)
 SAID = Message("user", "can you find out how")

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from pipeline.engines.llm.kv_cache import KvCache, Sequence
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 
+pytestmark = pytest.mark.quick
+
 ANN, BOB, CY = "Ann", "Bob", "Cy"
 
 

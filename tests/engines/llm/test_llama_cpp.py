@@ -31,7 +31,7 @@ from tests.support.llama_talk import (
     warm,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 
 @pytest.fixture(scope="module")

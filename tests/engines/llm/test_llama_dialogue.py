@@ -13,7 +13,7 @@ from tests.support.llama_dialogue import Dialogue, Turn
 from tests.support.llama_talk import MODEL
 from tests.support.robot_tools import robot_tools
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 TOOLS = robot_tools()[:5]
 APART = 7

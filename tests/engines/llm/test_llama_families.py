@@ -29,7 +29,7 @@ from tests.support.llama_talk import (
 )
 from tests.support.places import DATA
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 CALLS = DATA / "tool_calls"
 ASKED = [SYSTEM, Message("user", "Please look to the left.")]

@@ -44,7 +44,7 @@ from tests.support.llama_talk import (
 )
 from tests.support.shown_pictures import JPEG, ONE, OTHER, png, shows, url
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 GREEDY = Sampling(temperature=0, repeat_penalty=1.3, max_tokens=12)
 FAMILIES = {

@@ -15,7 +15,7 @@ from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.errors import EngineError
 from pipeline.messages import Sampling
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 Logits = NDArray[np.float32]
 

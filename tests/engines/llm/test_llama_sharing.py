@@ -31,7 +31,7 @@ from tests.support.llama_talk import (
 )
 from tests.support.robot_tools import robot_tools, size_bytes
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 
 # --- cancelling, stepping aside, sharing -------------------------------------------------------

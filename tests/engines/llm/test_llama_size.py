@@ -21,7 +21,7 @@ from pipeline.messages import Message, Sampling
 from tests.support import tiny_gguf
 from tests.support.llama_talk import FRANCE, LONG, MODEL, SHORT_TOOLS, SPAIN, SYSTEM, answer, warm
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 GREEDY = Sampling(temperature=0, repeat_penalty=1.3, max_tokens=12)
 """Random models fall into loops without a penalty."""

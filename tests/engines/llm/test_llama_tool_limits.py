@@ -21,7 +21,7 @@ from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
 from tests.support.llama_talk import MODEL, Token, told
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 REQUIRED = ToolChoice("required")
 CALL = 'act", "arguments": {}}\n</tool_call>'

@@ -37,7 +37,7 @@ from tests.support.llama_talk import (
     told,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 ASKED = [SYSTEM, Message("user", "Please look to the left.")]
 REQUIRED = ToolChoice("required")

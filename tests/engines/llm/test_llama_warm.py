@@ -28,7 +28,7 @@ from tests.support.llama_talk import (
 )
 from tests.support.places import DATA
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 CALLS = DATA / "tool_calls"
 FAMILIES = ["own", "own with examples", "qwen3", "hermes", "gemma4", "llama3"]

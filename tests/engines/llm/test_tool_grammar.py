@@ -21,6 +21,8 @@ from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.messages import Sampling, Tool
 from tests.support.robot_tools import robot_tools
 
+pytestmark = pytest.mark.engines
+
 
 def need(**members: Any) -> dict[str, Any]:
     return {"type": "object", "properties": members, "required": list(members)}

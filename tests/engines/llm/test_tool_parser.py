@@ -19,6 +19,8 @@ from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAM
 from pipeline.messages import Tool
 from tests.support.places import DATA
 
+pytestmark = pytest.mark.quick
+
 CASES = json.loads((DATA / "tool_calls" / "streams.json").read_text())
 SYNTAX = {family.name: family for family in FAMILIES}
 LOOK = Tool(

@@ -14,6 +14,8 @@ from pipeline.engines.llm.tool_calls.syntax import GEMMA, HERMES, LLAMA, Syntax
 from pipeline.messages import Message, Tool
 from tests.support.places import DATA
 
+pytestmark = pytest.mark.quick
+
 CALLS = DATA / "tool_calls"
 LOOK = Tool(
     "look",

@@ -18,6 +18,8 @@ from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled, real_recordings, recording
 
+pytestmark = pytest.mark.engines
+
 Weights = Callable[[str], Path]
 
 GO_FORWARD = "Go forward ten meters."

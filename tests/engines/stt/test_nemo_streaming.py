@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pipeline.engines.contract import Partial
 from pipeline.engines.stt.nemo_streaming import Context, Stream, Window, settled
 
+pytestmark = pytest.mark.quick
+
 CONTEXTS = st.builds(
     Context,
     left=st.integers(0, 40),

@@ -22,6 +22,7 @@ from tests.support.tiny_parakeet import GAP, engine, needs_nemo, options, refere
 # NeMo and what it imports warn about each other while they are imported, which takes a minute on a
 # busy machine.
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.nemo,
     needs_nemo,
     pytest.mark.filterwarnings("default"),

@@ -11,6 +11,8 @@ from pipeline.engines.stt.nemo_streaming import Context
 from pipeline.engines.stt.parakeet import ParakeetOptions, _context, build
 from pipeline.errors import WeightsError
 
+pytestmark = pytest.mark.quick
+
 
 def test_its_weights_are_in_the_catalogue() -> None:
     name = ParakeetOptions().weights

@@ -19,7 +19,7 @@ from pipeline.workers.stages import stt_stage
 from tests.support.tiny_parakeet import needs_nemo, options, say, talk
 from tests.support.toy_engine import running
 
-pytestmark = [pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engines, pytest.mark.nemo, needs_nemo, pytest.mark.timeout(1200)]
 
 
 async def hear(stt: Any, phrase: str, client: int = 0) -> tuple[str, list[str]]:

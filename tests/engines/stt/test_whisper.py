@@ -25,6 +25,8 @@ from tests.support.pico import spoken_by_pico
 from tests.support.recordings import Uncancelled, real_recordings, recording
 from tests.support.whisper_weights import whisper_weights
 
+pytestmark = pytest.mark.engines
+
 SPOKEN = {
     "de": "Kannst du mir sagen, wie das Wetter morgen in Berlin wird?",
     "en": "Can you tell me what the weather will be like tomorrow?",

@@ -20,6 +20,8 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
+pytestmark = pytest.mark.engines
+
 Weights = Callable[[str], Path]
 
 LONG = "This is a rather long sentence, said only to be interrupted. " * 60

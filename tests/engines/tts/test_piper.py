@@ -25,6 +25,8 @@ from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
 from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
 
+pytestmark = pytest.mark.engines
+
 Weights = Callable[[str], Path]
 
 TWO_SENTENCES = "The light is red. Please wait here."

@@ -20,6 +20,8 @@ from pipeline.engines.tts.qwen3_codes import (
 from pipeline.engines.tts.qwen3_tts import Qwen3TtsOptions, build, check_directory
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 
+pytestmark = pytest.mark.quick
+
 LADDER = {2: 64, 5: 50, 10: 100, 20: 160}
 """Words, and the tokens that others have found to be enough."""
 

@@ -38,6 +38,7 @@ from tests.support.tiny_qwen import (
 # torch and transformers warn about each other while they are imported, which takes a minute on a
 # busy machine.
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.qwen,
     needs_qwen,
     pytest.mark.filterwarnings("default"),

@@ -23,6 +23,7 @@ from tests.support.tiny_qwen import TEXT, needs_qwen, options
 from tests.support.toy_engine import running
 
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.qwen,
     needs_qwen,
     pytest.mark.filterwarnings("default"),

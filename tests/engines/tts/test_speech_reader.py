@@ -13,6 +13,8 @@ import soundfile
 from pipeline.audio import EMPTY, Pcm
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
 
+pytestmark = pytest.mark.quick
+
 RATE = 24_000
 SPEECH: Pcm = (8000 * np.sin(np.arange(3000) / 17) * np.hanning(3000)).astype(np.int16)
 RAW = SPEECH.tobytes()

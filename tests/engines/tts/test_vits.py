@@ -15,6 +15,8 @@ from pipeline.engines.tts.onnx_parts import CannotCut, cut
 from pipeline.engines.tts.piper import _open_part
 from pipeline.engines.tts.vits import SMALLEST, SMALLEST_FIRST, Frames, Samples, Vocoder, limited
 
+pytestmark = pytest.mark.engines
+
 Weights = Callable[[str], Path]
 
 HOP = 4

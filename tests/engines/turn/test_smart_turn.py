@@ -18,6 +18,8 @@ from pipeline.engines.vad import silero
 from pipeline.errors import WeightsError
 from tests.support.recordings import Recording, real_recordings, recording
 
+pytestmark = pytest.mark.engines
+
 HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
 
 Weights = Callable[[str], Path]

@@ -20,6 +20,8 @@ from pipeline.engines.turn.turn_1_mini import (
 )
 from pipeline.errors import WeightsError
 
+pytestmark = pytest.mark.quick
+
 SPEC = engine_spec(Kind.TURN, "turn-1-mini")
 STATES = {
     "audio": (1, 512),

@@ -32,7 +32,7 @@ from pipeline.workers.tuning import MANY_STREAMS
 from tests.support.recordings import recording
 from tests.support.toy_engine import running
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 SPEECH = 0.5
 SILENCE = 0.35
