@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipeline.engines.contract import Partial, Transcript
+from reachy_voice.engines import Partial, Transcript
 
 summary = "counts claps"
 RATE = 16_000

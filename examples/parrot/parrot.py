@@ -1,7 +1,6 @@
 """A language model that repeats what it is told."""
 
-from pipeline.engines.contract import Finished, TextDelta, Warmed
-from pipeline.messages import Usage
+from reachy_voice.engines import Finished, TextDelta, Usage, Warmed
 
 summary = "repeats the user's words"
 

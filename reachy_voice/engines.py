@@ -1,0 +1,59 @@
+"""For engines of one's own (docs/engines.md): their protocols, and a check that they are kept."""
+
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    Llm,
+    LlmSession,
+    NotSpeech,
+    Partial,
+    Stt,
+    TextDelta,
+    ToolCall,
+    Transcript,
+    Tts,
+    TurnDetector,
+    Utterance,
+    Vad,
+    VadStream,
+    Warmed,
+)
+from pipeline.engines.contract_check import faults
+from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError, PromptTooLong
+from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled, CancelToken
+
+__all__ = [
+    "CancelToken",
+    "Cancelled",
+    "Delta",
+    "EndOfTurn",
+    "EngineError",
+    "Finished",
+    "Kind",
+    "Llm",
+    "LlmRequest",
+    "LlmSession",
+    "Message",
+    "NotSpeech",
+    "Partial",
+    "PromptTooLong",
+    "Sampling",
+    "SpeechRequest",
+    "Stt",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "Transcript",
+    "Tts",
+    "TurnDetector",
+    "Usage",
+    "Utterance",
+    "Vad",
+    "VadStream",
+    "Warmed",
+    "faults",
+]
