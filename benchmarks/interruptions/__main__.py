@@ -65,6 +65,7 @@ from pipeline.events import (
     SpeechStopped,
     TranscriptReady,
 )
+from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import PlaybackClock
 from tests.support.virtual_time import run_virtual
 
@@ -108,17 +109,17 @@ def play(
     llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
     stages = virtual_stages(scene.pcm, llm)
     config = replace(SPOKEN, language=language) if language else SPOKEN
-    log = run_virtual(_listen(scene, stages, settings, config))
+    log = run_virtual(_listen(scene, stages, session_settings(settings), config))
     return _outcome(scene, log, ears if isinstance(ears, Ears) else None)
 
 
 async def _listen(
-    scene: InterruptionScene, stages: Stages, settings: Settings, config: SessionConfig
+    scene: InterruptionScene, stages: Stages, settings: SessionSettings, config: SessionConfig
 ) -> list[Published]:
     log: list[Published] = []
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with played_session(stages, session_settings(settings), log.append, config) as session:
+    async with played_session(stages, settings, log.append, config) as session:
         await session.submit(CreateResponse())
         for at in range(0, len(scene.pcm), CHUNK_SAMPLES):
             chunk = scene.pcm[at : at + CHUNK_SAMPLES]

@@ -73,12 +73,14 @@ async def test_the_server_starts_on_it_and_knows_the_keys(
 
 def test_every_setting_means_what_it_meant(data: Path, environ: dict[str, str]) -> None:
     file = data / "config" / "reachy-voice" / "settings.yaml"
-    settings = load_settings(environ=environ).settings.model_dump(mode="json")
+    loaded = load_settings(environ=environ).settings
+    settings = loaded.model_dump(mode="json")
     written = YAML(typ="safe").load(file.read_text())
     del written["extends"]
     for section, values in written.items():
+        retired = getattr(getattr(loaded, section), "retired", ())  # with a warning
         for key, value in values.items():
-            assert settings[section][key] == value, f"{section}.{key}"
+            assert key in retired or settings[section][key] == value, f"{section}.{key}"
 
 
 def test_who_was_let_in_is(data: Path) -> None:
