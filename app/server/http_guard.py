@@ -114,7 +114,7 @@ def address_of(place: Any) -> str:
 class HttpGuard:
     """Outermost ASGI middleware, and the door for the listening sockets. ``handshake_s`` limits how
     long a whole request may take to arrive, and how long the client may take to read the answer.
-    ``on_malformed``: called for each request for a WebSocket that is none."""
+    ``on_malformed``: called for each malformed request for a WebSocket."""
 
     def __init__(
         self,

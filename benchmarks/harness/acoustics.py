@@ -24,7 +24,7 @@ Mask = NDArray[np.bool_]
 NoiseKind = Literal["pink", "babble", "fan"]
 
 ROOM_TONE_DBFS = -62.0
-"""Level of a quiet room in the recordings of people that ``work/shared/reference`` measured."""
+"""Level of a quiet room in recordings of people."""
 
 Response = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Magnitudes at frequencies in Hz."""
