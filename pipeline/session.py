@@ -92,7 +92,8 @@ class Session:
         observer: CommandObserver | None = None,
     ) -> None:
         """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
-        session that this one resumes; ``hearing``: how the client is heard."""
+        session that this one resumes; ``hearing``: how the client is heard; ``observer`` follows
+        its commands."""
         self._bus = bus
         self._observer = observer
         self._tasks = asyncio.TaskGroup()

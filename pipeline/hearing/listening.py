@@ -78,7 +78,7 @@ class Listener:
 
     @property
     def certainty(self) -> float:
-        """Mean of the VAD's scores since the newest turn began, 0 to 1."""
+        """Mean of the VAD's scores of the newest turn, at most of its last two seconds, 0 to 1."""
         return self._taker.certainty
 
     def speech_score(self, end: int) -> float:

@@ -108,7 +108,7 @@ class Nearness:
         self._loudest_db = 0.0
         """Highest level of the speaker in this turn, over about two seconds."""
         self._sunk = False
-        """Whether the open turn, or else the last one, sank to the level of somebody else."""
+        """Whether the open turn, or else the last one, sank to the level of another voice."""
         self._remembered_db: float | None = None
         self._before_db: float | None = None
         """What was remembered before the newest turn."""

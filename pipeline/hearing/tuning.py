@@ -130,8 +130,7 @@ NEWEST_WINDOWS, FEWEST_BEFORE = 10, 20
 """Windows of speech (320 ms) whose median shows that a nearer speaker has begun, and those before
 from which that counts: with 12, 1 of 633 turns lost its first words, with 20 none."""
 NEARER_DB = 4.5
-"""Background is the speaker again if it comes so much nearer than where it became background.
-"""
+"""Background that was heard before the speaker must come so much nearer to count as the speaker."""
 FEWEST_OTHERS = 31
 """Windows of background before the speaker (1 s) from which others are known to talk: a first
 phrase may be soft. With 6, a reader was cut after 9 s."""

@@ -137,7 +137,7 @@ class TurnTaker:
 
     @property
     def certainty(self) -> float:
-        """Mean score since the newest turn began, 0 to 1."""
+        """Mean score of the newest turn, at most of its last two seconds, 0 to 1."""
         return self._recent.mean_since(self._start)
 
     def speech_score(self, end: int) -> float:

@@ -230,7 +230,7 @@ def test_a_second_person_at_the_same_level_goes_on() -> None:
 
 @pytest.mark.parametrize("below_db", [6.8, 7.5, 9.0])
 def test_a_lasting_fall_ends_a_long_turn(below_db: float) -> None:
-    """Somebody else, not far below, who never pauses, and opens no turn of their own."""
+    """Another voice, not far below, that never pauses. It opens no turn of its own."""
     ear = Ear()
     signals = ear.hear_all((SPEAKER, 4), ((0.9, -25.0 - below_db), 90))
     assert kinds(signals) == [Started, Paused, Ended]
