@@ -84,7 +84,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     if is_echo(said, _words(overlap.spoken)):
         return "echo"
     agrees, rest = _agrees(said, lexicon), _after_agreement(said, lexicon)
-    command = not agrees and _is_command(rest[0], lexicon)
+    command = not agrees and _is_command(rest[0], lexicon, so_far=not overlap.ended)
     answers = (agrees and len(said) > 1) or _is_in(said[0], lexicon.answers)
     if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
@@ -136,7 +136,7 @@ def _evidence(said: Sequence[str], lexicon: Lexicon) -> float:
     rest = _after_agreement(said, lexicon)
     opens = rest[0] in lexicon.openers and not _agrees(said, lexicon, so_far=True)
     return (
-        tuning.MEANT.command * _is_command(rest[0], lexicon)
+        tuning.MEANT.command * _is_command(rest[0], lexicon, so_far=True)
         + tuning.MEANT.opener * opens
         + tuning.MEANT.several * (len(set(said)) >= tuning.SEVERAL_WORDS)
     )
@@ -230,12 +230,12 @@ def _repeated(said: Sequence[str], spoken: Sequence[str]) -> float:
     return again / sum(map(len, said))
 
 
-def _is_command(word: str, lexicon: Lexicon) -> bool:
-    """Of "tais-toi", the first part counts. A word that agrees, or may begin to, is no misheard
-    command: Portuguese "está" is like "escuta"."""
+def _is_command(word: str, lexicon: Lexicon, *, so_far: bool) -> bool:
+    """Of "tais-toi", the first part counts. A word that agrees, or with ``so_far`` may begin to, is
+    no misheard command: Portuguese "está" is like "escuta"."""
     if _is_in(word, lexicon.commands) or _is_in(word.partition("-")[0], lexicon.commands):
         return True
-    return _is_one_of(word, lexicon.commands) and not _agrees([word], lexicon, so_far=True)
+    return _is_one_of(word, lexicon.commands) and not _agrees([word], lexicon, so_far=so_far)
 
 
 def _is_in(word: str, words: Sequence[str]) -> bool:
