@@ -93,7 +93,7 @@ class _Conversation(ScriptedConversation):
 
 
 @dataclass
-class Turn:
+class DialogueTurn:
     """One turn. ``heard_back``: the spoken answer, as Whisper hears it."""
 
     language: str
@@ -157,7 +157,7 @@ def hear(stt: Whisper, turn: SpokenTurn, language: str) -> str:
     return utterance.finish(Uncancelled()).text
 
 
-async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) -> list[Turn]:
+async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) -> list[DialogueTurn]:
     """Say every line and listen to the answers."""
     turns = []
     async with connect(url) as client:
@@ -167,11 +167,11 @@ async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) ->
             turn = await client.speak(*speech)
             back = await asyncio.to_thread(hear, stt, turn, language)
             stages = {stage: round(ms) for stage, ms in turn.stages_ms.items()}
-            turns.append(Turn(language, said, turn.heard, turn.answered, back, stages))
+            turns.append(DialogueTurn(language, said, turn.heard, turn.answered, back, stages))
     return turns
 
 
-async def measure(options: argparse.Namespace) -> list[Turn]:
+async def measure(options: argparse.Namespace) -> list[DialogueTurn]:
     cache = weights_cache()
     stt = await asyncio.to_thread(build, WhisperOptions(), whisper_weights(cache))
     turns = []
@@ -182,7 +182,7 @@ async def measure(options: argparse.Namespace) -> list[Turn]:
     return turns
 
 
-def figures(turns: Sequence[Turn]) -> dict[str, Any]:
+def figures(turns: Sequence[DialogueTurn]) -> dict[str, Any]:
     understood = total(turn.understood for turn in turns)
     intelligible = total(turn.intelligible for turn in turns)
     return {

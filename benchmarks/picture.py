@@ -42,7 +42,7 @@ STYLE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Caption:
     """What was said from ``start_s`` to ``end_s`` of the picture."""
 
     text: str
@@ -51,11 +51,11 @@ class Words:
 
 
 @dataclass(slots=True)
-class Conversation:
+class Dialogue:
     """What the client said and heard, in seconds since it began to listen; int16 at ``RATE``."""
 
     microphone: list[Pcm] = field(default_factory=list)
-    words: list[Words] = field(default_factory=list)
+    words: list[Caption] = field(default_factory=list)
     answer: list[tuple[float, Pcm]] = field(default_factory=list)
     """When each part is played, and its sound."""
     transcript: str = ""
@@ -67,13 +67,13 @@ class Client:
     """Speaks and listens as a person at a headset would."""
 
     def __init__(self, socket: websockets.asyncio.client.ClientConnection) -> None:
-        self.heard = Conversation()
+        self.heard = Dialogue()
         self._socket = socket
         self._player = PlaybackClock()
         self._answering = asyncio.Event()
         self._began = 0.0
 
-    async def converse(self) -> Conversation:
+    async def converse(self) -> Dialogue:
         """The whole conversation. Raises ``RuntimeError`` if the server reports an error."""
         self._began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ class Client:
         span = speech_span(to_signal(pcm))
         start_s = len(self.heard.microphone) * CHUNK_MS / 1000
         self.heard.words.append(
-            Words(text, start_s + span.start / LISTEN_RATE, start_s + span.end / LISTEN_RATE)
+            Caption(text, start_s + span.start / LISTEN_RATE, start_s + span.end / LISTEN_RATE)
         )
         await self._send(np.concatenate((resampler.feed(pcm), resampler.flush())))
 
@@ -136,7 +136,7 @@ class Client:
                     raise RuntimeError(event["error"]["message"])
 
 
-async def recorded(config: str) -> Conversation:
+async def recorded(config: str) -> Dialogue:
     async with (
         spawned_server(("--config", config)) as server,
         websockets.asyncio.client.connect(server.url) as socket,
@@ -147,7 +147,7 @@ async def recorded(config: str) -> Conversation:
 # --- drawing -----------------------------------------------------------------------------------
 
 
-class Picture:
+class Drawing:
     """An SVG, ``seconds`` wide."""
 
     def __init__(self, seconds: float) -> None:
@@ -185,14 +185,14 @@ class Picture:
         return LEFT + at_s * self._per_second
 
 
-def drawn(talk: Conversation) -> str:
+def drawn(talk: Dialogue) -> str:
     """The picture. Raises ``RuntimeError`` if the conversation did not go as planned."""
     if len(talk.words) != 3 or talk.silent_s < talk.words[2].start_s:
         raise RuntimeError("The answer was not interrupted by the command: try again")
     question, backchannel, command = talk.words
     upper, lower = 62, 166
     microphone = np.concatenate(talk.microphone)
-    picture = Picture(len(microphone) / RATE)
+    picture = Drawing(len(microphone) / RATE)
     picture.text(None, upper + 5, "person")
     picture.text(None, lower + 5, "robot")
     picture.bars(microphone, 0.0, upper, "a")

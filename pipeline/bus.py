@@ -23,15 +23,15 @@ class Published(NamedTuple):
     event: Event
 
 
-class TooSlow(Exception):
+class SlowSubscriber(Exception):
     """A lossless subscriber fell so far behind that it must be dropped."""
 
 
 class Subscription:
     """One reader of the bus: ``async for at, event in subscription``.
 
-    A lossless one that holds more than ``capacity`` unread events raises ``TooSlow``; an observer
-    loses the oldest and counts them in ``dropped``.
+    A lossless one that holds more than ``capacity`` unread events raises ``SlowSubscriber``; an
+    observer loses the oldest and counts them in ``dropped``.
     """
 
     def __init__(self, capacity: int, *, lossless: bool) -> None:
@@ -67,7 +67,7 @@ class Subscription:
             while self._unread:
                 yield self._unread.popleft()
             if self._overflowed:
-                raise TooSlow(f"more than {self._capacity} unread events")
+                raise SlowSubscriber(f"more than {self._capacity} unread events")
             if self._closed:
                 return
             self._wake.clear()

@@ -71,7 +71,7 @@ class Unreachable(EngineError):
     """The engine's server cannot be used now; it may come back by itself."""
 
 
-class Refused(EngineError):
+class Rejection(EngineError):
     """The engine's server rejects this request, whatever its state."""
 
 

@@ -38,7 +38,7 @@ from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
-from pipeline.echo.path import Played
+from pipeline.echo.path import Playback
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
@@ -337,7 +337,7 @@ class Session:
         if command.begins:
             self._buffer.overflowed = False
         if self._context.config.turn_detection:
-            played = Played(command.reference, command.reference_moved)
+            played = Playback(command.reference, command.reference_moved)
             await self._turns.hear(pcm, played)  # lets other tasks run between windows
             return
         await asyncio.sleep(0)

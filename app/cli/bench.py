@@ -14,7 +14,7 @@ from rich.table import Table
 
 from app.cli.measuring import (
     SHORT_SENTENCES,
-    Clip,
+    QuestionClip,
     measure_own_server,
     measure_running_server,
     summary,
@@ -67,19 +67,19 @@ def bench(
         print_report(data)
 
 
-def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[Clip]:
+def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[QuestionClip]:
     files = [
         file for path in paths for file in (sorted(path.glob("*.wav")) if path.is_dir() else [path])
     ]
     if paths and not files:
         raise AudioFormatError("These folders contain no .wav", fix="Give other recordings")
     if files:
-        return [Clip(file.stem, read_recording(file, RATE)) for file in files]
+        return [QuestionClip(file.stem, read_recording(file, RATE)) for file in files]
     settings = load_settings(config, overrides).settings
     spoken = asyncio.run(synthesize_alone(settings, open_cache(settings), SHORT_SENTENCES))
     clips = []
     for text, (pcm, rate) in zip(SHORT_SENTENCES, spoken, strict=True):
-        clips.append(Clip(text, Resampler(rate, RATE).feed(pcm), synthetic=True))
+        clips.append(QuestionClip(text, Resampler(rate, RATE).feed(pcm), synthetic=True))
     return clips
 
 

@@ -14,7 +14,7 @@ from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.profile_fit import advice, judge, profile_summary, this_machine
 from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, display_name, load_settings, profile_names
-from app.settings.model import Loaded
+from app.settings.model import LoadedSettings
 from app.settings.personas import persona_names, read_persona, unused_persona
 from pipeline.errors import ConfigError
 
@@ -111,7 +111,7 @@ def schema(
         typer.echo(f"{name} written")
 
 
-def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
+def settings_warnings(loaded: LoadedSettings, catalogue: Catalogue) -> list[str]:
     """Valid settings that will not work as intended; one line each."""
     persona = loaded.settings.conversation.persona
     unused = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
@@ -122,13 +122,13 @@ def settings_warnings(loaded: Loaded, catalogue: Catalogue) -> list[str]:
     ]
 
 
-def explained(loaded: Loaded) -> list[tuple[str, Any, str]]:
+def explained(loaded: LoadedSettings) -> list[tuple[str, Any, str]]:
     """Key, value and origin of every setting, in the order of the sections."""
     values = loaded.settings.model_dump(mode="json")
     return [(key, value, _origin(loaded, key)) for key, value in _flat(values)]
 
 
-def _origin(loaded: Loaded, key: str) -> str:
+def _origin(loaded: LoadedSettings, key: str) -> str:
     """A setting that is not written anywhere is the engine's (or our own) default."""
     if key in loaded.origins:
         return loaded.origins[key]

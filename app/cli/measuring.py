@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from app.server.listening import bind
-from app.server.process_usage import Usage, usage
+from app.server.process_usage import ProcessUsage, usage
 from app.server.serving import PATH
 from app.talk.realtime_client import RATE, RealtimeClient, connect, room_tone
 from hardware.wav import speech_end
@@ -39,7 +39,7 @@ LOG_BYTES, LOG_TAIL_CHARS = 2**20, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Clip:
+class QuestionClip:
     """One recorded question at ``RATE``. ``synthetic``: made by a TTS engine."""
 
     name: str
@@ -48,7 +48,7 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TurnTiming:
     """One turn: ms per stage after the last speech sample (empty if audio was missing or early),
     and the machine's load average at that time."""
 
@@ -60,7 +60,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Spawned:
+class SpawnedServer:
     """A server process that is ready."""
 
     url: str
@@ -69,14 +69,14 @@ class Spawned:
 
 
 @dataclass(slots=True)
-class Run:
+class BenchRun:
     """Everything one benchmark measured. ``ready`` and ``after`` (the turns): usage of a server
     started for it."""
 
-    turns: list[Measured] = field(default_factory=list)
+    turns: list[TurnTiming] = field(default_factory=list)
     start_s: float | None = None
-    ready: Usage | None = None
-    after: Usage | None = None
+    ready: ProcessUsage | None = None
+    after: ProcessUsage | None = None
     core_percent: float | None = None
 
 
@@ -86,7 +86,7 @@ class Run:
 @asynccontextmanager
 async def spawned_server(
     arguments: Sequence[str], log: Path | None = None
-) -> AsyncIterator[Spawned]:
+) -> AsyncIterator[SpawnedServer]:
     """Start a server process and wait until it is ready. ``log``: see ``ready_process``. Raises
     ``ReachyVoiceError``."""
     with bind("127.0.0.1", 0) as probe:
@@ -95,7 +95,7 @@ async def spawned_server(
     command = (sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments)
     async with ready_process(command, log) as process:
         seconds = time.monotonic() - began
-        yield Spawned(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
+        yield SpawnedServer(f"ws://127.0.0.1:{port}{PATH}", process.pid, seconds)
 
 
 @asynccontextmanager
@@ -155,8 +155,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def measure_own_server(
-    arguments: Sequence[str], clips: Sequence[Clip], turns: int, advance: Callable[[], None]
-) -> Run:
+    arguments: Sequence[str], clips: Sequence[QuestionClip], turns: int, advance: Callable[[], None]
+) -> BenchRun:
     """Start a server with these ``arguments``; measure it, including memory and processor time."""
     async with spawned_server(arguments) as server:
         ready, began = usage(server.pid), time.monotonic()
@@ -168,10 +168,10 @@ async def measure_own_server(
 
 
 async def measure_running_server(
-    url: str, clips: Sequence[Clip], turns: int, advance: Callable[[], None]
-) -> Run:
+    url: str, clips: Sequence[QuestionClip], turns: int, advance: Callable[[], None]
+) -> BenchRun:
     """``turns`` clips in rotation, in conversations of ``TURNS_PER_CONVERSATION``."""
-    run = Run()
+    run = BenchRun()
     endless = itertools.islice(itertools.cycle(clips), turns)
     while part := list(itertools.islice(endless, TURNS_PER_CONVERSATION)):
         async with connect(url) as client:
@@ -182,7 +182,7 @@ async def measure_running_server(
     return run
 
 
-async def _measure(client: RealtimeClient, clip: Clip) -> Measured:
+async def _measure(client: RealtimeClient, clip: QuestionClip) -> TurnTiming:
     pause = room_tone(int(PAUSE_SECONDS * RATE))
     pcm = np.concatenate((pause, clip.pcm))
     turn = await client.speak(pcm, len(pause) + speech_end(clip.pcm, RATE))
@@ -190,7 +190,7 @@ async def _measure(client: RealtimeClient, clip: Clip) -> Measured:
     if (latency := turn.voice_to_voice_ms) is not None:
         ms = {stage: turn.stages_ms[stage] for stage in STAGES if stage in turn.stages_ms}
         ms[VOICE_TO_VOICE] = latency
-    return Measured(clip.name, ms, os.getloadavg()[0], turn.cut_offs > 0)
+    return TurnTiming(clip.name, ms, os.getloadavg()[0], turn.cut_offs > 0)
 
 
 # --- statistics --------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def percentile(values: Iterable[float], percent: float) -> float | None:
     return float(np.percentile(found, percent, method="inverted_cdf")) if found else None
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: BenchRun) -> dict[str, Any]:
     """The run as data for JSON.
 
     ``n`` counts the turns with a latency, ``no_latency`` the others: they had no audio, or were
@@ -228,7 +228,7 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _stage(turns: Sequence[Measured], stage: str) -> dict[str, float | None]:
+def _stage(turns: Sequence[TurnTiming], stage: str) -> dict[str, float | None]:
     values = [turn.ms[stage] for turn in turns if stage in turn.ms]
     found = {f"p{percent}": percentile(values, percent) for percent in (50, 95, 99)}
     return {"n": len(values), **found}

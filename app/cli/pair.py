@@ -12,7 +12,7 @@ import typer
 
 from app.access.file import AccessFile
 from app.cli.options import ConfigOption, SetOption
-from app.pairing.steps import Outcome, Robot, Times
+from app.pairing.steps import RobotAddress, StepOutcome, Times
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
 
@@ -38,10 +38,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, ``kill``, and a closed terminal."""
 
 
-class Cancelled(ReachyVoiceError):
+class PairingInterrupt(ReachyVoiceError):
     """One of ``SIGNALS`` arrived."""
 
-    def __init__(self, number: int, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, number: int, outcomes: Sequence[StepOutcome]) -> None:
         states = {outcome.state for outcome in outcomes}
         fix = "Nothing was changed"
         if "left" in states:
@@ -67,9 +67,9 @@ def pair(
     from app.pairing.flow import Pairing, alone
     from app.pairing.place import robots_around
 
-    outcomes: list[Outcome] = []
+    outcomes: list[StepOutcome] = []
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: StepOutcome) -> None:
         outcomes.append(outcome)
         _print(outcome)
 
@@ -90,12 +90,12 @@ def pair(
     typer.echo("Say something to it.")
 
 
-def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
-    """Raises ``Cancelled`` after a signal, once all changes are undone."""
+def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[StepOutcome]) -> T:
+    """Raises ``PairingInterrupt`` after a signal, once all changes are undone."""
     return asyncio.run(_until_stopped(work, outcomes))
 
 
-async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcome]) -> T:
+async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[StepOutcome]) -> T:
     """Only the first signal counts, because a second one would interrupt the undo."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(work)
@@ -112,13 +112,13 @@ async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[Outcom
     try:
         return await working
     except asyncio.CancelledError:
-        raise Cancelled(came[0] if came else signal.SIGINT, outcomes) from None
+        raise PairingInterrupt(came[0] if came else signal.SIGINT, outcomes) from None
 
 
 # --- output ------------------------------------------------------------------------------------
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: StepOutcome) -> None:
     """For a failure print only the step: the error follows with its reason and fix."""
     if outcome.state == "failed":
         typer.echo(f"failed  {outcome.step}")
@@ -127,7 +127,7 @@ def _print(outcome: Outcome) -> None:
     typer.echo(". ".join(part for part in (line, outcome.fix) if part))
 
 
-def _show_robots(robots: list[Robot]) -> None:
+def _show_robots(robots: list[RobotAddress]) -> None:
     for robot in robots:
         where = "on this machine" if robot.here else robot.address
         typer.echo(f"{robot.name:<24} {where}")

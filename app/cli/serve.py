@@ -22,7 +22,7 @@ from app.cli.models import catalogue_rows, open_cache
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant
-from app.console.running import Running
+from app.console.running import ConsoleServer
 from app.doctor.checks import examine
 from app.doctor.processor import check_compiled_for
 from app.doctor.profile_fit import judge, this_machine
@@ -38,7 +38,7 @@ from app.server.serving import PATH, browser_tls_for, lan_addresses, run_server,
 from app.server.tls import ServerTls
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
-from app.settings.model import Loaded, ServerSettings, Settings
+from app.settings.model import LoadedSettings, ServerSettings, Settings
 from pipeline.engines.registry import Kind
 
 LanOption = Annotated[
@@ -72,7 +72,7 @@ def serve(
     if port is not None:
         sets.append(f"server.port={port}")
 
-    def load(more: Sequence[str]) -> Loaded:
+    def load(more: Sequence[str]) -> LoadedSettings:
         return load_settings(config, [*sets, *more])
 
     loaded = load(())
@@ -103,7 +103,7 @@ def serve(
         name = f"{_WHAT[kind]:<15} {assistant.describe(kind)}"
         console.print(f"  [green]ready[/] {name} [dim]{seconds:.1f} s[/]")
 
-    admitted = Admitted.of(settings, AccessFile(settings.paths.access(os.environ)).read())
+    admitted = Admission.of(settings, AccessFile(settings.paths.access(os.environ)).read())
 
     def ready(real_port: int) -> None:
         command = typed_command(settings, "allow ADDRESS")
@@ -130,7 +130,7 @@ def serve(
 
 def _console(
     config: str | None, sets: Sequence[str], cache: WeightsCache, settings: Settings
-) -> Running:
+) -> ConsoleServer:
     """The functions of ``doctor`` and ``models``, for a browser."""
 
     def pull(name: str, tell: Callable[[str], None]) -> None:
@@ -143,7 +143,7 @@ def _console(
     def profiles() -> list[dict[str, str]]:
         return [asdict(verdict) for verdict in judge(this_machine())]
 
-    return Running(
+    return ConsoleServer(
         profiles=profiles,
         doctor=lambda: [asdict(check) for check in examine(config, sets)],
         models=lambda: catalogue_rows(cache, settings),
@@ -152,7 +152,7 @@ def _console(
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class Admission:
     """Who may connect, for the banner."""
 
     loopback: bool = True
@@ -160,7 +160,7 @@ class Admitted:
     keys: int = 0
 
     @classmethod
-    def of(cls, settings: Settings, known: AccessList) -> Admitted:
+    def of(cls, settings: Settings, known: AccessList) -> Admission:
         """Combine the settings with the list of ``allow`` and ``key``."""
         given = settings.access
         networks = [*given.addresses, *(entry.network for entry in known.addresses)]
@@ -179,14 +179,14 @@ class Admitted:
 def banner(
     server: ServerSettings,
     port: int,
-    admitted: Admitted | None = None,
+    admitted: Admission | None = None,
     tls: ServerTls | None = None,
     command: str = "reachy-voice allow ADDRESS",
     browser_tls: ServerTls | None = None,
 ) -> list[str]:
     """What the user needs to know once the server is up. ``command`` admits a client;
     ``browser_tls`` belongs to the port for browsers."""
-    admitted = admitted or Admitted()
+    admitted = admitted or Admission()
     host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"
@@ -228,7 +228,7 @@ def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> li
     return lines
 
 
-def _who(admitted: Admitted, tls: ServerTls | None, command: str) -> list[str]:
+def _who(admitted: Admission, tls: ServerTls | None, command: str) -> list[str]:
     lines = [f"May connect: {admitted}. All others are refused."]
     if tls is None and not admitted.addresses:
         lines.append("The robot's app has no password, so allow its address. Its first attempt is")

@@ -12,7 +12,7 @@ import typer
 from app.cli.options import ConfigOption, SetOption
 from app.cli.serve import LanOption, PortOption
 from app.root import IS_INSTALLED
-from app.service.systemd import ServiceError, Start, SystemdService
+from app.service.systemd import ServiceError, ServiceStart, SystemdService
 from app.settings.load import ENVIRONMENT_PREFIX, load_settings, profile_names, resolve
 from app.setup.place import Place
 from pipeline.errors import ConfigError
@@ -50,7 +50,7 @@ def install(
     own = [paths.cache(os.environ), paths.access(os.environ).parent]
     own += [server.conversations_dir] if server.conversations_dir else []
     writable = [folder.expanduser().absolute() for folder in own]
-    start = Start(
+    start = ServiceStart(
         command,
         Path.cwd(),
         {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from app.access.api_errors import ApiError, error_response
 from app.access.policy import CONSOLE, CONSOLE_API, WAY, Way
 from app.console.recent_turns import RecentTurn, RecentTurns
-from app.console.running import Running
+from app.console.running import ConsoleServer
 from pipeline.errors import ReachyVoiceError
 from pipeline.recording.excerpt import excerpt
 
@@ -56,7 +56,7 @@ Read = Callable[[], Awaitable[dict[str, Any]]]
 Write = Callable[[Request], Awaitable[dict[str, Any]]]
 
 
-def console_routes(turns: RecentTurns, running: Running) -> list[Route]:
+def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
     async def follow_turns(request: Request) -> Response:
         return StreamingResponse(_turn_events(turns), media_type="text/event-stream")
 

@@ -31,7 +31,7 @@ LISTEN_MARGIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class RecordingSpan:
     """Position of a turn in the recording of its session, in seconds from its start."""
 
     folder: Path
@@ -53,7 +53,7 @@ class RecentTurn:
     record: TurnRecord
     under_way: bool = False
     levels: tuple[int, ...] = ()
-    sound: Sound | None = None
+    sound: RecordingSpan | None = None
 
 
 class _Session:
@@ -92,7 +92,7 @@ class _Session:
                 whose = (self._number, self._place)
                 self._tell(RecentTurn(number, now, *whose, record, levels=shown, sound=sound))
 
-    def _sound(self, record: TurnRecord, at: float) -> Sound | None:
+    def _sound(self, record: TurnRecord, at: float) -> RecordingSpan | None:
         if self._recorded is None or record.ended_ms is None:
             return None
         folder, began_at = self._recorded
@@ -100,7 +100,7 @@ class _Session:
         speech_end_s = end_s - record.ended_ms / 1000
         speech = (record.speech_end_sample or 0) - (record.speech_start_sample or 0)
         start_s = max(0.0, speech_end_s - speech / LISTEN_RATE - LISTEN_MARGIN_S)
-        return Sound(folder, start_s, end_s + LISTEN_MARGIN_S)
+        return RecordingSpan(folder, start_s, end_s + LISTEN_MARGIN_S)
 
 
 def levels(audio: Recording) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class RecentTurns:
         session = _Session(next(self._sessions), place, self._tell)
         bus.tap(lambda published: session.note(published, self._numbers, self._clock()))
 
-    def sound_of(self, number: int) -> Sound | None:
+    def sound_of(self, number: int) -> RecordingSpan | None:
         """The recording of a kept turn."""
         return next((turn.sound for turn in self._turns if turn.number == number), None)
 

@@ -27,7 +27,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Secure:
+class TlsPort:
     """The TLS port for browsers on other machines. ``fingerprint``: SHA-256 of its certificate;
     ``authority``: file of the certificate that they can be set to trust."""
 
@@ -37,7 +37,7 @@ class Secure:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ConsoleServer:
     """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
     not ready; ``notes``: what its owner should know of one that is. ``voices``: called once all
     are. ``callers``: clients seen (``app.server.callers``). ``use``: replace engines, as
@@ -57,7 +57,7 @@ class Running:
     models: Callable[[], Rows] | None = None
     profiles: Callable[[], Rows] = tuple
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
-    secure: Secure | None = None
+    secure: TlsPort | None = None
     busy: list[str] = field(default_factory=list)
     """Steps of the job in progress, latest last."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -67,7 +67,7 @@ def check_hardware(
 
 
 def _open(
-    settings: Settings, opened: Opened, card: Card | None
+    settings: Settings, opened: Opened, card: AlsaCard | None
 ) -> tuple[ArrayControl | None, Check]:
     if settings.array.control == "never":
         return None, Check(ARRAY, "ok", "not looked for (array.control: never)")
@@ -171,14 +171,14 @@ def check_canceller(control: Readable) -> Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class AlsaCard:
     """An ALSA sound card."""
 
     number: int
     name: str
 
 
-def find_card(asound: Path) -> Card | None:
+def find_card(asound: Path) -> AlsaCard | None:
     """The array's sound card, from /proc/asound; None if there is none, or not on Linux."""
     try:
         text = (asound / "cards").read_text()
@@ -187,7 +187,7 @@ def find_card(asound: Path) -> Card | None:
     for number, name in re.findall(r"^ *(\d+) \[.*?\]: (.*\n.*)$", text, re.MULTILINE):
         if is_array_name(name):
             shown = name.splitlines()[0].rpartition(" - ")[2].strip()
-            return Card(int(number), shown)
+            return AlsaCard(int(number), shown)
     return None
 
 

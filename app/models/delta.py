@@ -34,7 +34,7 @@ from app.models.download import (
     require_space,
     sha256_of,
 )
-from app.models.tensor_file import DAMAGED, Piece, safetensors
+from app.models.tensor_file import DAMAGED, FileSegment, safetensors
 from pipeline.errors import WeightsError
 
 SUFFIX = ".delta.safetensors"
@@ -86,7 +86,7 @@ class Delta:
 
     path: Path
     info: DeltaInfo
-    parts: Mapping[str, Piece]
+    parts: Mapping[str, FileSegment]
 
     @property
     def changed(self) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def _check(delta: Delta) -> None:
         raise ValueError("its parts do not add up to the result")
 
 
-def _streams(delta: Delta, name: str) -> tuple[Piece, Piece]:
+def _streams(delta: Delta, name: str) -> tuple[FileSegment, FileSegment]:
     return delta.parts[f"{name}@places"], delta.parts[f"{name}@values"]
 
 
@@ -311,7 +311,7 @@ def _result(delta: Delta, old: BinaryIO, new: BinaryIO) -> Iterator[Bytes]:
 class _Inflated:
     """Reads a zlib stream of a file."""
 
-    def __init__(self, file: BinaryIO, piece: Piece) -> None:
+    def __init__(self, file: BinaryIO, piece: FileSegment) -> None:
         self._chunks = chunks(file, piece.start, piece.size)
         self._stream = zlib.decompressobj()
 

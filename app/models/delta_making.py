@@ -27,7 +27,7 @@ from app.models.delta import (
     values_to,
 )
 from app.models.download import Progress, Report, ignore_progress, sha256_of
-from app.models.tensor_file import Piece, pieces_of
+from app.models.tensor_file import FileSegment, pieces_of
 from pipeline.errors import WeightsError
 
 
@@ -108,7 +108,12 @@ def _state(model: Path) -> tuple[int, int, int]:
 
 
 def _changed(
-    was: BinaryIO, now: BinaryIO, base: Piece, piece: Piece, places: BinaryIO, values: BinaryIO
+    was: BinaryIO,
+    now: BinaryIO,
+    base: FileSegment,
+    piece: FileSegment,
+    places: BinaryIO,
+    values: BinaryIO,
 ) -> int:
     """Write which items change, and by how much; how many do."""
     # Runs are all that repeats: to look for more would cost time and bytes.
@@ -127,7 +132,7 @@ def _changed(
     return changed
 
 
-def _copy(layout: list[Step], base: Piece) -> None:
+def _copy(layout: list[Step], base: FileSegment) -> None:
     match layout[-1:]:
         case [("copy", start, size)] if start + size == base.start:
             layout[-1] = ("copy", start, size + base.size)

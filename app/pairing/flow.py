@@ -22,8 +22,17 @@ from app.pairing.conversation_app import (
     setting,
 )
 from app.pairing.place import robot_at, robots_around, the_only
-from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times, in_url, plain
-from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
+from app.pairing.steps import (
+    PairError,
+    PairingStep,
+    RobotAddress,
+    State,
+    StepOutcome,
+    Times,
+    in_url,
+    plain,
+)
+from app.pairing.way_back import ConnectionEvidence, arrived, firewall_advice, turned_down, why_not
 from app.server.callers import Knocks
 from pipeline.errors import ConfigError, ReachyVoiceError
 
@@ -43,18 +52,18 @@ class Pairing:
     wanted: str | None
     port: int
     file: AccessFile
-    tell: Callable[[Outcome], None]
+    tell: Callable[[StepOutcome], None]
     in_settings: Sequence[str] = ()
     loopback: bool = True
     times: Times = field(default_factory=Times)
 
     def __post_init__(self) -> None:
-        self._step = Step.ROBOT
+        self._step = PairingStep.ROBOT
         self._undo = AsyncExitStack()
         self._confirmed = False
         """The app confirmed our setting, and no other request of ours is pending."""
 
-    async def run(self) -> Robot:
+    async def run(self) -> RobotAddress:
         """Pair, and return the robot. After an error (``ReachyVoiceError``) or a cancellation, all
         changes are undone."""
         try:
@@ -65,54 +74,54 @@ class Pairing:
             await self._undo.aclose()  # each, even where one fails
             raise
 
-    async def _pair(self) -> Robot:
+    async def _pair(self) -> RobotAddress:
         robot = await self._find()
         self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
 
-        self._step = Step.SERVER
+        self._step = PairingStep.SERVER
         await self._require_server(robot)
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
-        self._step = Step.APP
+        self._step = PairingStep.APP
         try:
             app = await app_status(robot, self.times.connect_s)
         except AppError as error:
             raise _unreachable(robot, error) from error
         self._say("ok", "the conversation app answers")
 
-        self._step = Step.ACCESS
+        self._step = PairingStep.ACCESS
         await self._allow(robot)
 
         before = await self._callers(robot)
         if _is_connected(robot, before) and app.connected and app.points_at(robot.ours, self.port):
-            self._step = Step.WAY_BACK
+            self._step = PairingStep.WAY_BACK
             self._say("ok", f"{robot.place} is connected to this server already")
             return robot
 
-        self._step = Step.SETTING
+        self._step = PairingStep.SETTING
         app = await self._point(robot, app)
 
-        self._step = Step.WAY_BACK
+        self._step = PairingStep.WAY_BACK
         await self._watch(robot, app, before)
         self._say("ok", f"{robot.place} is connected to this server")
         return robot
 
-    async def _find(self) -> Robot:
+    async def _find(self) -> RobotAddress:
         if self.wanted is None:
             return the_only(await robots_around(self.times))
         return await robot_at(self.wanted, self.times)
 
-    async def _require_server(self, robot: Robot) -> None:
+    async def _require_server(self, robot: RobotAddress) -> None:
         found = await own_server.look(robot.ours, self.port, self.times.connect_s)
         if (error := own_server.unusable(found, robot.ours, self.port)) is not None:
             raise error
 
-    async def _callers(self, robot: Robot) -> Mapping[str, Knocks] | None:
+    async def _callers(self, robot: RobotAddress) -> Mapping[str, Knocks] | None:
         return await own_server.callers(robot.ours, self.port, self.times.connect_s)
 
     # --- the list of allowed addresses ----------------------------------------------------------
 
-    async def _allow(self, robot: Robot) -> None:
+    async def _allow(self, robot: RobotAddress) -> None:
         address = parse_address(robot.address)
         if address is None or (self.loopback and robot.here):
             self._say("ok", "programs on this machine need no permission")
@@ -143,7 +152,7 @@ class Pairing:
         await asyncio.wait({adding})  # a thread keeps running when its caller is cancelled
         if adding.exception() or not adding.result():
             return
-        self._step = Step.ACCESS
+        self._step = PairingStep.ACCESS
         address = network.network_address
         try:
             await asyncio.to_thread(self.file.change, lambda known: known.without_address(network))
@@ -154,7 +163,7 @@ class Pairing:
 
     # --- the app's setting ---------------------------------------------------------------------
 
-    async def _point(self, robot: Robot, before: AppSays) -> AppSays:
+    async def _point(self, robot: RobotAddress, before: AppSays) -> AppSays:
         if not before.points_at(robot.ours, self.port):
             self._undo.push_async_callback(self._restore, robot, before)
         try:
@@ -167,8 +176,8 @@ class Pairing:
         self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}{later}")
         return app
 
-    async def _restore(self, robot: Robot, before: AppSays) -> None:
-        self._step = Step.SETTING
+    async def _restore(self, robot: RobotAddress, before: AppSays) -> None:
+        self._step = PairingStep.SETTING
         try:
             if self._confirmed:
                 now = await app_status(robot, self.times.connect_s)
@@ -188,12 +197,14 @@ class Pairing:
 
     # --- the way back --------------------------------------------------------------------------
 
-    async def _watch(self, robot: Robot, app: AppSays, before: Mapping[str, Knocks] | None) -> None:
+    async def _watch(
+        self, robot: RobotAddress, app: AppSays, before: Mapping[str, Knocks] | None
+    ) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
         settled = not app.connected
         patience_s = self.times.restart_s if app.waits_for_restart else self.times.way_back_s
         settles_at = asyncio.get_running_loop().time() + patience_s / 2
-        seen = Evidence(robot, self.port, app, before)
+        seen = ConnectionEvidence(robot, self.port, app, before)
         try:
             async with asyncio.timeout(patience_s):
                 while True:
@@ -205,7 +216,7 @@ class Pairing:
                     late = asyncio.get_running_loop().time() >= settles_at
                     settled = settled or late or says is None or not says.connected
                     now = await self._callers(robot)
-                    seen = Evidence(robot, self.port, says, before, now, settled)
+                    seen = ConnectionEvidence(robot, self.port, says, before, now, settled)
                     if arrived(seen):
                         return
                     if turned_down(seen):
@@ -216,7 +227,7 @@ class Pairing:
         raise why_not(seen, await asyncio.to_thread(firewall_advice, robot, self.port))
 
     def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
-        self.tell(Outcome(self._step, state, what, why, fix))
+        self.tell(StepOutcome(self._step, state, what, why, fix))
 
 
 @contextmanager
@@ -235,7 +246,7 @@ def alone(file: AccessFile) -> Iterator[None]:
         yield
 
 
-def _is_connected(robot: Robot, callers: Mapping[str, Knocks] | None) -> bool:
+def _is_connected(robot: RobotAddress, callers: Mapping[str, Knocks] | None) -> bool:
     return callers is not None and callers.get(robot.address, Knocks()).open > 0
 
 
@@ -247,7 +258,7 @@ def _set_by_others(now: AppSays, before: AppSays) -> tuple[State, str, str, str]
     return "left", f"The app's connection was changed meanwhile: {plain(place)}", "", BY_HAND
 
 
-def _unreachable(robot: Robot, error: AppError) -> PairError:
+def _unreachable(robot: RobotAddress, error: AppError) -> PairError:
     place = f"{robot.address}:{robot.app_port}"
     match error.trouble:
         case Trouble.REFUSED:
@@ -272,7 +283,7 @@ def _unreachable(robot: Robot, error: AppError) -> PairError:
             )
 
 
-def _not_set(robot: Robot, port: int, error: AppError) -> PairError:
+def _not_set(robot: RobotAddress, port: int, error: AppError) -> PairError:
     return PairError(
         "The robot's app did not take the address of this server",
         why=error.detail,

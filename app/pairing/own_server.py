@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import Any
 
 from app.pairing.json_http import NoAnswer, ask
-from app.pairing.steps import NoServer, in_url
+from app.pairing.steps import NoLocalServer, in_url
 from app.server.callers import PATH, Knocks, read_callers
 from app.server.discovery import is_loopback
 
 LOOPBACK = "127.0.0.1"
 
 
-class Own(StrEnum):
+class OwnServer(StrEnum):
     """What answers at this machine's port."""
 
     OPEN = "open"
@@ -25,12 +25,16 @@ class Own(StrEnum):
     ABSENT = "nothing"
 
 
-async def look(address: str, port: int, timeout_s: float) -> Own:
+async def look(address: str, port: int, timeout_s: float) -> OwnServer:
     """What answers at ``address``, which the robot would use. Never raises."""
     found = await _look_at(f"{in_url(address)}:{port}", timeout_s)
-    if found is Own.ABSENT and address != LOOPBACK:
+    if found is OwnServer.ABSENT and address != LOOPBACK:
         here = await _look_at(f"{LOOPBACK}:{port}", timeout_s)
-        return Own.ONLY_HERE if here in (Own.OPEN, Own.WARMING, Own.TLS) else here
+        return (
+            OwnServer.ONLY_HERE
+            if here in (OwnServer.OPEN, OwnServer.WARMING, OwnServer.TLS)
+            else here
+        )
     return found
 
 
@@ -43,22 +47,22 @@ async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Kno
         return None
 
 
-async def _look_at(place: str, timeout_s: float) -> Own:
+async def _look_at(place: str, timeout_s: float) -> OwnServer:
     try:
         _, alive = await ask(f"http://{place}/health", timeout_s)
     except NoAnswer as error:
-        return await _look_through_tls(place, timeout_s) if error.connected else Own.ABSENT
+        return await _look_through_tls(place, timeout_s) if error.connected else OwnServer.ABSENT
     if alive != {"status": "ok"}:
-        return Own.STRANGER
+        return OwnServer.STRANGER
     try:
         status, body = await ask(f"http://{place}/v1/models", timeout_s)
         # Our server names itself as the model's owner, or in its refusal of a missing key.
         if status not in (200, 401) or "reachy-voice" not in str(body):
-            return Own.STRANGER
+            return OwnServer.STRANGER
         status, body = await ask(f"http://{place}/ready", timeout_s)
     except NoAnswer:
-        return Own.STRANGER
-    return Own.WARMING if status == 503 and not _full(body) else Own.OPEN
+        return OwnServer.STRANGER
+    return OwnServer.WARMING if status == 503 and not _full(body) else OwnServer.OPEN
 
 
 def _full(body: Any) -> bool:
@@ -66,52 +70,52 @@ def _full(body: Any) -> bool:
     return isinstance(body, dict) and body.get("reasons") == {"server": "full"}
 
 
-async def _look_through_tls(place: str, timeout_s: float) -> Own:
+async def _look_through_tls(place: str, timeout_s: float) -> OwnServer:
     try:
         _, alive = await ask(f"https://{place}/health", timeout_s)
     except NoAnswer:
-        return Own.STRANGER
-    return Own.TLS if alive == {"status": "ok"} else Own.STRANGER
+        return OwnServer.STRANGER
+    return OwnServer.TLS if alive == {"status": "ok"} else OwnServer.STRANGER
 
 
-def unusable(found: Own, address: str, port: int) -> NoServer | None:
+def unusable(found: OwnServer, address: str, port: int) -> NoLocalServer | None:
     """The error to report; ``None``: a robot can use the server."""
     place = f"{in_url(address)}:{port}"
     start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
     match found:
-        case Own.OPEN:
+        case OwnServer.OPEN:
             return None
-        case Own.WARMING:
-            return NoServer(
+        case OwnServer.WARMING:
+            return NoLocalServer(
                 "The server is not ready yet",
                 why="its engines are being loaded",
                 fix="Wait until it says Ready, then pair again",
             )
-        case Own.ONLY_HERE if ":" in address:
-            return NoServer(
+        case OwnServer.ONLY_HERE if ":" in address:
+            return NoLocalServer(
                 "The robot cannot reach this server",
                 why=f"it does not listen on {place}",
                 fix="Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
             )
-        case Own.ONLY_HERE:
-            return NoServer(
+        case OwnServer.ONLY_HERE:
+            return NoLocalServer(
                 "The robot cannot reach this server",
                 why=f"it listens on this machine only, not on {place}",
                 fix="Stop it, and start it with: reachy-voice serve --lan",
             )
-        case Own.TLS:
-            return NoServer(
+        case OwnServer.TLS:
+            return NoLocalServer(
                 "The robot's app cannot use this server",
                 why="it is encrypted (server.tls), and the app does not speak TLS",
                 fix="Start it with: reachy-voice serve --lan --set server.tls=null",
             )
-        case Own.STRANGER:
-            return NoServer(
+        case OwnServer.STRANGER:
+            return NoLocalServer(
                 f"A program other than reachy-voice answers at {place}",
                 fix=f"Name the server's port with --port, or start it: {start}",
             )
-        case Own.ABSENT:
-            return NoServer(
+        case OwnServer.ABSENT:
+            return NoLocalServer(
                 "No reachy-voice server runs on this machine",
                 why=f"nothing listens at {place}",
                 fix=f"Start it with: {start} (or name its port with --port)",

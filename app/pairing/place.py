@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.pairing.steps import APP_PORT, Robot, Times, WhichRobot, plain
-from app.server.discovery import ROBOTS, Found, addresses_of, find
+from app.pairing.steps import APP_PORT, RobotAddress, Times, WhichRobot, plain
+from app.server.discovery import ROBOTS, Service, addresses_of, find
 from hardware.daemon_url import DAEMON_PORT
 
 USUAL_NAMES = ("reachy-mini.local", "localhost")
@@ -48,7 +48,7 @@ def parse_place(text: str) -> tuple[str, int]:
     raise WhichRobot(f"{text!r} is not a name or address of a robot", fix=fix)
 
 
-async def robot_at(text: str, times: Times) -> Robot:
+async def robot_at(text: str, times: Times) -> RobotAddress:
     """The robot with this name or address. Raises ``WhichRobot``."""
     host, app_port = parse_place(text)
     if addresses := await _addresses(host, times):
@@ -62,7 +62,7 @@ async def robot_at(text: str, times: Times) -> Robot:
     return robot
 
 
-async def robots_around(times: Times) -> list[Robot]:
+async def robots_around(times: Times) -> list[RobotAddress]:
     """Robots that answer, by mDNS, by default name and on this machine, without duplicates."""
     browsed, usual = await asyncio.gather(
         find(ROBOTS, times.browse_s),
@@ -70,7 +70,7 @@ async def robots_around(times: Times) -> list[Robot]:
     )
     found = [*browsed, *(one for one in usual if one.addresses)]
     reached = await asyncio.gather(*(_announced(one, APP_PORT, times) for one in found))
-    robots: dict[str, Robot] = {}
+    robots: dict[str, RobotAddress] = {}
     hosts = set()
     for one, (robot, answers) in zip(found, reached, strict=True):
         # A robot's default name may lead to another address of a robot found already.
@@ -80,7 +80,7 @@ async def robots_around(times: Times) -> list[Robot]:
     return list(robots.values())
 
 
-def the_only(robots: Sequence[Robot]) -> Robot:
+def the_only(robots: Sequence[RobotAddress]) -> RobotAddress:
     """Raises ``WhichRobot`` unless there is exactly one."""
     if not robots:
         raise WhichRobot("No robot was found", why="no robot answers to mDNS", fix=_HOW_TO_FIND)
@@ -91,11 +91,11 @@ def the_only(robots: Sequence[Robot]) -> Robot:
     return robots[0]
 
 
-async def _named(name: str, times: Times) -> Found:
-    return Found(name, name, DAEMON_PORT, tuple(await look_up(name, times.connect_s)))
+async def _named(name: str, times: Times) -> Service:
+    return Service(name, name, DAEMON_PORT, tuple(await look_up(name, times.connect_s)))
 
 
-def _the_one_called(name: str, around: Sequence[Found]) -> Found:
+def _the_one_called(name: str, around: Sequence[Service]) -> Service:
     """Raises ``WhichRobot`` unless one robot has the name: any host may announce any name."""
     called = [one for one in around if _is_called(one, name)]
     places = dict.fromkeys(", ".join(one.addresses) for one in called)
@@ -109,13 +109,15 @@ def _the_one_called(name: str, around: Sequence[Found]) -> Found:
     return called[0]
 
 
-def _is_called(found: Found, name: str) -> bool:
+def _is_called(found: Service, name: str) -> bool:
     wanted = name.lower().removesuffix(".local")
     names = {found.name, found.host.removesuffix(".local"), found.properties.get("robot_name", "")}
     return wanted in {one.lower() for one in names}
 
 
-async def _announced(found: Found, app_port: int, times: Times) -> tuple[Robot | None, bool]:
+async def _announced(
+    found: Service, app_port: int, times: Times
+) -> tuple[RobotAddress | None, bool]:
     """As ``_reach``, at its announced addresses or, if nothing answers there, at its host name: a
     daemon announces the address that it had when it started."""
     ports = (app_port, found.port)
@@ -128,7 +130,7 @@ async def _announced(found: Found, app_port: int, times: Times) -> tuple[Robot |
 
 async def _reach(
     name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times
-) -> tuple[Robot | None, bool]:
+) -> tuple[RobotAddress | None, bool]:
     """The robot at the first address at which an app or a daemon listens, and ``True``; else at
     the first address to which there is a route."""
     name = plain(name, 80)  # any host may have chosen this name, and we print it
@@ -139,7 +141,7 @@ async def _reach(
             parsed = ipaddress.ip_address(address.partition("%")[0])
             address = ours = address if parsed.is_loopback else "127.0.0.1"
         if ours is not None:
-            robots.append(Robot(name, address, ours, ports[0]))
+            robots.append(RobotAddress(name, address, ours, ports[0]))
     listening = await asyncio.gather(
         *(_listens(robot.address, port, times.connect_s) for robot in robots for port in ports)
     )

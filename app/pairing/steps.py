@@ -12,7 +12,7 @@ APP_PORT = 7860
 """Serves the conversation app's page and ``/rpc`` (``custom_app_url`` in its ``main.py``)."""
 
 
-class Step(StrEnum):
+class PairingStep(StrEnum):
     """The steps, in order."""
 
     ROBOT = "robot"
@@ -28,10 +28,10 @@ State = Literal["ok", "failed", "undone", "left"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StepOutcome:
     """The outcome of one step; ``why`` and ``fix`` explain a failure."""
 
-    step: Step
+    step: PairingStep
     state: State
     what: str
     why: str = ""
@@ -39,7 +39,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Robot:
+class RobotAddress:
     """A robot's address, and the address at which it reaches this machine.
 
     Sockets accept ``address`` and ``ours``; they are equal if the robot's programs run on this
@@ -84,7 +84,7 @@ class PairError(ReachyVoiceError):
     exit_code = 23
 
 
-class NoServer(PairError):
+class NoLocalServer(PairError):
     """There is no server here that a robot could use."""
 
     exit_code = 9

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from app.pairing.conversation_app import AppSays
-from app.pairing.steps import PairError, Robot, in_url, plain
+from app.pairing.steps import PairError, RobotAddress, in_url, plain
 from app.server.callers import Knocks
 
 TURNED_AWAY = 1008
@@ -15,11 +15,11 @@ TURNED_AWAY = 1008
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ConnectionEvidence:
     """``before`` and ``now``: connection attempts at the server before the app was configured, and
     now; ``None`` if the server does not say. ``app``: its latest status, if it answers."""
 
-    robot: Robot
+    robot: RobotAddress
     port: int
     app: AppSays | None
     before: Mapping[str, Knocks] | None = None
@@ -37,7 +37,7 @@ class Evidence:
         return replace(now, opened=opened, refused=refused)
 
 
-def arrived(seen: Evidence) -> bool:
+def arrived(seen: ConnectionEvidence) -> bool:
     """Whether the app has opened a connection since, which both sides still have."""
     if seen.app is None or not seen.app.connected:
         return False
@@ -48,7 +48,7 @@ def arrived(seen: Evidence) -> bool:
     return knocks.open > 0 and (not was_open or knocks.opened > 0)
 
 
-def turned_down(seen: Evidence) -> bool:
+def turned_down(seen: ConnectionEvidence) -> bool:
     """Whether the server refused the robot for a reason that will not go away."""
     knocks = seen.since(seen.robot.address)
     return knocks.refused > 0 and knocks.open == 0 and knocks.status in (401, 403)
@@ -70,7 +70,7 @@ _REFUSALS = {
 }
 
 
-def why_not(seen: Evidence, firewall: str) -> PairError:
+def why_not(seen: ConnectionEvidence, firewall: str) -> PairError:
     """The likeliest reason, and what to do. ``firewall``: how to open the port here."""
     knocks = seen.since(seen.robot.address)
     status = knocks.status if knocks.refused else None
@@ -104,7 +104,7 @@ def why_not(seen: Evidence, firewall: str) -> PairError:
     return _never_came(seen, seen.app, firewall)
 
 
-def _came_and_went(seen: Evidence, knocks: Knocks) -> PairError:
+def _came_and_went(seen: ConnectionEvidence, knocks: Knocks) -> PairError:
     if knocks.closed == TURNED_AWAY:
         return PairError(
             "The robot reached this server, which is full",
@@ -119,7 +119,7 @@ def _came_and_went(seen: Evidence, knocks: Knocks) -> PairError:
     )
 
 
-def _never_came(seen: Evidence, app: AppSays, firewall: str) -> PairError:
+def _never_came(seen: ConnectionEvidence, app: AppSays, firewall: str) -> PairError:
     ours = f"{in_url(seen.robot.ours)}:{seen.port}"
     network = "Are the robot and this machine in the same network, without VPN or guest Wi-Fi?"
     if app.connected:
@@ -145,7 +145,7 @@ def _never_came(seen: Evidence, app: AppSays, firewall: str) -> PairError:
 
 
 def firewall_advice(
-    robot: Robot, port: int, found: Callable[[str], str | None] = shutil.which
+    robot: RobotAddress, port: int, found: Callable[[str], str | None] = shutil.which
 ) -> str:
     """How to open ``port`` on this machine to the robot."""
     commands = {

@@ -22,7 +22,7 @@ from app.access.client_secrets import ClientSecrets
 from app.server import health
 from app.server.gate import CALLER
 from app.server.identity import maker_of
-from app.server.realtime_socket import Assistant
+from app.server.realtime_socket import AssistantLike
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import Shape
@@ -49,7 +49,7 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
 
     async def create(request: Request) -> Response:
         """200 with the secret and its session; 400, 413 and 503 as errors."""
-        assistant: Assistant = request.app.state.assistant
+        assistant: AssistantLike = request.app.state.assistant
         if reasons := health.nameless(assistant):
             return health.not_ready_response(reasons)
         try:

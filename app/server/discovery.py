@@ -50,7 +50,7 @@ Interfaces = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Service:
     """One service. ``addresses``: likeliest first, in the form that a socket takes."""
 
     name: str
@@ -65,7 +65,7 @@ class Found:
 
 async def find(
     service: str, timeout_s: float, interfaces: Interfaces = (), *, enough: int | None = None
-) -> list[Found]:
+) -> list[Service]:
     """The machines that announce ``service`` (as ``_reachy-mini._tcp``) within ``timeout_s``, by
     name. With ``enough``, returns as soon as that many are found.
 
@@ -84,11 +84,11 @@ async def find(
 
 async def _browse(
     zeroconf: AsyncZeroconf, kind: str, timeout_s: float, enough: int | None
-) -> list[Found]:
+) -> list[Service]:
     from zeroconf import ServiceStateChange
     from zeroconf.asyncio import AsyncServiceBrowser
 
-    found: dict[str, Found] = {}
+    found: dict[str, Service] = {}
     asked: set[str] = set()
     complete = asyncio.Event()
     async with asyncio.TaskGroup() as asking:
@@ -123,7 +123,7 @@ async def _browse(
     return sorted(found.values(), key=lambda one: one.name)
 
 
-async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | None:
+async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Service | None:
     from zeroconf import Error
     from zeroconf.asyncio import AsyncServiceInfo
 
@@ -144,7 +144,7 @@ async def _resolve(zeroconf: AsyncZeroconf, kind: str, name: str) -> Found | Non
     own = [texts["address"]] if _is_elsewhere(texts.get("address", "")) else []
     addresses = dict.fromkeys([*own, *info.parsed_scoped_addresses()])
     host = (info.server or "").removesuffix(".")
-    return Found(
+    return Service(
         name.removesuffix(f".{kind}"),
         host,
         info.port,

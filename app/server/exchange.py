@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.compose import Assistant, described
-from app.models.engine_set import Engine, Started, end
+from app.models.engine_set import Engine, ReadyEngine, end
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.errors import ConfigError, EngineError, ReachyVoiceError
 from pipeline.workers.worker import Worker
@@ -106,7 +106,7 @@ class Exchange:
             await _at_most(OLD_ENDS_S, leases.none)
             tell(f"unloading {described(before)}; new turns wait")
             self._engines.exchanging = kind
-            await end(Started(self._engines[kind], self._engines.life(kind)))
+            await end(ReadyEngine(self._engines[kind], self._engines.life(kind)))
             tell(f"loading {described(options)}")
             try:
                 started = await self._engines.start(engine, kind)
@@ -149,7 +149,7 @@ class Exchange:
 
         await _at_most(NOTICE_S, all_heard)
 
-    def _seat(self, kind: Kind, started: Started, options: EngineOptions) -> Started:
+    def _seat(self, kind: Kind, started: ReadyEngine, options: EngineOptions) -> ReadyEngine:
         settings = self._assistant.settings
         self._assistant.settings = settings.model_copy(update={str(kind): options})
         before = self._engines.seat(kind, started)

@@ -61,7 +61,7 @@ MAX_REMEMBERED = 1000
 Tell = Callable[[str], None]
 
 
-class Notices:
+class RefusalNotices:
     """Prints one line at the console for each address, origin or host that is refused.
 
     ``command`` returns the command line to type for ``allow 192.168.1.7``. ``now`` is in seconds.
@@ -123,7 +123,7 @@ def _notice(refusal: Refusal, caller: Caller, command: Callable[[str], str]) -> 
 
 class Access:
     """Who may use one server. ``tell`` gets lines for the console; ``command`` as for
-    ``Notices``."""
+    ``RefusalNotices``."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Access:
     ) -> None:
         self.rules = Rules() if rules is None else rules
         self.secrets = ClientSecrets() if secrets is None else secrets
-        self.notices = Notices(tell, command)
+        self.notices = RefusalNotices(tell, command)
         self.file = file
 
     async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:

@@ -14,7 +14,7 @@ from app.compose import MODEL
 from app.models.engine_set import EXCHANGED
 from app.server import process_usage
 from app.server.metrics import CONTENT_TYPE
-from app.server.realtime_socket import Assistant
+from app.server.realtime_socket import AssistantLike
 from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
 
@@ -22,7 +22,7 @@ RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""
 
 
-def unready(assistant: Assistant) -> Mapping[str, str]:
+def unready(assistant: AssistantLike) -> Mapping[str, str]:
     """Engines that are not ready, and why."""
     return {name: why for name, why in assistant.readiness().items() if why is not None}
 
@@ -31,7 +31,7 @@ ANSWERS = (Kind.LLM, Kind.TTS)
 """Engines that a session does without if it only transcribes."""
 
 
-def turned_away(assistant: Assistant, *, transcribes: bool = False) -> Mapping[str, str]:
+def turned_away(assistant: AssistantLike, *, transcribes: bool = False) -> Mapping[str, str]:
     """Reasons why no client can connect now. ``transcribes``: for a session that only does that."""
     return {
         name: why
@@ -40,7 +40,7 @@ def turned_away(assistant: Assistant, *, transcribes: bool = False) -> Mapping[s
     }
 
 
-def nameless(assistant: Assistant) -> Mapping[str, str]:
+def nameless(assistant: AssistantLike) -> Mapping[str, str]:
     """Reasons why the voices are not known, so that no session can be described."""
     return {name: why for name, why in unready(assistant).items() if name != Kind.LLM}
 

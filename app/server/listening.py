@@ -62,7 +62,7 @@ def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class BoundPort:
     """A bound port; with ``tls`` it accepts nothing else."""
 
     socket: socket.socket
@@ -75,7 +75,7 @@ class GuardedServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        listeners: Sequence[Listener],
+        listeners: Sequence[BoundPort],
         guard: HttpGuard,
         handshake_s: float,
     ) -> None:

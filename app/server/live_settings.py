@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.compose import Assistant
 from app.server.exchange import Exchange, Tell
-from app.settings.model import Loaded, Settings
+from app.settings.model import LoadedSettings, Settings
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, ReachyVoiceError
 
@@ -20,7 +20,7 @@ STEP_MS, MOST_MS = 1000, 10_000
 """A file is read after this long without a write, or at the latest after this long: an editor may
 write it in pieces."""
 
-Load = Callable[[Sequence[str]], Loaded]
+Load = Callable[[Sequence[str]], LoadedSettings]
 """Reads the same files and options again, with more ``section.key=value`` on top."""
 
 
@@ -28,7 +28,7 @@ class LiveSettings:
     """``use`` carries out a request; ``watch`` follows the files until it is cancelled."""
 
     def __init__(
-        self, loaded: Loaded, load: Load, assistant: Assistant, exchange: Exchange
+        self, loaded: LoadedSettings, load: Load, assistant: Assistant, exchange: Exchange
     ) -> None:
         self._loaded = loaded
         self._load = load
@@ -120,7 +120,7 @@ class LiveSettings:
 _ENGINES = frozenset(map(str, Kind))
 
 
-def _resolved(loaded: Loaded) -> frozenset[Path]:
+def _resolved(loaded: LoadedSettings) -> frozenset[Path]:
     return frozenset(file.resolve() for file in loaded.files)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from app.server.process_usage import MIB, Usage
+from app.server.process_usage import MIB, ProcessUsage
 from pipeline.bus import Bus, Published
 from pipeline.events import ClauseFault, SilenceOutcome, SilentAnswer, TranscriptFailed
 from pipeline.turn_record import Ignored, Pause, TurnRecord
@@ -128,7 +128,9 @@ class Metrics:
         """``code``: one of our own; clients cannot invent one."""
         self._errors.labels(code).inc()
 
-    def render(self, readiness: Mapping[str, str | None], parked: int, usage: Usage) -> bytes:
+    def render(
+        self, readiness: Mapping[str, str | None], parked: int, usage: ProcessUsage
+    ) -> bytes:
         """All metrics, in Prometheus' text format. ``usage`` is slow to measure, so the caller does
         it elsewhere."""
         for engine, problem in readiness.items():

@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProcessUsage:
     """``cpu_seconds`` since the processes began; ``rss_mib`` is the sum over the processes, so that
     a page shared by several (libraries, say) counts once for each."""
 
@@ -18,7 +18,7 @@ class Usage:
     rss_mib: float
 
 
-def usage(pid: int) -> Usage:
+def usage(pid: int) -> ProcessUsage:
     """Usage of ``pid`` and everything it started. Processes that end meanwhile do not count."""
     cpu = rss = 0.0
     root = psutil.Process(pid)
@@ -29,4 +29,4 @@ def usage(pid: int) -> Usage:
             rss += process.memory_info().rss / MIB
         except psutil.NoSuchProcess:
             continue
-    return Usage(cpu, rss)
+    return ProcessUsage(cpu, rss)

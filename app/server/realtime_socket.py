@@ -29,7 +29,7 @@ from app.server.metrics import Ending, Metrics
 from app.server.reconnect import ParkedConversations
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
-from pipeline.bus import Bus, TooSlow
+from pipeline.bus import Bus, SlowSubscriber
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
@@ -88,7 +88,7 @@ class SessionLike(Protocol):
         ...
 
 
-class Assistant(Protocol):
+class AssistantLike(Protocol):
     """What the server needs of the assembled assistant."""
 
     def defaults(self) -> SessionDefaults:
@@ -137,7 +137,7 @@ class RealtimeSocket:
     def __init__(
         self,
         websocket: WebSocket,
-        assistant: Assistant,
+        assistant: AssistantLike,
         who: Identity | None,
         parked: ParkedConversations,
         metrics: Metrics,
@@ -219,7 +219,7 @@ class RealtimeSocket:
             ended = "lost" if self._link.broken else "client"
         except* _Closed as group:
             closed = _first(group)
-        except* TooSlow:
+        except* SlowSubscriber:
             ended, closed = "too_slow", _Closed(POLICY, "client too slow")
         except* Exception:
             logger.exception("A session failed")
@@ -336,7 +336,7 @@ class RealtimeSocket:
                     async with asyncio.timeout(SEND_STALL_S):
                         await self._websocket.send_text(text)
                 except TimeoutError:
-                    raise TooSlow(f"nothing read for {SEND_STALL_S} s") from None
+                    raise SlowSubscriber(f"nothing read for {SEND_STALL_S} s") from None
                 self._heard_at = self._loop.time()
                 await asyncio.sleep(0)  # let other clients run during a long burst
 

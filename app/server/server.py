@@ -29,20 +29,20 @@ from app.access.api_errors import error_response, on_http_exception
 from app.access.policy import Caller
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
-from app.console.running import Running
+from app.console.running import ConsoleServer
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
 from app.server.identity import Identity, identity_of
-from app.server.listening import GuardedServer, Listener, bind, uvicorn_config
+from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
 from app.server.load import PERIOD_S, Load
 from app.server.metrics import Metrics, watch_lag
 from app.server.realtime_socket import (
     GOING_AWAY,
     HANG_UP_S,
-    Assistant,
+    AssistantLike,
     RealtimeSocket,
     accept,
     given_by,
@@ -118,7 +118,9 @@ class OpenSockets:
             for link in list(links):
                 probes.create_task(link.cut_if_dead())
 
-    async def serve(self, websocket: WebSocket, assistant: Assistant, who: Identity | None) -> None:
+    async def serve(
+        self, websocket: WebSocket, assistant: AssistantLike, who: Identity | None
+    ) -> None:
         """Accept a WebSocket and serve it to its end.
 
         Its place is taken before anything is awaited, so that no other client takes it and
@@ -196,14 +198,14 @@ class OpenSockets:
 
 
 def build_app(
-    assistant: Assistant,
+    assistant: AssistantLike,
     *,
     max_sessions: int,
     reconnect_s: float = 120.0,
     folder: ConversationFolder | None = None,
     access: Access | None = None,
     limits: LimitSettings | None = None,
-    console: Running | None = None,
+    console: ConsoleServer | None = None,
     turns_kept: int = 0,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; a disconnected client
@@ -248,7 +250,7 @@ def build_app(
 
 
 async def _realtime(websocket: WebSocket) -> None:
-    assistant: Assistant = websocket.app.state.assistant
+    assistant: AssistantLike = websocket.app.state.assistant
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller, websocket.scope[SECRET])
@@ -298,7 +300,7 @@ async def serve(
     handshake_s: float = HANDSHAKE_S,
     tls: ssl.SSLContext | None = None,
     listener: socket.socket | None = None,
-    beside: Sequence[Listener] = (),
+    beside: Sequence[BoundPort] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain: conversations get ``finish_s`` to end, replies in
     progress ``drain_s`` more; then every client is closed with 1001. A second signal ends the
@@ -308,7 +310,7 @@ async def serve(
     which port it got) before starting engines. ``beside``: more ports. Raises ``ServerError``.
     """
     listener = listener or bind(host, port)
-    listeners = [Listener(listener, tls), *beside]
+    listeners = [BoundPort(listener, tls), *beside]
     malformed = partial(app.state.sockets.metrics.refused, "other")
     guard = HttpGuard(app, handshake_s, app.state.proxies, malformed)
     config = uvicorn_config(guard, max_message_bytes, ping_s)
@@ -371,7 +373,7 @@ async def _end(
 
 
 async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s: float) -> None:
-    assistant: Assistant = app.state.assistant
+    assistant: AssistantLike = app.state.assistant
     sockets: OpenSockets = app.state.sockets
     sockets.closing = True
     with contextlib.suppress(TimeoutError):  # meanwhile /ready tells balancers

@@ -12,13 +12,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from app.compose import Assistant, first_error
-from app.console.running import Running, Secure
+from app.console.running import ConsoleServer, TlsPort
 from app.server.callers import Callers, note_callers
 from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
-from app.server.listening import Listener, bind
+from app.server.listening import BoundPort, bind
 from app.server.live_settings import LiveSettings
 from app.server.local_key import local_key
 from app.server.robot_directions import ArraySeen, robot_directions
@@ -35,7 +35,7 @@ log = logging.getLogger("reachy_voice.server")
 PATH = "/v1/realtime"
 
 
-class Interrupted(ReachyVoiceError):
+class StartInterrupt(ReachyVoiceError):
     """A signal ended the server before it was ready."""
 
     exit_code = 130
@@ -51,7 +51,7 @@ async def run_server(
     tls: ServerTls | None = None,
     live: LiveSettings | None = None,
     updates: UpdateFollower | None = None,
-    console: Running | None = None,
+    console: ConsoleServer | None = None,
     browser_tls: ServerTls | None = None,
     without_servers: bool = False,
 ) -> None:
@@ -66,17 +66,17 @@ async def run_server(
     settings, limits = assistant.settings.server, assistant.settings.limits
     listener = bind(settings.host, settings.port if port is None else port)
     access, callers = access or Access(), Callers()
-    beside: list[Listener] = []
-    secure: Secure | None = None
+    beside: list[BoundPort] = []
+    secure: TlsPort | None = None
     if browser_tls is not None and settings.browser_port is not None:
-        beside.append(Listener(bind(settings.host, settings.browser_port), browser_tls.context))
+        beside.append(BoundPort(bind(settings.host, settings.browser_port), browser_tls.context))
         browser_port: int = beside[0].socket.getsockname()[1]
-        secure = Secure(browser_port, browser_tls.fingerprint, browser_tls.certificate)
+        secure = TlsPort(browser_port, browser_tls.fingerprint, browser_tls.certificate)
     array = _array(assistant.settings)
     shown = None
     if settings.console:
         shown = replace(
-            console or Running(),
+            console or ConsoleServer(),
             callers=callers.shown,
             access_file=access.file,
             use=live.use if live else None,
@@ -216,7 +216,7 @@ async def local_server(
     assistant: Assistant, on_engine_ready: Callable[[Kind], None] = lambda kind: None
 ) -> AsyncIterator[str]:
     """A private server on a free loopback port, while the context is open. Raises what building the
-    engines raises, and ``Interrupted``."""
+    engines raises, and ``StartInterrupt``."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[int] = loop.create_future()
     running = asyncio.create_task(
@@ -227,7 +227,7 @@ async def local_server(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
-            raise Interrupted("Stopped before the engines were ready")
+            raise StartInterrupt("Stopped before the engines were ready")
         yield f"ws://127.0.0.1:{ready.result()}{PATH}"
     finally:
         running.cancel()

@@ -24,11 +24,11 @@ import numpy as np
 
 from app.compose import Assistant
 from app.models.delta import SUFFIX, BadDelta
-from app.models.download import Fetcher, Progress, Remote, Report, require_space
+from app.models.download import Fetcher, Progress, RemoteFile, Report, require_space
 from app.models.engine_set import Engine
 from app.models.updates import (
     ModelFile,
-    Step,
+    ModelStep,
     Update,
     degenerate,
     model_files,
@@ -60,7 +60,7 @@ MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
 Look = Callable[[], Awaitable[None]]
-Fetch = Callable[[Step], Awaitable[Path]]
+Fetch = Callable[[ModelStep], Awaitable[Path]]
 """Brings the delta of a step here."""
 
 
@@ -143,7 +143,7 @@ class UpdateFollower:
             async with asyncio.timeout(self._patience_s):
                 text = await _index(url)
             if text != done:
-                steps = [Step(each.base, each.result, each) for each in read_index(text)]
+                steps = [ModelStep(each.base, each.result, each) for each in read_index(text)]
                 await self._bring(kind, steps, partial(self._fetch, url))
                 done = text
 
@@ -174,7 +174,7 @@ class UpdateFollower:
             self._told.add(text)
             log.log(level, text)
 
-    async def _fetch(self, url: str, step: Step) -> Path:
+    async def _fetch(self, url: str, step: ModelStep) -> Path:
         update = step.source
         assert isinstance(update, Update)
         folder = self._cache.directory / "downloads"
@@ -191,7 +191,7 @@ class UpdateFollower:
             folder.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 require_space(folder, update.size, "an update")
-                remote = Remote(place, "an update", update.size, update.sha256)
+                remote = RemoteFile(place, "an update", update.size, update.sha256)
 
                 def pause(seconds: float) -> None:
                     report(Progress(remote.label, 0, remote.size))
@@ -206,7 +206,9 @@ class UpdateFollower:
 
     # -- what is done with them
 
-    async def _bring(self, kind: Kind, steps: list[Step], fetch: Fetch, back: bool = True) -> None:
+    async def _bring(
+        self, kind: Kind, steps: list[ModelStep], fetch: Fetch, back: bool = True
+    ) -> None:
         """Give the engine the newest model that these deltas lead to and that works; ``back``: if
         need be, by going back to the original."""
         options = self._assistant.settings.engine(kind)
@@ -237,7 +239,7 @@ class UpdateFollower:
         kind: Kind,
         file: ModelFile,
         base: Path,
-        chain: list[Step],
+        chain: list[ModelStep],
         fetch: Fetch,
     ) -> bool:
         """``False``: the model is bad, and an earlier one of the chain may be good. Raises
@@ -363,7 +365,7 @@ def _listing(folder: Path) -> list[tuple[int, int, Path]]:
     return sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in deltas)
 
 
-async def _here(step: Step) -> Path:
+async def _here(step: ModelStep) -> Path:
     assert isinstance(step.source, Path)
     return step.source
 

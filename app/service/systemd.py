@@ -86,7 +86,7 @@ class ServiceError(ReachyVoiceError):
 
 
 @dataclass(frozen=True)
-class Start:
+class ServiceStart:
     """How the service starts the server."""
 
     command: Sequence[str]
@@ -99,7 +99,7 @@ class Start:
     """How long it may take to end."""
 
 
-def unit(start: Start, environment: Path, *, sandbox: bool = True) -> str:
+def unit(start: ServiceStart, environment: Path, *, sandbox: bool = True) -> str:
     """The unit file. ``environment``: a file."""
     folders = " ".join(_quoted(f"-{folder}") for folder in start.writable)
     variables = (_quoted(f"{name}={value}") for name, value in start.variables.items())
@@ -133,7 +133,7 @@ class SystemdService:
         self.file = base / "systemd" / "user" / NAME
         self.environment = base / "reachy-voice" / "environment"
 
-    def install(self, start: Start) -> list[str]:
+    def install(self, start: ServiceStart) -> list[str]:
         """Write the unit, and start it now and with the machine. Lines for the owner. Raises
         ``ServiceError``."""
         # Before anything is written: without a manager there is nothing to install into.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.root import ROOT
 from app.settings.check import EXTENDS, check
-from app.settings.model import Loaded
+from app.settings.model import LoadedSettings
 from app.settings.personas import with_persona
 from app.settings.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
 from pipeline.engines.registry import Kind
@@ -30,7 +30,7 @@ def load_settings(
     path_or_profile: str | None = None,
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
-) -> Loaded:
+) -> LoadedSettings:
     """Read, merge and check.
 
     ``path_or_profile``: a YAML file (has a suffix or a slash), or a name in ``config/profiles``;
@@ -48,7 +48,7 @@ def load_settings(
     merged = with_persona(_absolute_paths(merged), trees[0], config_dir() / "personas")
     settings = check(merged)
     origins = {key: leaf.origin for key, leaf in leaves(merged) if key != EXTENDS}
-    return Loaded(settings, origins, tuple(files))
+    return LoadedSettings(settings, origins, tuple(files))
 
 
 # --- files -------------------------------------------------------------------------------------

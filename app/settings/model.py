@@ -346,7 +346,7 @@ def _weights(engines: Iterable[EngineOptions]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """Settings, and where each of them was written."""
 
     settings: Settings

@@ -19,8 +19,8 @@ from hardware.sound.card import CardState, SoundCard
 from hardware.sound.devices import choose, choose_speaker, resolve
 from hardware.sound.driver import SoundDriver
 from hardware.sound.errors import SoundError
-from hardware.sound.loopback import CHIRP_S, Echo, chirp, find_echo, lost_start_s
-from hardware.sound.notices import AllZero, Lifeless, Lost, SoundNotice
+from hardware.sound.loopback import CHIRP_S, LoopbackEcho, chirp, find_echo, lost_start_s
+from hardware.sound.notices import AllZero, DeviceLoss, Lifeless, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.errors import MissingExtra, ReachyVoiceError, WeightsError
@@ -188,7 +188,7 @@ def _measured(
     played_s: list[float],
     room: float,
 ) -> SoundTest:
-    lost = next((notice for notice in notices if isinstance(notice, Lost)), None)
+    lost = next((notice for notice in notices if isinstance(notice, DeviceLoss)), None)
     if lost is not None or state.latency is None or not heard.blocks:
         raise SoundError(
             f"{lost.name if lost else state.microphone} was lost during the test",
@@ -229,7 +229,7 @@ class _Heard:
             self.blocks.append(block)
             self._came_s.append(loop.time())
 
-    def echoes(self, played_s: list[float], room: float) -> list[tuple[float, Echo]]:
+    def echoes(self, played_s: list[float], room: float) -> list[tuple[float, LoopbackEcho]]:
         """For each chirp that came back: milliseconds since its call, and its echo. ``room``: the
         microphone's power without chirps."""
         heard = _joined([block.pcm for block in self.blocks])
@@ -245,7 +245,7 @@ class _Heard:
         return found
 
     def lost_start_ms(
-        self, played_s: list[float], echoes: list[tuple[float, Echo]]
+        self, played_s: list[float], echoes: list[tuple[float, LoopbackEcho]]
     ) -> float | None:
         """How much of the first chirp is missing, compared with the last one."""
         delay = _median([echo.delay_samples for _, echo in echoes])

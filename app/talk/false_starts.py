@@ -17,7 +17,7 @@ from hardware.settings import Robot
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.commands import Direction
 from pipeline.engines.registry import Kind, engine_spec, require_modules
-from pipeline.hearing.turn_taker import Paused, Started, TurnTaker
+from pipeline.hearing.turn_taker import TurnPause, TurnStart, TurnTaker
 from pipeline.settings import Endpointing
 
 SIDES_DEG, _TURN_S = (40.0, 140.0), 1.5
@@ -61,8 +61,8 @@ def false_starts(windows: Sequence[tuple[float, AudioFrame]], endpointing: Endpo
     taker, count = TurnTaker(endpointing), 0
     for score, frame in windows:
         signals = taker.feed(score, frame)
-        count += sum(isinstance(signal, Started) for signal in signals)
-        if any(isinstance(signal, Paused) for signal in signals):
+        count += sum(isinstance(signal, TurnStart) for signal in signals)
+        if any(isinstance(signal, TurnPause) for signal in signals):
             taker.judge(endpointing.likely_wait_ms)
     return count
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.echo.canceller import EchoCanceller, EchoState
-from pipeline.echo.path import Room
+from pipeline.echo.path import EchoMemory
 
 log = logging.getLogger("reachy_voice.talk")
 
@@ -26,7 +26,7 @@ class KnownRooms:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def of(self, microphone: str, speaker: str) -> Room | None:
+    def of(self, microphone: str, speaker: str) -> EchoMemory | None:
         """The echo path of these two; ``None``: unknown or unreadable."""
         path = self._path(microphone, speaker)
         try:
@@ -38,14 +38,14 @@ class KnownRooms:
                     float(held["lag_samples"]),
                 )
                 EchoCanceller().restore(state)
-                return Room(state, int(held["delay_samples"]), int(held["later_samples"]))
+                return EchoMemory(state, int(held["delay_samples"]), int(held["later_samples"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile) as error:
             log.warning("the stored echo path in %s cannot be used: %s", path, error)
             return None
 
-    def keep(self, microphone: str, speaker: str, room: Room | None) -> None:
+    def keep(self, microphone: str, speaker: str, room: EchoMemory | None) -> None:
         """Store ``room``; ``None``: there is no echo any more."""
         path = self._path(microphone, speaker)
         try:

@@ -19,17 +19,17 @@ from hardware.sound.devices import plain_name
 from hardware.sound.driver import SoundDriver
 from hardware.sound.notices import (
     AllZero,
-    Dropped,
+    DeviceLoss,
+    DevicesReady,
     Lifeless,
-    Lost,
     MoreLatency,
-    Opened,
+    SampleLoss,
     SoundNotice,
 )
 from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
 from pipeline.echo.card import CardEcho
-from pipeline.echo.path import Room
+from pipeline.echo.path import EchoMemory
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import Event
@@ -75,8 +75,8 @@ class TalkApp:
         self._rooms = KnownRooms(cache / "rooms")
         self._card = SoundCard(settings.sound, self._sound_says, driver)
         self._body = Embodiment(settings, state, self._face)
-        self._opened: asyncio.Future[Opened] = asyncio.get_running_loop().create_future()
-        self._learnt: tuple[Room | None] | None = None
+        self._opened: asyncio.Future[DevicesReady] = asyncio.get_running_loop().create_future()
+        self._learnt: tuple[EchoMemory | None] | None = None
         """The echo path from loudspeaker to microphone, at the end."""
         self._talking: Talking | None = None
         self._keys: asyncio.Queue[str] = asyncio.Queue(16)
@@ -106,7 +106,7 @@ class TalkApp:
         if not self._keys.full():
             self._keys.put_nowait(character)
 
-    async def _talk(self, opened: Opened) -> None:
+    async def _talk(self, opened: DevicesReady) -> None:
         self._body.chip_cancels = self._echo_mode(opened) == "chip"
         conversation = await self._conversation(opened)
         push_to_talk = self._settings.sound.push_to_talk
@@ -123,7 +123,7 @@ class TalkApp:
             if self._learnt:
                 await asyncio.to_thread(self._rooms.keep, *_pair(opened), *self._learnt)
 
-    async def _conversation(self, opened: Opened) -> Conversation:
+    async def _conversation(self, opened: DevicesReady) -> Conversation:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
@@ -136,7 +136,7 @@ class TalkApp:
             return RemoteConversation(self._url, push_to_talk, half_duplex)
         return LocalConversation(self._assistant, await self._hearing(opened), push_to_talk)
 
-    async def _hearing(self, opened: Opened) -> Hearing:
+    async def _hearing(self, opened: DevicesReady) -> Hearing:
         assert self._assistant
         window_samples = self._assistant.stages.vad.window_samples
         mode = self._echo_mode(opened)
@@ -148,10 +148,10 @@ class TalkApp:
         room = await asyncio.to_thread(self._rooms.of, *_pair(opened))
         return CardEcho(window_samples, room, self._keep)
 
-    def _keep(self, room: Room | None) -> None:
+    def _keep(self, room: EchoMemory | None) -> None:
         self._learnt = (room,)
 
-    def _echo_mode(self, opened: Opened) -> EchoMode:
+    def _echo_mode(self, opened: DevicesReady) -> EchoMode:
         wanted = self._settings.sound.echo
         if wanted != "auto":
             return wanted
@@ -185,14 +185,14 @@ class TalkApp:
     def _sound_says(self, notice: SoundNotice) -> None:
         state = self._state
         match notice:
-            case Opened():
+            case DevicesReady():
                 state.missing = ""
                 state.devices = f"{notice.microphone} -> {notice.speaker}, {notice.rate_hz} Hz"
                 if self._opened.done():
                     state.say(f"{notice.microphone} is back")
                 else:
                     self._opened.set_result(notice)
-            case Lost():
+            case DeviceLoss():
                 state.say(f"{notice.name} is gone: {notice.why}")
                 state.missing = notice.name
             case AllZero(over=True):
@@ -205,7 +205,7 @@ class TalkApp:
                 state.say("The microphone delivers sound again")
             case Lifeless():
                 state.say(LIFELESS)
-            case Dropped():
+            case SampleLoss():
                 state.say(f"{notice.samples / 16:.0f} ms of the microphone were lost: too busy")
             case MoreLatency():
                 state.say(
@@ -243,10 +243,10 @@ class TalkApp:
             state.say(NOT_HEARD)
 
 
-def cancels_echo(opened: Opened) -> bool:
+def cancels_echo(opened: DevicesReady) -> bool:
     """Whether a chip cancels the echo: an XVF3800 cancels only what is played through itself."""
     return same_array(opened.microphone, opened.speaker)
 
 
-def _pair(opened: Opened) -> tuple[str, str]:
+def _pair(opened: DevicesReady) -> tuple[str, str]:
     return plain_name(opened.microphone), plain_name(opened.speaker)

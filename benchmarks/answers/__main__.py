@@ -33,7 +33,7 @@ from tests.support.recordings import Uncancelled
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerResult:
     question: Question
     answer: str
 
@@ -59,10 +59,10 @@ def ask(engine: LlamaCpp, settings: Settings, question: Question, seed: int) -> 
     return answer
 
 
-def figures(answers: Sequence[Answered]) -> dict[str, Any]:
+def figures(answers: Sequence[AnswerResult]) -> dict[str, Any]:
     bootstrap = Bootstrap([each.question.ask for each in answers])
 
-    def share(of: Callable[[Answered], bool], kinds: Sequence[str] = ()) -> dict[str, Any]:
+    def share(of: Callable[[AnswerResult], bool], kinds: Sequence[str] = ()) -> dict[str, Any]:
         chosen = [each for each in answers if not kinds or each.question.kind in kinds]
         values = [float(of(each)) for each in chosen]
         found = bootstrap.mean(values, [each.question.ask for each in chosen])
@@ -96,7 +96,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         )
     engine = build(options, weights(options.weights))
     answers = [
-        Answered(question, ask(engine, settings, question, seed))
+        AnswerResult(question, ask(engine, settings, question, seed))
         for question in read(given.questions)
         for seed in range(given.seeds)
     ]

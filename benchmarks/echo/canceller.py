@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.echo.scenes import (
-    Clip,
     EchoScene,
     EchoSceneMaker,
+    InterruptionClip,
     RobotVoices,
     clips_of_people,
     say_all,
@@ -135,7 +135,7 @@ def _maker(voices: Path) -> EchoSceneMaker:
 
 
 @cache
-def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
+def _clips(corpora: tuple[Path, ...]) -> list[InterruptionClip]:
     return clips_of_people(corpora)
 
 
@@ -143,7 +143,7 @@ def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
 
 
 @dataclass
-class Alone:
+class RobotAlone:
     """One scene with the robot alone. ``fired_s``: triggers from 3 s on, at least 2 s apart;
     ``cold``: the number before that."""
 
@@ -155,7 +155,7 @@ class Alone:
     erle_db: dict[str, float]
 
 
-def play_alone(voices: Path, seed: int, seconds: float) -> Alone:
+def play_alone(voices: Path, seed: int, seconds: float) -> RobotAlone:
     """Play a scene from cold."""
     scene, ear = _maker(voices).make(seed, seconds), Ear()
     microphone = scene.microphone
@@ -165,7 +165,7 @@ def play_alone(voices: Path, seed: int, seconds: float) -> Alone:
     left = to_float(np.concatenate(ear.residual)) - scene.noise[: len(microphone)]
     late = [at for at in starts if at >= COLD_S]
     cold = len(starts) - len(late)
-    return Alone(seed, scene.voice, scene.robot_s, late, cold, _erle(scene.echo, left))
+    return RobotAlone(seed, scene.voice, scene.robot_s, late, cold, _erle(scene.echo, left))
 
 
 def triggers(ends: Sequence[int]) -> list[float]:
@@ -193,7 +193,7 @@ def _erle(echo: Signal, left: Signal) -> dict[str, float]:
 
 
 @dataclass
-class Spoken:
+class LevelResult:
     """One interruption at one level. ``late_s``, by kind of sound: from the onset to the end of the
     window that fires; ``None``: not within a second."""
 
@@ -206,14 +206,14 @@ class Spoken:
 
 def play_interrupted(
     voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...]
-) -> list[Spoken]:
+) -> list[LevelResult]:
     """A clip every 4 s from 12 s on, each starting from the state after the echo alone."""
     scene, clips = _maker(voices).make(seed, seconds, ser_db), _clips(corpora)
     rng = np.random.default_rng([scene.seed, 78])
     ears = {"residual": Ear(), "clean": Ear()}
     microphone, floor = scene.microphone, to_pcm(scene.noise)
     silence = np.zeros(BLOCK, np.int16)
-    found: list[Spoken] = []
+    found: list[LevelResult] = []
     next_at = WARM_UP_S * LISTEN_RATE
     for number, (heard, played, still) in enumerate(blocks(microphone, scene.reference, floor)):
         at = number * BLOCK
@@ -230,8 +230,8 @@ def play_interrupted(
 
 
 def _spoken(
-    scene: EchoScene, ser_db: int, clip: Clip, at: int, lead: int, ears: dict[str, Ear]
-) -> Spoken:
+    scene: EchoScene, ser_db: int, clip: InterruptionClip, at: int, lead: int, ears: dict[str, Ear]
+) -> LevelResult:
     """``at``: the sample at which the branch begins; the clip comes ``lead`` later."""
     said = np.concatenate((np.zeros(lead, np.float32), scene.heard(clip, ser_db)))
     length = min(HEARD, len(said), len(scene.echo) - at)
@@ -247,7 +247,7 @@ def _spoken(
             ear.hear(*pair)
         late_s[name] = _late_s(ear.fired, begin)
         before |= name == "residual" and any(end <= begin for end in ear.fired)
-    return Spoken(scene.seed, clip.name, ser_db, late_s, before)
+    return LevelResult(scene.seed, clip.name, ser_db, late_s, before)
 
 
 def _late_s(ends: Sequence[int], begin: int) -> float | None:
@@ -259,7 +259,7 @@ def _late_s(ends: Sequence[int], begin: int) -> float | None:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def of_alone(found: Sequence[Alone]) -> dict[str, Any]:
+def of_alone(found: Sequence[RobotAlone]) -> dict[str, Any]:
     """``false_per_hour_at_most``: with 95 % confidence, one-sided."""
     hours = sum(each.robot_s for each in found) / 3600
     false = sum(len(each.fired_s) for each in found)
@@ -279,7 +279,7 @@ def of_alone(found: Sequence[Alone]) -> dict[str, Any]:
     }
 
 
-def of_interruptions(found: Sequence[Spoken]) -> dict[str, Any]:
+def of_interruptions(found: Sequence[LevelResult]) -> dict[str, Any]:
     report: dict[str, Any] = {"triggers_before": sum(each.fired_before for each in found)}
     for ser_db in SER_DB:
         some = [each for each in found if each.ser_db == ser_db and not each.fired_before]

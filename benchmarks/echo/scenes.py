@@ -93,7 +93,7 @@ ROBOT_VOICES = (
 """Half of the scenes by the project's own voice."""
 
 
-class Clip(NamedTuple):
+class InterruptionClip(NamedTuple):
     """A person who interrupts. ``onset``: sample of ``signal`` in which speech begins."""
 
     name: str
@@ -124,7 +124,7 @@ class EchoScene:
     def microphone(self) -> Pcm:
         return to_pcm(self.echo + self.noise)
 
-    def heard(self, clip: Clip, ser_db: float) -> Signal:
+    def heard(self, clip: InterruptionClip, ser_db: float) -> Signal:
         """``clip`` in this room, its active parts ``ser_db`` over the echo's."""
         said = through(np.concatenate((clip.signal, np.zeros(4800, np.float32))), self.near)
         return gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
@@ -219,15 +219,17 @@ def _active_s(speech: Signal) -> float:
 # --- people ------------------------------------------------------------------------------------
 
 
-def clips_of_people(corpora: Sequence[Path]) -> list[Clip]:
+def clips_of_people(corpora: Sequence[Path]) -> list[InterruptionClip]:
     """Every recording of a person without added noise or room."""
-    found: dict[str, Clip] = {}
+    found: dict[str, InterruptionClip] = {}
     for corpus in corpora:
         for scene in load_people(corpus):
             speech = to_signal(scene.pcm[scene.onset - _FRAME : scene.end + 2 * _FRAME])
             speech = speech[: int(_LONGEST_S * LISTEN_RATE)]
             name = f"{scene.source.removeprefix('real:')} {scene.id}"
-            found[scene.id] = Clip(name, scene.text, scene.text_by, speech, onset(speech))
+            found[scene.id] = InterruptionClip(
+                name, scene.text, scene.text_by, speech, onset(speech)
+            )
     return [found[each] for each in sorted(found)]
 
 

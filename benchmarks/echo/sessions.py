@@ -36,8 +36,8 @@ from app.settings.model import Settings
 from benchmarks.echo.scenes import (
     FRESH_TEXTS,
     ROBOT_VOICES,
-    Clip,
     EchoSceneMaker,
+    InterruptionClip,
     RobotVoices,
     active_dbfs,
     clips_of_people,
@@ -56,7 +56,7 @@ from benchmarks.harness.virtual_engines import (
     HeardStt,
     HeardTurn,
     InlineVad,
-    ScriptedLlm,
+    VirtualLlm,
 )
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.bus import Published
@@ -116,7 +116,7 @@ class SpokenTts:
 
 
 @dataclass
-class TellingLlm(ScriptedLlm):
+class TellingLlm(VirtualLlm):
     """Six new sentences for each answer."""
 
     answers: int = 0
@@ -130,7 +130,7 @@ class TellingLlm(ScriptedLlm):
 
 
 @dataclass
-class Interrupted:
+class InterruptionResult:
     """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
     ends; ``None``: it goes on. ``before``: it ended before the person spoke."""
 
@@ -142,7 +142,7 @@ class Interrupted:
 
 
 @dataclass
-class Scene:
+class SessionTimes:
     """``*_s``: times of events that no person caused."""
 
     seed: int
@@ -153,7 +153,7 @@ class Scene:
     stopped_s: list[float]
     held_s: list[float]
     answered_s: list[float]
-    interrupted: list[Interrupted]
+    interrupted: list[InterruptionResult]
 
 
 # --- one scene ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def play(
     config: str | None,
     sets: Sequence[str],
     echo: bool,
-) -> Scene:
+) -> SessionTimes:
     settings = load_settings(config or "default", sets).settings
     rng = np.random.default_rng([seed, 79])
     room, loudspeaker = draw_room(rng), LOUDSPEAKERS[int(rng.integers(len(LOUDSPEAKERS)))]
@@ -206,11 +206,11 @@ class _Talk:
     """The interrupting person, and the outcome."""
 
     seed: int
-    clips: list[Clip]
+    clips: list[InterruptionClip]
     near: Signal
     echo_dbfs: float
     rng: np.random.Generator
-    done: list[tuple[Clip, int, int, int]] = field(default_factory=list)
+    done: list[tuple[InterruptionClip, int, int, int]] = field(default_factory=list)
     """Clip, ratio, sample of its onset, sample of its end."""
 
     def begin(self, client: RoomClient, now: int) -> None:
@@ -282,7 +282,7 @@ def _scene(
     delay_ms: int | None,
     client: RoomClient,
     talk: _Talk,
-) -> Scene:
+) -> SessionTimes:
     spoken = [(onset, end) for _, _, onset, end in talk.done]
     stopped = [
         at
@@ -302,7 +302,7 @@ def _scene(
 
     direct = int(np.abs(client.response).argmax()) / LISTEN_RATE
     robot = sum(len(e.pcm) / e.rate for _, e in log if isinstance(e, ReplyAudio))
-    return Scene(
+    return SessionTimes(
         *(seed, seconds, round(robot, 1), delay_ms),
         round((client.down_s + UP_S + direct) * 1000),
         *(unprompted(stopped), unprompted(ignored), unprompted(answered)),
@@ -311,18 +311,18 @@ def _scene(
 
 
 def _interrupted(
-    done: tuple[Clip, int, int, int], first_answer: bool, stopped: Sequence[float]
-) -> Interrupted:
+    done: tuple[InterruptionClip, int, int, int], first_answer: bool, stopped: Sequence[float]
+) -> InterruptionResult:
     clip, ser_db, onset, _ = done
     onset_s = onset / LISTEN_RATE
     at = next((s for s in stopped if onset_s < s < onset_s + NOTICED_S), None)
     before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stopped)
     stopped_ms = None if at is None else round((at - onset_s) * 1000)
-    return Interrupted(clip.name, ser_db, first_answer, stopped_ms, before)
+    return InterruptionResult(clip.name, ser_db, first_answer, stopped_ms, before)
 
 
 @cache
-def _clips(corpora: tuple[Path, ...]) -> list[Clip]:
+def _clips(corpora: tuple[Path, ...]) -> list[InterruptionClip]:
     return clips_of_people(corpora)
 
 
@@ -334,7 +334,7 @@ def _vad() -> Any:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def figures(scenes: Sequence[Scene]) -> dict[str, Any]:
+def figures(scenes: Sequence[SessionTimes]) -> dict[str, Any]:
     hours = sum(scene.robot_s for scene in scenes) / 3600
     found: dict[str, Any] = {
         "scenes": len(scenes),

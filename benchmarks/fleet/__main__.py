@@ -35,8 +35,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.fleet.processes import FLEET, Voice, engines, fleet_environ
-from benchmarks.fleet.talkers import Talker, percentiles, talkers
+from benchmarks.fleet.processes import FLEET, ServerProcess, engines, fleet_environ
+from benchmarks.fleet.talkers import FleetRobot, percentiles, talkers
 from benchmarks.harness.program import arguments, finish, load
 from tests.support.far_server import FarServer, free_port, serving
 from tests.support.haproxy import behind_haproxy
@@ -59,10 +59,10 @@ async def play_engines() -> None:
         await asyncio.Event().wait()
 
 
-class Step:
+class LoadInterval:
     """The figures of some time, from its beginning on."""
 
-    def __init__(self, robots: Sequence[Talker], voices: Sequence[Voice]) -> None:
+    def __init__(self, robots: Sequence[FleetRobot], voices: Sequence[ServerProcess]) -> None:
         self._robots, self._voices = robots, voices
         self._began = time.monotonic()
         self._firsts = [len(robot.firsts_ms) for robot in robots]
@@ -98,7 +98,7 @@ class Step:
         }
 
 
-async def fail(voice: Voice, number: signal.Signals, after_s: float) -> None:
+async def fail(voice: ServerProcess, number: signal.Signals, after_s: float) -> None:
     """End the process in this way, and start it again."""
     await asyncio.sleep(after_s)
     await voice.end(number)
@@ -121,7 +121,8 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
             sets += await stack.enter_async_context(engines())
         core = cores[0] if given.one_core else None
         voices = [
-            Voice(free_port(), given.config, sets, environ, core) for _ in range(given.processes)
+            ServerProcess(free_port(), given.config, sets, environ, core)
+            for _ in range(given.processes)
         ]
         for voice in voices:
             await voice.start()
@@ -140,7 +141,7 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
                 tasks.append(group.create_task(robot.live()))
                 await asyncio.sleep(BETWEEN_CLIENTS_S)
             await asyncio.sleep(SETTLE_S)
-            step = Step(robots[: len(tasks)], voices)
+            step = LoadInterval(robots[: len(tasks)], voices)
             if number == len(given.clients):
                 if given.kill:
                     tasks.append(group.create_task(fail(voices[0], signal.SIGKILL, seconds / 3)))

@@ -21,7 +21,7 @@ FLEET = Path("examples/fleet/fleet.yaml")
 
 
 @dataclass
-class Voice:
+class ServerProcess:
     """One reachy-voice process, started again when it has ended."""
 
     port: int

@@ -28,7 +28,7 @@ SPEECH_STEP = 500
 
 
 @dataclass(frozen=True)
-class Question:
+class SpokenQuestion:
     """What a person says, as messages of ``FRAME_S``. ``speech``: the first one with words, and the
     one behind the last."""
 
@@ -36,14 +36,14 @@ class Question:
     speech: range
 
 
-def question() -> Question:
+def question() -> SpokenQuestion:
     resampler = Resampler(LISTEN_RATE, RATE)
     pcm = np.concatenate((resampler.feed(recording("goforward").pcm), resampler.flush()))
     size = int(FRAME_S * RATE)
     pcm = np.pad(pcm, (0, -len(pcm) % size))
     loud = np.flatnonzero(np.abs(pcm) > SPEECH_STEP)
     frames = tuple(_append(pcm[at : at + size]) for at in range(0, len(pcm), size))
-    return Question(frames, range(int(loud[0]) // size, int(loud[-1]) // size + 1))
+    return SpokenQuestion(frames, range(int(loud[0]) // size, int(loud[-1]) // size + 1))
 
 
 def _append(pcm: Pcm) -> str:
@@ -55,12 +55,12 @@ SILENT_FRAME = _append(np.zeros(int(FRAME_S * RATE), np.int16))
 
 
 @dataclass
-class Talker:
+class FleetRobot:
     """One robot. ``silence_s``: from the end of an answer to the next question."""
 
     url: str
     address: str
-    question: Question
+    question: SpokenQuestion
     silence_s: float = 0.6
     firsts_ms: list[float] = field(default_factory=list)
     gaps_ms: list[float] = field(default_factory=list)
@@ -167,9 +167,9 @@ class Talker:
             self.firsts_ms.append(1000 * (player.first_at - self._said_at))
 
 
-def talkers(url: str, count: int, silence_s: float) -> list[Talker]:
+def talkers(url: str, count: int, silence_s: float) -> list[FleetRobot]:
     asked = question()
-    return [Talker(url, f"127.0.1.{n + 2}", asked, silence_s) for n in range(count)]
+    return [FleetRobot(url, f"127.0.1.{n + 2}", asked, silence_s) for n in range(count)]
 
 
 def percentiles(values: list[float], *which: int) -> dict[str, int | None]:

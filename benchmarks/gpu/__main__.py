@@ -74,7 +74,7 @@ def _room() -> Path:
     return (MEMORY if roomy else Path(tempfile.gettempdir())) / "reachy-voice-gpu"
 
 
-class Stages:
+class StageProcesses:
     """Processes of this program, until the time is over."""
 
     def __init__(self, given: argparse.Namespace, out: Path) -> None:
@@ -120,7 +120,7 @@ def main() -> None:
     machine = Report(out, "machine")
     machine.note("card and driver", "none used" if given.small else card())
     machine.note("torch", _torch())
-    stages = Stages(given, out)
+    stages = StageProcesses(given, out)
     used = {"llm", "stt", "voice"} if "server" in given.only else set(given.only)
     missing = [kind for kind, path in models.wanted(given).items() if not path.exists()]
     stages.start(*(f"make {kind}" for kind in missing if kind in used))

@@ -99,7 +99,7 @@ LONG = (
 
 
 @dataclass
-class Heard:
+class ClauseAudio:
     """A clause as its listener gets it."""
 
     began: float
@@ -133,18 +133,18 @@ class Clauses:
     """Clauses of several clients on one engine, in the order of the server's own host."""
 
     def __init__(self, engine: Any) -> None:
-        self.heard: dict[int, Heard] = {}
+        self.heard: dict[int, ClauseAudio] = {}
         self.on_item: Callable[[int], None] = lambda job: None
         self.host = EngineHost(engine, self._take)
 
     def say(self, text: str, priority: Priority = Priority.CONFIRMED, take: int = 0) -> int:
         job = len(self.heard) + 1
-        self.heard[job] = Heard(time.perf_counter())
+        self.heard[job] = ClauseAudio(time.perf_counter())
         request = (SpeechRequest(text, language="en", take=take),)
         self.host.receive(Submit(job, 0, "synthesize", request, priority, True, client=job))
         return job
 
-    def run(self) -> list[Heard]:
+    def run(self) -> list[ClauseAudio]:
         self.host.run_until_idle()
         return list(self.heard.values())
 
@@ -181,13 +181,13 @@ def voice(given: argparse.Namespace, report: Report) -> None:
     report.gpu_memory(before)
 
 
-def _alone(engine: Any, text: str, take: int = 0) -> Heard:
+def _alone(engine: Any, text: str, take: int = 0) -> ClauseAudio:
     clauses = Clauses(engine)
     clauses.say(text, take=take)
     return clauses.run()[0]
 
 
-def _speed(report: Report, name: str, said: Sequence[Heard]) -> None:
+def _speed(report: Report, name: str, said: Sequence[ClauseAudio]) -> None:
     rtf = [(each.ended - each.began) / each.audio_s for each in said if each.audio_s]
     report.figure(f"{name}: first sound", "ms", *(each.first_ms for each in said))
     report.figure(f"{name}: sound", "s", *(each.audio_s for each in said))

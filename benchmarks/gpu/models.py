@@ -313,7 +313,7 @@ def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
     from omegaconf import open_dict
 
     from pipeline.engines.stt.nemo_model import NemoModel
-    from pipeline.engines.torch_place import Place
+    from pipeline.engines.torch_place import TorchPlace
     from tests.support.tiny_models.parakeet import DURATIONS
 
     decoding = model.cfg.decoding.copy()
@@ -323,7 +323,7 @@ def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
     model.change_decoding_strategy(decoding, verbose=False)
     model.preprocessor.featurizer.dither = 0.0
     model.preprocessor.featurizer.pad_to = 0
-    run = NemoModel(model.eval().to(_device()), Place(_device(), "fp32"))
+    run = NemoModel(model.eval().to(_device()), TorchPlace(_device(), "fp32"))
     last = model.joint.joint_net[-1]
     low, high = -30.0, 60.0
     with torch.inference_mode():

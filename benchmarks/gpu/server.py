@@ -12,7 +12,7 @@ from app.talk.realtime_client import RATE, SpokenTurn, TurnFailed, dial
 from benchmarks.gpu.models import settings_file
 from benchmarks.gpu.report import Report, gpu_mb
 from benchmarks.gpu.speech import recordings
-from benchmarks.harness.robot import Robot
+from benchmarks.harness.robot import RobotClient
 from benchmarks.latency.clips import Take, takes
 
 BEFORE_BARGE_IN_S = 0.8
@@ -26,7 +26,7 @@ async def _robot(url: str, performed: Sequence[Take]) -> list[tuple[SpokenTurn, 
     found: list[tuple[SpokenTurn, list[float]] | str] = []
     while len(found) < len(performed):
         async with dial(url) as socket:
-            robot = Robot(socket)
+            robot = RobotClient(socket)
             await robot.configure({"instructions": INSTRUCTIONS})
             for take in performed[len(found) :]:
                 try:
@@ -68,7 +68,7 @@ async def _barge_in(url: str, performed: Sequence[Take], count: int, report: Rep
     for number in range(count):
         asked, over = performed[2 * number], performed[2 * number + 1]
         async with dial(url) as socket:
-            robot = Robot(socket)
+            robot = RobotClient(socket)
             await robot.configure({"instructions": INSTRUCTIONS})
             try:
                 onset_s = over.said[0][0]

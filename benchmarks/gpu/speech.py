@@ -12,14 +12,14 @@ import soundfile
 import soxr
 
 from benchmarks.harness.acoustics import to_pcm, to_signal
-from benchmarks.latency.clips import Recorded, labelled_recordings, recordings_of_people
+from benchmarks.latency.clips import DrySpeech, labelled_recordings, recordings_of_people
 from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.tiny_models.parakeet import PHRASES, VOICES, espeak
 
 INDEX = "speech.json"
 
 
-def recordings(folder: Path | None, *, known: bool) -> list[Recorded]:
+def recordings(folder: Path | None, *, known: bool) -> list[DrySpeech]:
     """Of ``folder``: all sounds of its ``speech.json`` (a list of ``file`` and ``text``), or its
     labelled turns. Without one: what the tiny recogniser knows, if ``known``, or people.
 
@@ -33,22 +33,22 @@ def recordings(folder: Path | None, *, known: bool) -> list[Recorded]:
     if not shutil.which("espeak-ng"):
         raise FileNotFoundError("There is no speech: give --speech, or install espeak-ng")
     return [
-        Recorded(f"{voice}: {text}", voice, espeak(text, voice, 160, 50), text)
+        DrySpeech(f"{voice}: {text}", voice, espeak(text, voice, 160, 50), text)
         for text in PHRASES
         for voice in VOICES[:4]
     ]
 
 
-def _listed(index: Path) -> list[Recorded]:
+def _listed(index: Path) -> list[DrySpeech]:
     found = []
     for row in json.loads(index.read_text(encoding="utf-8")):
         pcm, rate = soundfile.read(index.parent / row["file"], dtype="float32", always_2d=True)
         signal = soxr.resample(pcm[:, 0], rate, LISTEN_RATE)
-        found.append(Recorded(row["file"], row["file"], signal, row.get("text", "")))
+        found.append(DrySpeech(row["file"], row["file"], signal, row.get("text", "")))
     return found
 
 
-def talk(recorded: list[Recorded], seconds: float, start: int = 0) -> Pcm:
+def talk(recorded: list[DrySpeech], seconds: float, start: int = 0) -> Pcm:
     """So much speech without pause, int16 at 16 kHz."""
     whole = np.concatenate([each.signal for each in recorded])
     samples = int(seconds * LISTEN_RATE)

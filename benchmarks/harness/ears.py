@@ -33,7 +33,7 @@ from pipeline.engines.registry import (
     engine_spec,
     require_modules,
 )
-from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, MoonshineRecogniser
 from pipeline.errors import ConfigError
 from pipeline.messages import LlmRequest, Message
 from tests.support.recordings import Uncancelled
@@ -155,7 +155,7 @@ class Ears:
         self.passes: list[float] = []
         """Seconds of audio of each requested recognition pass, cached or not."""
         self._digests: dict[Kind, bytes] = {}
-        self.stt = Moonshine(cast(Recogniser, self), settings.stt)
+        self.stt = Moonshine(cast(MoonshineRecogniser, self), settings.stt)
         """The engine's own code over cached results."""
 
     def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]:
@@ -204,10 +204,10 @@ class Ears:
         return self._build(Kind.TURN)
 
     @cached_property
-    def _recogniser(self) -> Recogniser:
+    def _recogniser(self) -> MoonshineRecogniser:
         options = self._settings.stt
         assert isinstance(options, MoonshineOptions)
-        return Recogniser(self._weights.path(options.weights), options)
+        return MoonshineRecogniser(self._weights.path(options.weights), options)
 
     @cached_property
     def _conversation(self) -> Any:

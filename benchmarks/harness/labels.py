@@ -21,7 +21,7 @@ import soundfile
 import soxr
 
 from benchmarks.harness.acoustics import to_pcm
-from benchmarks.harness.scene import Pause, Scene
+from benchmarks.harness.scene import Scene, ScenePause
 from pipeline.audio import LISTEN_RATE, Pcm
 
 INDEX = "labels.json"
@@ -125,7 +125,7 @@ def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Scene:
         onset=max(1, _samples(spoken_s) - begin),
         end=_samples(last.speech_end_s) - begin,
         pauses=tuple(
-            Pause(
+            ScenePause(
                 _samples(hold.speech_end_s) - begin,
                 _samples(_resumes_s(hold)) - begin,
                 "natural",

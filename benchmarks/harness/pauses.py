@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from app.settings.model import Settings
 from benchmarks.harness.ears import Ears
-from benchmarks.harness.scene import Pause, Scene
+from benchmarks.harness.scene import Scene, ScenePause
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.conversation.chat import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
-from pipeline.hearing.turn_taker import Paused, Resumed, Started, TurnTaker
+from pipeline.hearing.turn_taker import TurnPause, TurnResume, TurnStart, TurnTaker
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing
@@ -38,7 +38,7 @@ Label = Literal["end", "inner", "sentence", "unlabelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class VadPause:
     """A pause as the VAD sees it. ``start``: index after the last speech sample. ``noticed``: index
     after its first silent frames. ``resumed``: first sample of the window in which speech goes on;
     ``None``: it does not."""
@@ -124,35 +124,35 @@ def frames(pcm: Pcm) -> Iterator[AudioFrame]:
 
 def silences(
     pcm: Pcm, scores: NDArray[np.float64], settings: Endpointing, until: int
-) -> list[Silence]:
+) -> list[VadPause]:
     """All pauses of a turn that does not end before sample ``until``, in order.
 
     A turn that the VAD opens after ``until`` is noise; its pauses are left out.
     """
     taker = TurnTaker(settings)
-    found: list[Silence] = []
+    found: list[VadPause] = []
     turn_start, pause = 0, None
     for frame, score in zip(frames(pcm), scores, strict=True):
         for signal in (*taker.feed(float(score), frame), *taker.judge(_NEVER_MS)):
             match signal:
-                case Started(start):
+                case TurnStart(start):
                     if start >= until:
                         return found
                     turn_start = max(0, start - samples(settings.prefix_padding_ms))
-                case Paused(speech_end, noticed):
-                    pause = Silence(turn_start, speech_end, noticed, None)
-                case Resumed(start) if pause:
-                    found.append(Silence(turn_start, pause.start, pause.noticed, start))
+                case TurnPause(speech_end, noticed):
+                    pause = VadPause(turn_start, speech_end, noticed, None)
+                case TurnResume(start) if pause:
+                    found.append(VadPause(turn_start, pause.start, pause.noticed, start))
                     pause = None
                     if start >= until:
                         # The VAD heard a sound in the room after the speech; the end stands.
                         last = found.pop()
-                        found.append(Silence(turn_start, last.start, last.noticed, None))
+                        found.append(VadPause(turn_start, last.start, last.noticed, None))
                         return found
     return [*found, pause] if pause else found
 
 
-def matched(scene: Scene, silence: Silence) -> Pause | Literal["end"] | None:
+def matched(scene: Scene, silence: VadPause) -> ScenePause | Literal["end"] | None:
     """The labelled pause, or the end, that a silence overlaps most; ``None``: neither."""
     if silence.resumed is None:
         return "end"
@@ -222,7 +222,7 @@ def _of_scene(scene: Scene) -> dict[str, Any]:
 
 
 def _of_label(
-    scene: Scene, silence: Silence, match: Pause | Literal["end"] | None, before: list[Site]
+    scene: Scene, silence: VadPause, match: ScenePause | Literal["end"] | None, before: list[Site]
 ) -> dict[str, Any]:
     label: Label
     if match == "end":
@@ -255,7 +255,7 @@ def _between(start: int, end: int | None) -> float | None:
     return None if end is None else milliseconds(end - start)
 
 
-def _heard(pcm: Pcm, silence: Silence, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
+def _heard(pcm: Pcm, silence: VadPause, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
     """The turn detector's probability after each silence that the pause lasts for."""
     return {
         ms: ears.turn_over(pcm[silence.turn_start : silence.start + samples(ms)])

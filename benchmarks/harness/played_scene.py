@@ -19,8 +19,8 @@ from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
     Delays,
-    Heard,
-    ScriptedLlm,
+    ModelResults,
+    VirtualLlm,
     virtual_stages,
 )
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
@@ -41,7 +41,7 @@ _AFTER_ANSWER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
+class PlayedScene:
     """Everything published while a scene played. Event times are seconds since its first sample,
     as if heard in real time.
 
@@ -75,18 +75,18 @@ def session_settings(settings: Settings) -> SessionSettings:
 
 def play(
     scene: Scene,
-    ears: Heard,
+    ears: ModelResults,
     settings: SessionSettings,
     delays: Delays = EMBEDDED,
     instructions: str = "Be brief.",
     detection: TurnDetection | None = None,
-) -> Played:
+) -> PlayedScene:
     """Say ``scene`` to a new session. Ends with the first sound of its last answer, or
     ``features.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
     computer = Computer(delays)
     pcm = played(scene)
     before = len(ears.passes)
-    llm = ScriptedLlm(ears, computer)
+    llm = VirtualLlm(ears, computer)
     config = SessionConfig(
         instructions=instructions,
         output_format=AudioFormat(rate=LISTEN_RATE),
@@ -94,7 +94,7 @@ def play(
     )
     stages = virtual_stages(pcm, llm)
     log = run_virtual(_say(scene, pcm, stages, settings, config))
-    return Played(
+    return PlayedScene(
         scene,
         log,
         [messages for work, messages in llm.prompts if work.priority is Priority.CONFIRMED],

@@ -43,7 +43,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptionTimes:
     """Times in ms from the onset of the speech. ``sent_ms``: to the last sound of the
     answer. ``told_ms``: to ``speech_started``. ``silent_ms``: until the player, which drops its
     sound then, is silent. ``missed``: the answer was not cancelled."""
@@ -54,7 +54,7 @@ class Interrupted:
     missed: bool
 
 
-class Robot(RealtimeClient):
+class RobotClient(RealtimeClient):
     """``events``: the kind, response and time of each event."""
 
     def __init__(self, socket: Any) -> None:
@@ -81,7 +81,7 @@ class Robot(RealtimeClient):
 
     async def interrupt(
         self, over: Pcm, onset_s: float, after_s: float, asked: Pcm = EMPTY
-    ) -> Interrupted:
+    ) -> InterruptionTimes:
         """Speak over an answer, ``after_s`` after its first sound; speech begins ``onset_s`` into
         ``over``. Without ``asked``, the answer is requested. Raises ``TimeoutError``."""
         now = asyncio.get_running_loop().time
@@ -105,7 +105,7 @@ class Robot(RealtimeClient):
                     await self._until("input_audio_buffer.speech_started", since=onset)
             microphone.cancel()
         told = self._times("input_audio_buffer.speech_started", since=onset)
-        return Interrupted(
+        return InterruptionTimes(
             1000 * (self._times("response.output_audio.delta", victim)[-1] - onset),
             1000 * (told[0] - onset) if told else None,
             1000 * (min([player.until, *told[:1]]) - onset),

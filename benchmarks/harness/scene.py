@@ -38,7 +38,7 @@ INDEX = "scenes.jsonl"
 
 
 @dataclass(frozen=True)
-class Pause:
+class ScenePause:
     """A silence inside a turn: 16 kHz samples ``start`` to ``end``, counted from the scene's first.
 
     ``word``, ``clause``, ``filler``: cut in at such a border, the speaker is not done.
@@ -82,7 +82,7 @@ class Scene:
     pcm: Pcm
     onset: int
     end: int
-    pauses: tuple[Pause, ...]
+    pauses: tuple[ScenePause, ...]
     text_by: str = "source"
     stretched: bool = False
 
@@ -135,7 +135,7 @@ def load(directory: Path) -> Iterator[Scene]:
         )
     for line in index.read_text(encoding="utf-8").splitlines():
         fields: dict[str, Any] = json.loads(line)
-        pauses = tuple(Pause(**pause) for pause in fields.pop("pauses"))
+        pauses = tuple(ScenePause(**pause) for pause in fields.pop("pauses"))
         pcm, rate = soundfile.read(directory / f"{fields['id']}.flac", dtype="int16")
         if rate != LISTEN_RATE:
             raise ValueError(f"scene {fields['id']}: {rate} Hz instead of {LISTEN_RATE}")

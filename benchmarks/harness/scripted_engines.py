@@ -102,7 +102,7 @@ class ScriptedOptions(EngineOptions):
 # --- time ---------------------------------------------------------------------------------------
 
 
-class Delays:
+class JitteredSleep:
     """Sleeps for a time with seeded jitter."""
 
     def __init__(self, seed: int, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -126,7 +126,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TimedWords:
     """Words that are spoken from ``begins`` to ``ends``, in seconds of ``time.monotonic``."""
 
     begins: float
@@ -140,20 +140,20 @@ class Said:
             yield self.begins + (self.ends - self.begins) * number / len(words), word
 
 
-def write_cue(path: Path, said: Sequence[Said]) -> None:
+def write_cue(path: Path, said: Sequence[TimedWords]) -> None:
     """Tell the recogniser what it is about to hear."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps([[each.begins, each.ends, each.text] for each in said]))
     part.replace(path)
 
 
-def read_cue(path: Path | None) -> list[Said]:
+def read_cue(path: Path | None) -> list[TimedWords]:
     if path is None or not path.is_file():
         return []
-    return [Said(*each) for each in json.loads(path.read_text())]
+    return [TimedWords(*each) for each in json.loads(path.read_text())]
 
 
-def heard_words(said: Sequence[Said], opened_at: float, fed_at: float) -> str:
+def heard_words(said: Sequence[TimedWords], opened_at: float, fed_at: float) -> str:
     """The part of ``said`` that was spoken in an utterance opened and last fed at these times."""
     timed = (pair for each in said for pair in each.words())
     first, last = opened_at - _PRE_ROLL_S, fed_at + _WORD_LATE_S
@@ -179,7 +179,7 @@ class ScriptedStt:
     languages: Sequence[str] = ()
 
     def __init__(self, options: ScriptedOptions) -> None:
-        self.delays = Delays(options.seed)
+        self.delays = JitteredSleep(options.seed)
         self.cue = options.cue
 
     def open(self, language: str, partials: bool) -> ScriptedUtterance:
@@ -211,7 +211,7 @@ class ScriptedLlm:
     context_tokens = 8192
 
     def __init__(self, options: ScriptedOptions) -> None:
-        self.delays = Delays(options.seed + 1)
+        self.delays = JitteredSleep(options.seed + 1)
         answers = itertools.cycle(ANSWERS)
         self.answers = (
             " ".join(itertools.islice(answers, options.sentences)) for _ in itertools.count()
@@ -291,7 +291,7 @@ class ScriptedTts:
     languages: Sequence[str] = ()
 
     def __init__(self, options: ScriptedOptions) -> None:
-        self._delays = Delays(options.seed + 2)
+        self._delays = JitteredSleep(options.seed + 2)
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         left_s = max(SECONDS_PER_WORD * len(request.text.split()) / request.speed, TTS_STEP_AUDIO_S)

@@ -105,7 +105,7 @@ on the CPU, where it was not measured alone."""
 # --- listening ---------------------------------------------------------------------------------
 
 
-class Heard(Protocol):
+class ModelResults(Protocol):
     """The models' results for audio (``ears.Ears``); 16 kHz."""
 
     passes: list[float]
@@ -213,7 +213,7 @@ class InlineVadStream:
 
 @dataclass
 class HeardTurn:
-    ears: Heard
+    ears: ModelResults
     computer: Computer
     history_seconds: float = 8.0
 
@@ -224,7 +224,7 @@ class HeardTurn:
 
 @dataclass
 class HeardStt:
-    ears: Heard
+    ears: ModelResults
     computer: Computer
 
     @property
@@ -266,17 +266,17 @@ class HeardUtterance:
 
 
 @dataclass
-class ScriptedLlm:
+class VirtualLlm:
     """Always gives the same answer, and the real model's verdict on whether the user's words are
     complete. ``prompts``: the prompts it received, and their purpose."""
 
-    ears: Heard
+    ears: ModelResults
     computer: Computer
     answer: Sequence[str] = _ANSWER
     prompts: list[tuple[Work, list[Message]]] = field(default_factory=list)
     may_load: bool = False
 
-    def open(self) -> ScriptedLlm:
+    def open(self) -> VirtualLlm:
         return self
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
@@ -302,7 +302,7 @@ class ScriptedLlm:
 
 
 @dataclass
-class ScriptedTts:
+class VirtualTts:
     computer: Computer
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("joe",)
@@ -315,7 +315,7 @@ class ScriptedTts:
         yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)
 
 
-def virtual_stages(pcm: Pcm, llm: ScriptedLlm) -> Stages:
+def virtual_stages(pcm: Pcm, llm: VirtualLlm) -> Stages:
     """A session's stages in virtual time, on the language model's computer; ``pcm``: all that the
     session will hear."""
     ears, computer = llm.ears, llm.computer
@@ -324,5 +324,5 @@ def virtual_stages(pcm: Pcm, llm: ScriptedLlm) -> Stages:
         HeardTurn(ears, computer),
         HeardStt(ears, computer),
         llm,
-        ScriptedTts(computer),
+        VirtualTts(computer),
     )

@@ -46,8 +46,8 @@ from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
-    Heard,
-    ScriptedLlm,
+    ModelResults,
+    VirtualLlm,
     virtual_stages,
 )
 from benchmarks.interruptions.languages import AGREES, WHISPER_S, WhisperEars, phrases
@@ -82,7 +82,7 @@ NOT_MEANT = ("backchannel", "noise", "backchannel of people", "not meant")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OverlapOutcome:
     """Result of one scene. Times in ms from the onset; ``None``: it did not happen."""
 
     kind: Kind
@@ -100,13 +100,13 @@ class Outcome:
 
 def play(
     scene: InterruptionScene,
-    ears: Heard,
+    ears: ModelResults,
     settings: Settings,
     language: str = "",
     stt_pass_s: float = EMBEDDED.stt_pass_s,
-) -> Outcome:
+) -> OverlapOutcome:
     computer = Computer(replace(EMBEDDED, stt_pass_s=stt_pass_s))
-    llm = ScriptedLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
+    llm = VirtualLlm(ears, computer, answer=("Then ", "I ", "went ", "on. ") * 20)
     stages = virtual_stages(scene.pcm, llm)
     config = replace(SPOKEN, language=language) if language else SPOKEN
     log = run_virtual(_listen(scene, stages, session_settings(settings), config))
@@ -128,7 +128,9 @@ async def _listen(
     return log
 
 
-def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears | None) -> Outcome:
+def _outcome(
+    scene: InterruptionScene, log: Sequence[Published], ears: Ears | None
+) -> OverlapOutcome:
     onset_s = scene.onset / LISTEN_RATE
     first_reply = next(event.reply_id for _, event in log if isinstance(event, ReplyAudio))
     sent = [
@@ -161,7 +163,7 @@ def _outcome(scene: InterruptionScene, log: Sequence[Published], ears: Ears | No
     if stopped_at is not None:
         silent_at = min(stopped_at, _played_until(sent)) + CLIENT_LATENCY_S
     read = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
-    return Outcome(
+    return OverlapOutcome(
         kind=scene.kind,
         source=scene.source,
         said=scene.said,
@@ -219,9 +221,9 @@ def _first_word(
 # --- figures -----------------------------------------------------------------------------------
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def figures(outcomes: Sequence[OverlapOutcome]) -> dict[str, Any]:
     bootstrap = Bootstrap([each.source for each in outcomes])
-    of: dict[str, list[Outcome]] = {
+    of: dict[str, list[OverlapOutcome]] = {
         kind: [each for each in outcomes if each.kind == kind] for kind in get_args(Kind)
     }
     of["meant"], of["not meant"] = of["question"] + of["command"], of["backchannel"] + of["noise"]
@@ -239,12 +241,12 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return found
 
 
-def _share(bootstrap: Bootstrap, outcomes: Sequence[Outcome], name: str) -> dict[str, Any]:
+def _share(bootstrap: Bootstrap, outcomes: Sequence[OverlapOutcome], name: str) -> dict[str, Any]:
     values = [float(getattr(each, name)) for each in outcomes]
     return asdict(bootstrap.mean(values, [each.source for each in outcomes]))
 
 
-def _times(bootstrap: Bootstrap, outcomes: Sequence[Outcome], name: str) -> dict[str, Any]:
+def _times(bootstrap: Bootstrap, outcomes: Sequence[OverlapOutcome], name: str) -> dict[str, Any]:
     known = [each for each in outcomes if getattr(each, name) is not None]
     values = [float(getattr(each, name)) for each in known]
     sources = [each.source for each in known]

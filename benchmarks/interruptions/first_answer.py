@@ -32,7 +32,7 @@ from app.cli.measuring import spawned_server
 from app.talk.realtime_client import RATE, dial
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.harness.robot import Interrupted, Robot
+from benchmarks.harness.robot import InterruptionTimes, RobotClient
 from benchmarks.harness.scripted_engines import NAME, installed
 from benchmarks.interruptions.scenes import scenes
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
@@ -58,7 +58,7 @@ async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
         }
 
 
-async def measure(said: Sequence[Pcm], seed: int) -> list[tuple[str, Interrupted]]:
+async def measure(said: Sequence[Pcm], seed: int) -> list[tuple[str, InterruptionTimes]]:
     """By server."""
     rng, found = np.random.default_rng(seed), []
     with tempfile.TemporaryDirectory() as folder:
@@ -67,13 +67,13 @@ async def measure(said: Sequence[Pcm], seed: int) -> list[tuple[str, Interrupted
                 after_s = float(rng.uniform(*SPEAKS_AFTER_S))
                 for name in sorted(urls, reverse=bool(number % 2)):
                     async with dial(urls[name]) as socket:
-                        robot = Robot(socket)
+                        robot = RobotClient(socket)
                         await robot.configure()
                         found.append((name, await robot.interrupt(pcm, 0.0, after_s)))
     return found
 
 
-def figures(found: Sequence[tuple[str, Interrupted]]) -> dict[str, Any]:
+def figures(found: Sequence[tuple[str, InterruptionTimes]]) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for server in SETS:
         of = [each for name, each in found if name == server]

@@ -72,7 +72,7 @@ _LEVEL = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class AlignedClause:
     """One spoken clause. ``pcm``: int16 mono. ``words``: each spoken word, and the
     sample at which its last phoneme ends."""
 
@@ -86,7 +86,7 @@ class Said:
         return int(loud[-1]) + 1 if len(loud) else 0
 
 
-class Speaker(Protocol):
+class AlignedVoice(Protocol):
     """``AlignedPiper``, or a voice that is easier to count."""
 
     rate: int
@@ -101,9 +101,9 @@ class AlignedTts:
     """A stage in virtual time. ``said``: each requested clause, in order; ``known``: earlier
     clauses, so that each answer is synthesised once."""
 
-    speaker: Speaker
-    known: dict[tuple[str, float], Said] = field(default_factory=dict)
-    said: list[Said] = field(default_factory=list)
+    speaker: AlignedVoice
+    known: dict[tuple[str, float], AlignedClause] = field(default_factory=dict)
+    said: list[AlignedClause] = field(default_factory=list)
     voices: Sequence[str] = ("joe",)
 
     @property
@@ -123,9 +123,9 @@ class AlignedTts:
             yield piece
             await asyncio.sleep(_FACTOR * len(piece) / self.rate)
 
-    def _say(self, text: str, speed: float) -> Said:
+    def _say(self, text: str, speed: float) -> AlignedClause:
         if not speakable(text):
-            return Said(EMPTY, ())
+            return AlignedClause(EMPTY, ())
         text = without_phoneme_blocks(text)
         signal, ends = self.speaker.say(text, 1 / speed)
         before, words = "", []
@@ -134,10 +134,10 @@ class AlignedTts:
             if speakable(word):
                 count = min(self.speaker.phones(before), len(ends))
                 words.append((word, ends[max(count, 1) - 1]))
-        return Said(to_pcm(signal * np.float32(_LEVEL)), tuple(words))
+        return AlignedClause(to_pcm(signal * np.float32(_LEVEL)), tuple(words))
 
 
-def written_ends(text: str, said: Said) -> list[int]:
+def written_ends(text: str, said: AlignedClause) -> list[int]:
     """For each word of ``text``, as written, the sample of ``said`` at which it has been spoken.
 
     Words spoken as written locate the others: in "on 31/12/2026." the second word ends with
@@ -174,7 +174,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HistoryOutcome:
     """``played``, ``kept``: words. ``unsent``: words kept from unsent clauses. ``over``: everything
     had been heard before the interruption."""
 
@@ -191,7 +191,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ClientClause:
     """One clause at the client. ``begins_s``: start of its audio, in seconds of the sent audio."""
 
     text: str
@@ -211,7 +211,7 @@ def interruptions(count: int, seed: int) -> list[Interruption]:
     ]
 
 
-def play(each: Interruption, tts: AlignedTts, whole_s: float) -> Outcome | None:
+def play(each: Interruption, tts: AlignedTts, whole_s: float) -> HistoryOutcome | None:
     """``whole_s``: length of the answer. ``None`` if nothing was playing."""
     tts.said.clear()
     log, told_at, item = run_virtual(_interrupt(each, tts, each.at * whole_s))
@@ -271,7 +271,7 @@ def _outcome(
     told_at: float,
     item: MessageItem,
     tts: AlignedTts,
-) -> Outcome:
+) -> HistoryOutcome:
     clauses, heard_s = _at_the_client(log, told_at)
     spoken = iter(tts.said)
     played, written = 0, []
@@ -288,29 +288,31 @@ def _outcome(
     sent = sum(len(clause.text.split()) for clause in clauses if len(clause.pcm))
     near = " ".join(written[max(0, played - 3) : played]) + " | " + " ".join(written[played:][:3])
     over = played == len(written) and item.status == "completed"
-    return Outcome(each, played, len(kept), max(0, len(kept) - sent), over, near)
+    return HistoryOutcome(each, played, len(kept), max(0, len(kept) - sent), over, near)
 
 
-def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Clause], float]:
+def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[ClientClause], float]:
     """The clauses with their audio, and the seconds played."""
-    clauses: list[Clause] = []
+    clauses: list[ClientClause] = []
     sent_s = plays_until = heard_s = 0.0
     for at, event in log:
         if at > told_at or isinstance(event, ReplyFinished):
             break
         if isinstance(event, ReplyText):
-            clauses.append(Clause(event.text, EMPTY, sent_s))
+            clauses.append(ClientClause(event.text, EMPTY, sent_s))
         elif isinstance(event, ReplyAudio):
             seconds = len(event.pcm) / event.rate
             begins = max(at, plays_until)
             heard_s += min(seconds, max(0.0, told_at - begins))
             plays_until, sent_s = begins + seconds, sent_s + seconds
             last = clauses[-1]
-            clauses[-1] = Clause(last.text, np.concatenate((last.pcm, event.pcm)), last.begins_s)
+            clauses[-1] = ClientClause(
+                last.text, np.concatenate((last.pcm, event.pcm)), last.begins_s
+            )
     return clauses, heard_s
 
 
-def _played(clause: Clause, said: Said, until: int) -> int:
+def _played(clause: ClientClause, said: AlignedClause, until: int) -> int:
     """Words of a clause whose first ``until`` samples were heard."""
     cut = _offset(said.pcm, clause.pcm)
     return sum(min(end, said.sound_end) - cut <= until for end in written_ends(clause.text, said))
@@ -328,9 +330,9 @@ def _offset(whole: Pcm, sent: Pcm) -> int:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def figures(outcomes: Sequence[HistoryOutcome]) -> dict[str, Any]:
     bootstrap = Bootstrap([each.interruption.answer for each in outcomes])
-    groups: dict[str, list[Outcome]] = {"all": list(outcomes)}
+    groups: dict[str, list[HistoryOutcome]] = {"all": list(outcomes)}
     for each in outcomes:
         of = each.interruption
         for name in (of.how, f"speed {of.speed}", f"lead {of.lead_ms} ms"):
@@ -338,7 +340,7 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {name: _figures(bootstrap, groups[name]) for name in sorted(groups)}
 
 
-def _figures(bootstrap: Bootstrap, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _figures(bootstrap: Bootstrap, outcomes: Sequence[HistoryOutcome]) -> dict[str, Any]:
     sources = [each.interruption.answer for each in outcomes]
     near = [float(abs(each.error) <= 1) for each in outcomes]
     errors = Counter(each.error for each in outcomes)

@@ -15,7 +15,7 @@ from benchmarks.harness.program import weights_cache
 from benchmarks.interruptions.scenes import InterruptionScene, Kind, over_an_answer
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.stt import whisper
-from pipeline.engines.stt.whole_passes import Heard
+from pipeline.engines.stt.whole_passes import PassResult
 from pipeline.engines.tts import espeak_ng
 from pipeline.messages import Message, SpeechRequest
 from tests.support.pico import VOICES, spoken_by_pico
@@ -54,18 +54,18 @@ WHISPER_S = 0.3
 
 
 @dataclass
-class Read:
+class CachedRecogniser:
     """The recogniser of ``whisper.Whisper``, with kept results."""
 
-    engine: whisper.Recogniser
+    engine: whisper.WhisperRecogniser
     digest: bytes
     memo: Memo
     passes: list[float] = field(default_factory=list)
 
-    def read(self, pcm: Pcm, language: str) -> Heard:
+    def read(self, pcm: Pcm, language: str) -> PassResult:
         self.passes.append(len(pcm) / LISTEN_RATE)
         key = hashlib.sha256(key_of(self.digest, pcm) + language.encode()).digest()
-        return Heard(**self.memo.get(key, lambda: asdict(self.engine.read(pcm, language))))
+        return PassResult(**self.memo.get(key, lambda: asdict(self.engine.read(pcm, language))))
 
     @property
     def languages(self) -> set[str]:
@@ -78,10 +78,10 @@ class WhisperEars:
     def __init__(self, ears: Ears) -> None:
         options = whisper.WhisperOptions()
         weights = whisper_weights(weights_cache())
-        engine = whisper.Recogniser(weights, options)
-        read = Read(engine, engine_digest(whisper.SPEC, options, weights), ears.memo)
+        engine = whisper.WhisperRecogniser(weights, options)
+        read = CachedRecogniser(engine, engine_digest(whisper.SPEC, options, weights), ears.memo)
         self.passes = read.passes
-        self.stt = whisper.Whisper(cast(whisper.Recogniser, read), options)
+        self.stt = whisper.Whisper(cast(whisper.WhisperRecogniser, read), options)
         self.speech_scores, self.turn_over = ears.speech_scores, ears.turn_over
 
     def words_complete(self, messages: Sequence[Message]) -> float | None:

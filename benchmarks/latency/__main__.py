@@ -48,7 +48,7 @@ from app.cli.measuring import (
     STAGES,
     TURNS_PER_CONVERSATION,
     VOICE_TO_VOICE,
-    Spawned,
+    SpawnedServer,
     spawned_server,
 )
 from app.server.process_usage import usage
@@ -59,7 +59,7 @@ from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.program import arguments, keep, load, weights_cache
 from benchmarks.harness.scripted_engines import (
     NAME,
-    Said,
+    TimedWords,
     installed,
     with_full_stop,
     write_cue,
@@ -67,7 +67,7 @@ from benchmarks.harness.scripted_engines import (
 )
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.latency.clips import (
-    Recorded,
+    DrySpeech,
     Take,
     labelled_recordings,
     perform,
@@ -119,7 +119,9 @@ async def play(
 async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | None) -> Row:
     began_at = time.monotonic()
     if cue:
-        said = [Said(began_at + begins, began_at + ends, text) for begins, ends, text in take.said]
+        said = [
+            TimedWords(began_at + begins, began_at + ends, text) for begins, ends, text in take.said
+        ]
         write_cue(cue, said)
     turn, failure = SpokenTurn(speech_end_at=began_at), ""
     try:
@@ -184,7 +186,7 @@ def _urls(servers: Mapping[str, RealServer]) -> list[str]:
     return [f"llm.url={servers['llama-server'].url}", f"stt.url={audio}", f"tts.url={audio}"]
 
 
-def _ends(server: Spawned, servers: Mapping[str, RealServer]) -> dict[str, Any]:
+def _ends(server: SpawnedServer, servers: Mapping[str, RealServer]) -> dict[str, Any]:
     """The memory of all programs."""
     pids = {"reachy-voice": server.pid}
     pids |= {name: real.program.process.pid for name, real in servers.items()}
@@ -195,7 +197,7 @@ def _flags(sets: Iterable[str]) -> list[str]:
     return [flag for each in sets for flag in ("--set", each)]
 
 
-def _recordings(given: argparse.Namespace) -> list[Recorded]:
+def _recordings(given: argparse.Namespace) -> list[DrySpeech]:
     """Raises ``FileNotFoundError`` if the corpus or the folder does not exist."""
     if given.people:
         return list(labelled_recordings(given.people))
@@ -281,7 +283,7 @@ def _heard(parts: Sequence[str]) -> Iterator[str]:
         yield from map(with_full_stop, itertools.accumulate(words, "{} {}".format))
 
 
-def _with_pauses(given: argparse.Namespace, recordings: Sequence[Recorded]) -> list[Take]:
+def _with_pauses(given: argparse.Namespace, recordings: Sequence[DrySpeech]) -> list[Take]:
     """Takes from the corpus, or else recordings with a pause cut in."""
     if not given.pauses:
         return []

@@ -1,8 +1,8 @@
 """Audio for the latency benchmarks: recordings of people, slightly different each time.
 
-A ``Recorded`` is dry speech; a ``Take`` is one performance of it, ready to stream: at its own speed
-and level, with or without a small room, with noise that begins before it and goes on after it, at a
-random position within the VAD's windows. The same seed produces the same samples.
+A ``Take`` is one performance of ``DrySpeech``, ready to stream: at its own speed and level, with or
+without a small room, with noise that begins before it and goes on after it, at a random position
+within the VAD's windows. The same seed produces the same samples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class DrySpeech:
     """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: performances of one recording, and
     recordings that are not independent of it, share it. ``pauses``: silences in it, as sample
     ranges, where the speaker was not done. ``text``: what is said. ``end``: after the last speech
@@ -80,18 +80,18 @@ class Take:
 
 
 @cache
-def recordings_of_people() -> tuple[Recorded, ...]:
+def recordings_of_people() -> tuple[DrySpeech, ...]:
     """Recordings of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
     found = []
     for each in real_recordings():
         if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
             signal = acoustics.to_signal(each.pcm)
             plainly = each.name not in INCOMPLETE
-            found.append(Recorded(each.name, each.name, signal, each.text, (), plainly))
+            found.append(DrySpeech(each.name, each.name, signal, each.text, (), plainly))
     return tuple(found)
 
 
-def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
+def recordings_of_corpus(directory: Path) -> Iterator[DrySpeech]:
     """Clean real speech of a corpus made by ``benchmarks.turns.build``, without spliced pauses.
 
     Raises ``FileNotFoundError`` if there is none.
@@ -103,7 +103,7 @@ def recordings_of_corpus(directory: Path) -> Iterator[Recorded]:
             yield _of_scene(scene, plainly)
 
 
-def labelled_recordings(folder: Path) -> Iterator[Recorded]:
+def labelled_recordings(folder: Path) -> Iterator[DrySpeech]:
     """Turns of real people (``benchmarks.harness.labels``). Raises ``FileNotFoundError``."""
     for source in sources(folder):
         for scene in turns(source):
@@ -111,7 +111,7 @@ def labelled_recordings(folder: Path) -> Iterator[Recorded]:
                 yield replace(_of_scene(scene, plainly=not scene.pauses), group=scene.speaker)
 
 
-def scenes_with_pauses(directory: Path) -> Iterator[Recorded]:
+def scenes_with_pauses(directory: Path) -> Iterator[DrySpeech]:
     """Clean scenes of a corpus in which the speaker pauses without being done."""
     for scene in load(directory):
         inner = scene.pauses and all(pause.kind != "sentence" for pause in scene.pauses)
@@ -123,7 +123,7 @@ def _short(scene: Scene) -> bool:
     return scene.end - scene.onset <= MAX_SPEECH_S * LISTEN_RATE
 
 
-def _of_scene(scene: Scene, plainly: bool) -> Recorded:
+def _of_scene(scene: Scene, plainly: bool) -> DrySpeech:
     # The labels are where speech is 40 dB under its loud parts; a margin keeps its decay.
     margin = LISTEN_RATE // 10
     start = max(0, scene.onset - margin)
@@ -131,13 +131,13 @@ def _of_scene(scene: Scene, plainly: bool) -> Recorded:
     pauses = tuple((pause.start - start, pause.end - start) for pause in scene.pauses)
     group = f"{scene.speaker}: {scene.text}"
     end = None if scene.text else scene.end - start
-    return Recorded(scene.id, group, signal, scene.text, pauses, plainly, end)
+    return DrySpeech(scene.id, group, signal, scene.text, pauses, plainly, end)
 
 
 # --- made of recordings ------------------------------------------------------------------------
 
 
-def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
+def with_inner_pause(recorded: DrySpeech, rng: np.random.Generator) -> DrySpeech:
     """The same with a pause of ``INNER_PAUSE_S`` at the softest place of its middle third."""
     signal = recorded.signal
     span = energy.speech_span(signal)
@@ -147,22 +147,22 @@ def with_inner_pause(recorded: Recorded, rng: np.random.Generator) -> Recorded:
     whole = np.concatenate((signal[:at], pause, signal[at:]))
     name = f"{recorded.name}+pause"
     pauses = ((at, at + len(pause)),)
-    return Recorded(name, recorded.group, whole, recorded.text, pauses, ends_plainly=False)
+    return DrySpeech(name, recorded.group, whole, recorded.text, pauses, ends_plainly=False)
 
 
 # --- performances ------------------------------------------------------------------------------
 
 
-def takes(recordings: Sequence[Recorded], count: int, seed: int) -> list[Take]:
+def takes(recordings: Sequence[DrySpeech], count: int, seed: int) -> list[Take]:
     """``count`` performances in a random order, spread evenly over the recordings."""
     rng = np.random.default_rng(seed)
-    order: list[Recorded] = []
+    order: list[DrySpeech] = []
     while len(order) < count:
         order += [recordings[index] for index in rng.permutation(len(recordings))]
     return [perform(recorded, rng) for recorded in order[:count]]
 
 
-def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
+def perform(recorded: DrySpeech, rng: np.random.Generator) -> Take:
     """One performance; see the module."""
     speed = float(rng.uniform(*SPEED))
     dry = acoustics.at_speed(recorded.signal, speed)
@@ -195,7 +195,7 @@ def perform(recorded: Recorded, rng: np.random.Generator) -> Take:
 
 
 def _said(
-    recorded: Recorded, speed: float, end: int, lead: int
+    recorded: DrySpeech, speed: float, end: int, lead: int
 ) -> tuple[tuple[float, float, str], ...]:
     """The words between the pauses, assuming words of equal length."""
     onset = energy.speech_span(recorded.signal).start / speed

@@ -25,7 +25,7 @@ from pipeline.events import InputCommitted, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.onset import RecentScores
-from pipeline.hearing.turn_taker import Ended, Paused, Started
+from pipeline.hearing.turn_taker import TurnEnd, TurnPause, TurnStart
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work
@@ -103,7 +103,7 @@ class OracleUtterance:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OnsetOutcome:
     """Outcome of one scene. Times in ms; ``early_ms``: from the start of the committed range
     to the onset; ``late_ms``: from the onset to the first ``SpeechStarted`` at or after it."""
 
@@ -134,13 +134,13 @@ class Ranges:
         self.committed = [(starts[name], stops[name]) for name in committed if name in starts]
 
 
-def outcome(scene: OnsetScene, log: Sequence[Published]) -> Outcome:
+def outcome(scene: OnsetScene, log: Sequence[Published]) -> OnsetOutcome:
     ranges = Ranges(log)
     onset_s = scene.onset / LISTEN_RATE
     holding = [each for each in ranges.committed if each[0] <= scene.onset < each[1]]
     found = next(iter(holding or ranges.committed), None)
     after = [at - onset_s for at, _ in ranges.started if at >= onset_s]
-    return Outcome(
+    return OnsetOutcome(
         bool(holding),
         (scene.onset - found[0]) / SAMPLES_PER_MS if found else None,
         after[0] * 1000 if after else None,
@@ -186,11 +186,11 @@ async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[
         pending = list(signals)
         for signal in pending:
             match signal:
-                case Started():
+                case TurnStart():
                     starts, began = starts + 1, signal.start
-                case Paused():
+                case TurnPause():
                     pending.extend(listener.judge(endpointing.unsure_wait_ms))
-                case Ended() if began is not None:
+                case TurnEnd() if began is not None:
                     open_samples, began = open_samples + signal.speech_end - began, None
     if began is not None:
         open_samples += len(pcm) - began

@@ -20,7 +20,7 @@ from benchmarks.harness.ears import Ears, ears_of, opened_memo
 from benchmarks.harness.played_scene import CHUNK_SAMPLES, session_settings
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.rooms import draw_room, through
-from benchmarks.harness.virtual_engines import EMBEDDED, Computer, ScriptedLlm, virtual_stages
+from benchmarks.harness.virtual_engines import EMBEDDED, Computer, VirtualLlm, virtual_stages
 from benchmarks.room.sounds import Home, Request, Sound, level_dbfs
 from benchmarks.turns.people import Packages
 from benchmarks.wer import word_errors, words
@@ -69,7 +69,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class RoomScene:
     """``begin``, ``end``: samples of the first and after the last word of ``request``. ``beside``:
     the sound alone."""
 
@@ -106,7 +106,7 @@ class Outcome:
     of_others: int = 0
 
 
-def scene(case: Case, home: Home, seed: int) -> Scene:
+def scene(case: Case, home: Home, seed: int) -> RoomScene:
     """The same room, and the same person at the same level, for all sounds of a number."""
     rng = np.random.default_rng([seed, case.number, 41])
     room, speech_dbfs = draw_room(rng), float(rng.uniform(*SPEECH_DBFS))
@@ -123,10 +123,10 @@ def scene(case: Case, home: Home, seed: int) -> Scene:
         beside = home.heard(case.sound, room, count, rng)
         beside = gained(beside, speech_dbfs + case.db - level_dbfs(case.sound, beside))
     if request is None:
-        return Scene(to_pcm(whole + beside), beside)
+        return RoomScene(to_pcm(whole + beside), beside)
     said = through(request.signal, room.response(room.talker))
     whole[begin : begin + len(said)] += gained(said, speech_dbfs - active_dbfs(said))
-    return Scene(to_pcm(whole + beside), beside, request, begin, begin + request.end)
+    return RoomScene(to_pcm(whole + beside), beside, request, begin, begin + request.end)
 
 
 def play_all(
@@ -157,8 +157,8 @@ def _ears(config: str, sets: tuple[str, ...]) -> tuple[Settings, Ears]:
     return settings, ears_of(settings, opened_memo(settings))
 
 
-def play(case: Case, heard: Scene, ears: Ears, settings: Settings) -> Outcome:
-    llm = ScriptedLlm(ears, Computer(EMBEDDED))
+def play(case: Case, heard: RoomScene, ears: Ears, settings: Settings) -> Outcome:
+    llm = VirtualLlm(ears, Computer(EMBEDDED))
     llm.answer = {"silence": _SHORT, "answers": _LONG}.get(case.part, llm.answer)
     stages = virtual_stages(heard.pcm, llm)
     asking = case.part == "answers"
@@ -204,7 +204,7 @@ async def _listen(
 
 
 @dataclass(slots=True)
-class Turn:
+class RoomTurn:
     """``over_s``: when it was over; ``end_s``: where its audio ends."""
 
     start_s: float
@@ -213,12 +213,12 @@ class Turn:
     text: str = ""
 
 
-def turns_of(log: Sequence[Published]) -> list[Turn]:
-    found: dict[str, Turn] = {}
+def turns_of(log: Sequence[Published]) -> list[RoomTurn]:
+    found: dict[str, RoomTurn] = {}
     for at, event in log:
         match event:
             case SpeechStarted():
-                found[event.item_id] = Turn(event.audio_ms / 1000)
+                found[event.item_id] = RoomTurn(event.audio_ms / 1000)
             case SpeechStopped() if event.item_id in found:
                 found[event.item_id].over_s = at
                 found[event.item_id].end_s = event.audio_ms / 1000
@@ -227,10 +227,10 @@ def turns_of(log: Sequence[Published]) -> list[Turn]:
     return list(found.values())
 
 
-def _outcome(case: Case, heard: Scene, log: Sequence[Published], ears: Ears) -> Outcome:
+def _outcome(case: Case, heard: RoomScene, log: Sequence[Published], ears: Ears) -> Outcome:
     found = Outcome(case.group, f"room {case.number}", len(heard.pcm) / LISTEN_RATE / 3600)
     begin_s, end_s = heard.begin / LISTEN_RATE, heard.end / LISTEN_RATE
-    own: list[Turn] = []
+    own: list[RoomTurn] = []
     for turn in turns_of(log):
         if turn.start_s < end_s and (turn.end_s is None or turn.end_s > begin_s):
             own.append(turn)
@@ -255,7 +255,7 @@ def _outcome(case: Case, heard: Scene, log: Sequence[Published], ears: Ears) -> 
 
 
 def _understood(
-    found: Outcome, request: Request, own: Sequence[Turn], heard: Scene, ears: Ears
+    found: Outcome, request: Request, own: Sequence[RoomTurn], heard: RoomScene, ears: Ears
 ) -> None:
     """The words of the person's turns."""
     dry = ears.transcribe(to_pcm(request.signal))

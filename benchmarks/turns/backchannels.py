@@ -18,7 +18,7 @@ import soundfile
 from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.program import weights
 from benchmarks.harness.scene import Part
-from benchmarks.turns.listen import Listener
+from benchmarks.turns.listen import ClipRecogniser
 from benchmarks.turns.people import Game, Packages, queen, sky, trimmed
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
@@ -45,7 +45,7 @@ def spoken_lines(part: Part, game: Game) -> Iterator[Named]:
             yield part, f"{game.name}-{line.speaker}-{line.name.lower()}", game.sounds(line)[0]
 
 
-def backchannel(signal: Signal, listener: Listener) -> Signal | None:
+def backchannel(signal: Signal, listener: ClipRecogniser) -> Signal | None:
     """The sound without silence around it; ``None`` if it is no backchannel."""
     try:
         cut = trimmed(signal)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--packages", type=Path, action="append", default=[], help="as for build")
     given = parser.parse_args(arguments)
     packages = Packages((Path("/"), *given.packages))
-    listener = Listener(weights("moonshine-tiny-en"))
+    listener = ClipRecogniser(weights("moonshine-tiny-en"))
     try:
         found = [*spoken_lines("tuning", queen(packages)), *spoken_lines("frozen", sky(packages))]
     except FileNotFoundError as error:

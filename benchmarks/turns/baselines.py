@@ -46,7 +46,7 @@ Decision = Callable[[Site], Due]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecisionOutcome:
     """Result of one decision in one scene. ``latency_ms``: ``None`` if the end was not answered."""
 
     group: str
@@ -125,7 +125,7 @@ def gate_ms(site: Site, due: Due) -> float | None:
 
 def outcomes(
     sites: Iterable[Site], scores: Iterable[SceneScore], decide: Decision
-) -> Iterator[Outcome]:
+) -> Iterator[DecisionOutcome]:
     """One for each scene of ``scores``, which define how many pauses count."""
     of_scene: dict[str, list[Site]] = {}
     for site in sites:
@@ -134,7 +134,7 @@ def outcomes(
         yield _outcome(score, of_scene.get(score.scene, []), decide)
 
 
-def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> Outcome:
+def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> DecisionOutcome:
     latency_ms = None
     cut: set[int] = set()
     for site in sites:
@@ -145,7 +145,7 @@ def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> Outc
             latency_ms = gate if gate >= 0 else None
         elif _counts(site) and site.pause_ms is not None and 0 < gate <= site.pause_ms:
             cut.add(_place(site))
-    return Outcome(score.group, latency_ms, len(cut), sum(p.counts for p in score.pauses))
+    return DecisionOutcome(score.group, latency_ms, len(cut), sum(p.counts for p in score.pauses))
 
 
 def _counts(site: Site) -> bool:
@@ -158,7 +158,7 @@ def _place(site: Site) -> int:
     return site.heard_end - samples(site.lag_ms or 0)
 
 
-def point(found: Sequence[Outcome], bootstrap: Bootstrap) -> tuple[Floats, Floats]:
+def point(found: Sequence[DecisionOutcome], bootstrap: Bootstrap) -> tuple[Floats, Floats]:
     """Mean latency and cut-off rate in each draw."""
     groups = [outcome.group for outcome in found]
     answered = [(o.latency_ms, o.group) for o in found if o.latency_ms is not None]
@@ -206,7 +206,7 @@ def compare(
     The best curve is chosen again in each draw, which favours the baseline.
     """
     mine = [
-        Outcome(
+        DecisionOutcome(
             s.group,
             s.gate_ms,
             sum(p.cut for p in s.pauses if p.counts),

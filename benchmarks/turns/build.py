@@ -20,11 +20,11 @@ import numpy as np
 from benchmarks.harness.scene import Part, Scene, save
 from benchmarks.turns.clips import Clip
 from benchmarks.turns.compose import compose
-from benchmarks.turns.listen import Listener
+from benchmarks.turns.listen import ClipRecogniser
 from benchmarks.turns.people import Packages, actors, allison, queen, readers, sky, with_borders
 from benchmarks.turns.plan import Pauses, conditions, interleaved, pausing_first, with_speed
 from benchmarks.turns.splice import utterance
-from benchmarks.turns.voices import Flite, Piper, Voice
+from benchmarks.turns.voices import Flite, PiperSpeaker, Voice
 from benchmarks.turns.wording import read
 
 VOICES: dict[Part, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ class Sources:
 
 def build(part: Part, seed: int, sources: Sources) -> list[Scene]:
     """All scenes of ``part``. Raises ``FileNotFoundError`` naming a package that is absent."""
-    listener = Listener(sources.weights / "moonshine-tiny-en")
+    listener = ClipRecogniser(sources.weights / "moonshine-tiny-en")
     real = people(part, seed, sources, listener)
     synthetic = speakers(part, seed, sources, listener)
     pauses = Pauses(_rng(seed, f"{part} pauses"))
@@ -67,7 +67,7 @@ def build(part: Part, seed: int, sources: Sources) -> list[Scene]:
     return scenes
 
 
-def people(part: Part, seed: int, sources: Sources, listener: Listener) -> list[Clip]:
+def people(part: Part, seed: int, sources: Sources, listener: ClipRecogniser) -> list[Clip]:
     """Recordings of people, with borders at which a pause may be inserted."""
     rng = _rng(seed, f"{part} people")
     game = queen(sources.packages) if part == "tuning" else sky(sources.packages)
@@ -83,7 +83,7 @@ def people(part: Part, seed: int, sources: Sources, listener: Listener) -> list[
     return [with_borders(clip, listener) for clip in clips]
 
 
-def speakers(part: Part, seed: int, sources: Sources, listener: Listener) -> Iterator[Clip]:
+def speakers(part: Part, seed: int, sources: Sources, listener: ClipRecogniser) -> Iterator[Clip]:
     """Each text, said by two synthetic voices; borders that fail the recogniser are dropped."""
     rng = _rng(seed, f"{part} voices")
     voices = [_voice(name, sources, seed) for name in VOICES[part]]
@@ -97,7 +97,7 @@ def speakers(part: Part, seed: int, sources: Sources, listener: Listener) -> Ite
 
 def _voice(name: str, sources: Sources, seed: int) -> Voice:
     engine, _, voice = name.partition("-")
-    return Piper(sources.weights / name, voice, seed) if engine == "piper" else Flite(voice)
+    return PiperSpeaker(sources.weights / name, voice, seed) if engine == "piper" else Flite(voice)
 
 
 def _as_labelled(scene: Scene) -> Scene:

@@ -9,7 +9,7 @@ from benchmarks.harness.scene import PauseKind, SceneKind
 
 
 @dataclass(frozen=True)
-class Border:
+class WordBoundary:
     """A place between two words: sample ``at`` of the clip, ``words`` words come before it.
 
     ``seam``: two recordings meet here, or two sentences, and there is always a pause.
@@ -34,13 +34,13 @@ class Clip:
     kind: SceneKind
     text: str
     signal: Signal
-    borders: tuple[Border, ...] = ()
+    borders: tuple[WordBoundary, ...] = ()
     asked: str = ""
     text_by: str = "source"
 
 
 @dataclass(frozen=True)
-class Line:
+class GameLine:
     """One line of a person in a game. ``places``: its segments in the data file, each as offset and
     size in bytes."""
 

@@ -21,8 +21,8 @@ from benchmarks.harness.acoustics import (
     room_tone,
     to_pcm,
 )
-from benchmarks.harness.scene import Part, Pause, Scene
-from benchmarks.turns.splice import Utterance
+from benchmarks.harness.scene import Part, Scene, ScenePause
+from benchmarks.turns.splice import SplicedClip
 from pipeline.audio import LISTEN_RATE
 
 LEAD_S = (0.5, 1.2)
@@ -56,7 +56,7 @@ class Draws:
         )
 
 
-def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, seed: int) -> Scene:
+def compose(spoken: SplicedClip, conditions: Conditions, part: Part, name: str, seed: int) -> Scene:
     """The scene ``name``. The same arguments produce the same samples."""
     draws = Draws(seed, name)
     rng = draws.of("place")
@@ -64,7 +64,7 @@ def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, se
     tail = round(rng.uniform(*TAIL_S) * LISTEN_RATE)
     onset, end = lead, lead + spoken.end - spoken.onset
     shift = lead - spoken.onset
-    pauses = tuple(Pause(p.start + shift, p.end + shift, p.kind) for p in spoken.pauses)
+    pauses = tuple(ScenePause(p.start + shift, p.end + shift, p.kind) for p in spoken.pauses)
     samples = end + tail
     active = active_samples(samples, onset, end, pauses)
     dry = _dry(spoken, shift, samples, draws.of("floor"))
@@ -96,7 +96,7 @@ def compose(spoken: Utterance, conditions: Conditions, part: Part, name: str, se
     )
 
 
-def active_samples(samples: int, onset: int, end: int, pauses: tuple[Pause, ...]) -> Mask:
+def active_samples(samples: int, onset: int, end: int, pauses: tuple[ScenePause, ...]) -> Mask:
     """One flag a sample: is it speech, by the labels?"""
     active = np.zeros(samples, dtype=np.bool_)
     active[onset:end] = True
@@ -105,7 +105,7 @@ def active_samples(samples: int, onset: int, end: int, pauses: tuple[Pause, ...]
     return active
 
 
-def _dry(spoken: Utterance, shift: int, samples: int, rng: np.random.Generator) -> Signal:
+def _dry(spoken: SplicedClip, shift: int, samples: int, rng: np.random.Generator) -> Signal:
     """The utterance at ``shift``, with the recording's noise floor around it and in its pauses."""
     dry = np.zeros(samples, dtype=np.float32)
     inside = np.zeros(samples, dtype=np.float32)

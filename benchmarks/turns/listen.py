@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.scene import PauseKind
-from benchmarks.turns.clips import Border, Clip
+from benchmarks.turns.clips import Clip, WordBoundary
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.stt import moonshine
@@ -25,7 +25,7 @@ class Sides(NamedTuple):
     after: str
 
 
-class Listener:
+class ClipRecogniser:
     """Moonshine, which always returns the same text for the same audio."""
 
     def __init__(self, weights: Path) -> None:
@@ -41,7 +41,7 @@ class Listener:
         """The words before and after sample ``at``."""
         return Sides(self.hear(signal[:at]), self.hear(signal[at:]))
 
-    def surviving(self, clip: Clip) -> tuple[Border, ...]:
+    def surviving(self, clip: Clip) -> tuple[WordBoundary, ...]:
         """The borders of ``clip`` at which a cut keeps its words as intelligible as the whole.
 
         At most one more word may be wrong, or two with a filler, which recognisers like to drop:

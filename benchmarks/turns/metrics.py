@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from benchmarks.harness.pauses import group_of, milliseconds
-from benchmarks.harness.played_scene import Played
-from benchmarks.harness.scene import Pause, PauseKind, Scene
+from benchmarks.harness.played_scene import PlayedScene
+from benchmarks.harness.scene import PauseKind, Scene, ScenePause
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.events import (
@@ -135,7 +135,7 @@ class SceneScore:
         return sum(p.kind in INNER and p.cut and not p.merged for p in self.pauses)
 
 
-def score_scene(played: Played) -> SceneScore:
+def score_scene(played: PlayedScene) -> SceneScore:
     """Compare the published events with the labels."""
     scene = played.scene
     answers, commits = list(_answers(played)), list(_commits(played))
@@ -208,7 +208,7 @@ class _Playing:
         ]
 
 
-def _answers(played: Played) -> Iterator[Answer]:
+def _answers(played: PlayedScene) -> Iterator[Answer]:
     """In the order of their gates; heard until cut, or until the scene ended."""
     playing: dict[str, _Playing] = {}
     at = 0.0
@@ -230,7 +230,7 @@ def _answers(played: Played) -> Iterator[Answer]:
         yield Answer(answer.gate_ms, answer.audio_ms, heard_s, tuple(answer.sounds_ms))
 
 
-def _commits(played: Played) -> Iterator[Commit]:
+def _commits(played: PlayedScene) -> Iterator[Commit]:
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     texts: dict[str, str] = {}
@@ -252,17 +252,17 @@ def _commits(played: Played) -> Iterator[Commit]:
 # --- against the labels ------------------------------------------------------------------------
 
 
-def _pause(pause: Pause, answers: list[Answer], merged: bool) -> PauseScore:
+def _pause(pause: ScenePause, answers: list[Answer], merged: bool) -> PauseScore:
     cut = any(_is_in(answer, pause) for answer in answers)
     late = any(_is_just_after(answer, pause) for answer in answers)
     return PauseScore(pause.kind, pause.seconds, cut, late and not cut, merged)
 
 
-def _is_in(answer: Answer, pause: Pause) -> bool:
+def _is_in(answer: Answer, pause: ScenePause) -> bool:
     return milliseconds(pause.start) < answer.gate_ms <= milliseconds(pause.end)
 
 
-def _is_just_after(answer: Answer, pause: Pause) -> bool:
+def _is_just_after(answer: Answer, pause: ScenePause) -> bool:
     return 0 < answer.gate_ms - milliseconds(pause.end) <= JUST_AFTER_MS
 
 
@@ -281,13 +281,13 @@ def _overlap_ms(scene: Scene, answers: list[Answer]) -> float:
     )
 
 
-def _two_sentences(pause: Pause, answers: list[Answer], merged: bool) -> TwoSentences:
+def _two_sentences(pause: ScenePause, answers: list[Answer], merged: bool) -> TwoSentences:
     between = (a for a in answers if _is_in(a, pause) or _is_just_after(a, pause))
     return TwoSentences(pause.seconds, merged, sum(a.heard_s for a in between))
 
 
 def _merged(
-    played: Played, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
+    played: PlayedScene, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
 ) -> bool:
     """Whether one answered question had the words of both stretches."""
     parts = [_said_in(*span, commits) for span in (before, after)]
@@ -303,7 +303,7 @@ def _spoken(scene: Scene) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
-def _around_pauses(scene: Scene) -> Iterator[tuple[Pause, tuple[int, int], tuple[int, int]]]:
+def _around_pauses(scene: Scene) -> Iterator[tuple[ScenePause, tuple[int, int], tuple[int, int]]]:
     """Each pause with the stretches of speech before and after it, up to the next pauses."""
     spoken = _spoken(scene)
     return zip(scene.pauses, spoken, spoken[1:], strict=False)
@@ -326,7 +326,7 @@ def _covered(start: int, end: int, commits: list[Commit]) -> float:
     return inside / (end - start)
 
 
-def _questions(played: Played) -> Iterator[str]:
+def _questions(played: PlayedScene) -> Iterator[str]:
     """The questions of the confirmed answers."""
     for messages in played.prompts:
         if messages and messages[-1].role == "user":

@@ -18,8 +18,8 @@ from benchmarks.harness.acoustics import Signal, gained, rms_dbfs, to_signal
 from benchmarks.harness.energy import FRAME_SAMPLES, frame_db, quietest, silences, speech_span
 from benchmarks.harness.heard_speech import g722
 from benchmarks.harness.scene import SceneKind
-from benchmarks.turns.clips import Border, Clip, Line
-from benchmarks.turns.listen import Listener, border_kind, likely_token_after
+from benchmarks.turns.clips import Clip, GameLine, WordBoundary
+from benchmarks.turns.listen import ClipRecogniser, border_kind, likely_token_after
 from benchmarks.turns.queen import Queen
 from benchmarks.turns.sky import Sky
 from benchmarks.wer import words
@@ -116,9 +116,9 @@ class Game(Protocol):
     @property
     def name(self) -> str: ...
 
-    def lines(self) -> list[Line]: ...
+    def lines(self) -> list[GameLine]: ...
 
-    def sounds(self, line: Line) -> list[Signal]: ...
+    def sounds(self, line: GameLine) -> list[Signal]: ...
 
 
 def queen(packages: Packages) -> Game:
@@ -131,7 +131,9 @@ def sky(packages: Packages) -> Game:
     return Sky(packages.find(SKY, "beneath-a-steel-sky"))
 
 
-def actors(game: Game, wanted: int, listener: Listener, rng: np.random.Generator) -> list[Clip]:
+def actors(
+    game: Game, wanted: int, listener: ClipRecogniser, rng: np.random.Generator
+) -> list[Clip]:
     """``wanted`` lines of ``game`` in an order drawn by ``rng``, without lines that are not turns.
 
     Half of them have natural pauses, a quarter are joined from several recordings (if the game has
@@ -164,7 +166,9 @@ def _pausing(pieces: Sequence[Signal]) -> str:
     return "plain" if len(pieces) == 1 else "seams"
 
 
-def _actor(game: str, line: Line, pieces: Sequence[Signal], listener: Listener) -> Clip | None:
+def _actor(
+    game: str, line: GameLine, pieces: Sequence[Signal], listener: ClipRecogniser
+) -> Clip | None:
     """The line as one turn; null if it is not understood as sentences."""
     joined, seams = _joined(pieces)
     text = listener.hear(joined)
@@ -176,7 +180,7 @@ def _actor(game: str, line: Line, pieces: Sequence[Signal], listener: Listener) 
         if errors > _MISHEARD_SHARE * len(text.split()):
             return None
         kind = border_kind(text, tokens)
-        borders.append(Border(at, "clause" if kind == "word" else kind, tokens, True))
+        borders.append(WordBoundary(at, "clause" if kind == "word" else kind, tokens, True))
     return Clip(
         name=f"{game}-{line.name.lower()}",
         source=f"real:{game}",
@@ -244,7 +248,7 @@ def kind_of(text: str) -> SceneKind:
     return "command" if first in {"please", "press", "enter", "go", "do"} else "statement"
 
 
-def with_borders(clip: Clip, listener: Listener) -> Clip:
+def with_borders(clip: Clip, listener: ClipRecogniser) -> Clip:
     """``clip`` with its borders: one in each of its silences, and others in soft places where a cut
     leaves exactly the words of the whole on both sides."""
     found = [border for border in clip.borders if border.seam]
@@ -255,7 +259,7 @@ def with_borders(clip: Clip, listener: Listener) -> Clip:
         sides = listener.sides(clip.signal, at)
         tokens, errors = likely_token_after(clip.text, sides)
         if tokens and (errors == 0 or (at in own and errors <= len(clip.text.split()) // 2)):
-            found.append(Border(at, border_kind(clip.text, tokens), tokens))
+            found.append(WordBoundary(at, border_kind(clip.text, tokens), tokens))
     return replace(clip, borders=tuple(sorted(found, key=lambda border: border.at)))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.harness.acoustics import at_speed
 from benchmarks.harness.energy import silences
-from benchmarks.turns.clips import Border, Clip
+from benchmarks.turns.clips import Clip, WordBoundary
 from benchmarks.turns.compose import Conditions
 from benchmarks.turns.splice import Cut
 from pipeline.audio import LISTEN_RATE
@@ -69,7 +69,7 @@ class Pauses:
                 chosen.append(border)
         return [self._cut(border) for border in sorted(chosen, key=lambda border: border.at)]
 
-    def _cut(self, border: Border) -> Cut:
+    def _cut(self, border: WordBoundary) -> Cut:
         if border.kind == "sentence":
             return Cut(border, self._sentences.draw())
         stretch = 1.0
@@ -78,7 +78,7 @@ class Pauses:
         return Cut(border, self._lengths.draw(), stretch)
 
 
-def _apart(one: Border, other: Border) -> bool:
+def _apart(one: WordBoundary, other: WordBoundary) -> bool:
     return abs(one.at - other.at) >= _APART_S * LISTEN_RATE
 
 

@@ -19,7 +19,7 @@ import soundfile
 import soxr
 
 from benchmarks.harness.acoustics import Signal
-from benchmarks.turns.clips import Line
+from benchmarks.turns.clips import GameLine
 from pipeline.audio import LISTEN_RATE
 
 _HEADER = struct.Struct(">4s6s2xBH")
@@ -40,7 +40,7 @@ class Queen:
         if magic != b"QTBL" or compression != _MP3:
             raise ValueError(f"{file} is not Flight of the Amazon Queen with MP3 speech")
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[GameLine]:
         """All lines with a known speaker, by name. A line's first segment may be missing."""
         segments: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for number in range(self._entries):
@@ -52,12 +52,12 @@ class Queen:
         found = []
         for name, places in sorted(segments.items()):
             if _JOE.fullmatch(name):
-                found.append(Line(name, "joe", tuple(places)))
+                found.append(GameLine(name, "joe", tuple(places)))
             elif person := _PERSON.fullmatch(name):
-                found.append(Line(name, f"room-{person['room']}", tuple(places)))
+                found.append(GameLine(name, f"room-{person['room']}", tuple(places)))
         return found
 
-    def sounds(self, line: Line) -> list[Signal]:
+    def sounds(self, line: GameLine) -> list[Signal]:
         """Each segment of ``line``, at 16 kHz."""
         return [_mp3(self._data[offset : offset + size]) for offset, size in line.places]
 

@@ -14,7 +14,7 @@ import numpy as np
 import soxr
 
 from benchmarks.harness.acoustics import Signal
-from benchmarks.turns.clips import Line
+from benchmarks.turns.clips import GameLine
 from benchmarks.turns.rnc import unpacked
 from pipeline.audio import LISTEN_RATE
 
@@ -35,7 +35,7 @@ class Sky:
         self._data = disk.read_bytes()
         self._index = disk.with_suffix(".dnr").read_bytes()
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[GameLine]:
         """All packed lines, by number. The file does not say who speaks."""
         found = []
         for at in range(4, 4 + 8 * int.from_bytes(self._index[:4], "little"), 8):
@@ -46,10 +46,10 @@ class Sky:
             if offset >> 23:
                 offset = (offset & 0x7FFFFF) * _STEP
             if number in _SPEECH and size >> 22 == 0:
-                found.append(Line(str(number), "unknown", ((offset, size),)))
+                found.append(GameLine(str(number), "unknown", ((offset, size),)))
         return sorted(found, key=lambda line: line.name)
 
-    def sounds(self, line: Line) -> list[Signal]:
+    def sounds(self, line: GameLine) -> list[Signal]:
         """The line at 16 kHz. Raises ``ValueError`` if it is damaged."""
         return [self._sound(offset + _HEADER_BYTES, size) for offset, size in line.places]
 

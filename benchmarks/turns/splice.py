@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.harness.acoustics import Signal
 from benchmarks.harness.energy import Span, silences, speech_span
-from benchmarks.harness.scene import Pause, PauseKind
-from benchmarks.turns.clips import Border, Clip
+from benchmarks.harness.scene import PauseKind, ScenePause
+from benchmarks.turns.clips import Clip, WordBoundary
 from pipeline.audio import LISTEN_RATE
 
 FADE_SAMPLES = LISTEN_RATE * 8 // 1000
@@ -26,13 +26,13 @@ class Cut:
     ``stretch``: factor for the length of the last 150 ms of speech before it; 1: as spoken.
     """
 
-    border: Border
+    border: WordBoundary
     seconds: float
     stretch: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Utterance:
+class SplicedClip:
     """A clip with its pauses.
 
     ``signal``: dry, zero where a pause was cut in. ``speech``: float32 of the same shape, 1 where
@@ -45,17 +45,17 @@ class Utterance:
     speech: Signal
     onset: int
     end: int
-    pauses: tuple[Pause, ...]
+    pauses: tuple[ScenePause, ...]
     stretched: bool
 
 
-def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
+def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> SplicedClip:
     """``clip`` with its natural pauses and with ``cuts``, which are at different borders."""
     whole = speech_span(clip.signal)
     short = silences(clip.signal, _SHORT_SILENCE_S)
     pieces: list[tuple[Signal, Signal]] = []
     shifts: list[tuple[int, int]] = [(0, 0)]
-    pauses: list[Pause] = []
+    pauses: list[ScenePause] = []
     first = max(0, whole.start - MARGIN_SAMPLES)
     position = 0
     for cut in sorted(cuts, key=lambda cut: cut.border.at):
@@ -66,14 +66,14 @@ def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
         pieces += [_faded(longer), (_zeros(filled), _zeros(filled))]
         start = position + len(longer) - (cut.border.at - silence.start)
         position += len(longer) + filled
-        pauses.append(Pause(start, start + silence.samples + filled, cut.border.kind))
+        pauses.append(ScenePause(start, start + silence.samples + filled, cut.border.kind))
         shifts.append((cut.border.at, position - cut.border.at))
         first = cut.border.at
     last = min(len(clip.signal), whole.end + MARGIN_SAMPLES)
     pieces.append(_faded(clip.signal[first:last]))
     shifts[0] = (0, -max(0, whole.start - MARGIN_SAMPLES))
     pauses += _own_pauses(clip, cuts, short, shifts)
-    return Utterance(
+    return SplicedClip(
         clip=clip,
         signal=np.concatenate([signal for signal, _ in pieces]),
         speech=np.concatenate([speech for _, speech in pieces]),
@@ -86,7 +86,7 @@ def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> Utterance:
 
 def _own_pauses(
     clip: Clip, cuts: Sequence[Cut], short: Sequence[Span], shifts: Sequence[tuple[int, int]]
-) -> list[Pause]:
+) -> list[ScenePause]:
     """The natural pauses without a cut, moved to their new positions.
 
     ``shifts``: pairs of a sample of the clip and the shift of everything from there on.
@@ -101,7 +101,7 @@ def _own_pauses(
         for border in clip.borders:
             if silence.start <= border.at <= silence.end and border.kind == "sentence":
                 kind = "sentence"
-        found.append(Pause(silence.start + shift, silence.end + shift, kind))
+        found.append(ScenePause(silence.start + shift, silence.end + shift, kind))
     return found
 
 

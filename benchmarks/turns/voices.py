@@ -20,8 +20,8 @@ import soxr
 from benchmarks.harness.acoustics import Signal
 from benchmarks.harness.aligned_piper import AlignedPiper
 from benchmarks.harness.energy import quietest, silences
-from benchmarks.turns.clips import Border, Clip
-from benchmarks.turns.wording import Written
+from benchmarks.turns.clips import Clip, WordBoundary
+from benchmarks.turns.wording import WrittenTurn
 from pipeline.audio import LISTEN_RATE
 
 _NEAR_SAMPLES = LISTEN_RATE * 25 // 1000
@@ -35,7 +35,7 @@ class Voice(Protocol):
     source: str
     speaker: str
 
-    def say(self, written: Written, pace: float) -> Clip: ...
+    def say(self, written: WrittenTurn, pace: float) -> Clip: ...
 
 
 class Flite:
@@ -48,7 +48,7 @@ class Flite:
         self.speaker = f"flite-{voice}"
         self._voice = voice
 
-    def say(self, written: Written, pace: float) -> Clip:
+    def say(self, written: WrittenTurn, pace: float) -> Clip:
         with tempfile.TemporaryDirectory() as folder:
             wav = Path(folder) / "said.wav"
             printed = self._run(written.text, "-psdur", wav, pace)
@@ -88,7 +88,7 @@ def _flite_ends(printed: str) -> list[float]:
     return ends
 
 
-class Piper:
+class PiperSpeaker:
     """The voice ``name`` of the project's Piper weights, with its network's randomness."""
 
     def __init__(self, weights: Path, name: str, seed: int) -> None:
@@ -96,7 +96,7 @@ class Piper:
         self.speaker = f"piper-{name}"
         self._voice = AlignedPiper(weights, name, seed)
 
-    def say(self, written: Written, pace: float) -> Clip:
+    def say(self, written: WrittenTurn, pace: float) -> Clip:
         said, ends = self._voice.say(written.text, pace)
         rate = self._voice.rate
         signal: Signal = soxr.resample(said, rate, LISTEN_RATE, quality="HQ").astype(np.float32)
@@ -114,7 +114,7 @@ def _placed(signal: Signal, at: int) -> int:
 
 def _clip(
     voice: Voice,
-    written: Written,
+    written: WrittenTurn,
     signal: Signal,
     ends: Sequence[int],
     phones: Callable[[str], int],
@@ -125,7 +125,7 @@ def _clip(
         count = phones(mark.before)
         if count < len(ends):
             at = _placed(signal, ends[count - 1])
-            borders.append(Border(at, mark.kind, mark.words, mark.kind == "sentence"))
+            borders.append(WordBoundary(at, mark.kind, mark.words, mark.kind == "sentence"))
     name = re.sub(r"[^a-z0-9]+", "-", written.text.lower()).strip("-")[:40].rstrip("-")
     return Clip(
         name=f"{voice.speaker}-{name}",

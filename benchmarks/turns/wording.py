@@ -26,7 +26,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenTurn:
     """One turn to be spoken. ``asked``: the assistant's question before it."""
 
     kind: SceneKind
@@ -35,7 +35,7 @@ class Written:
     asked: str = ""
 
 
-def read(part: Part) -> list[Written]:
+def read(part: Part) -> list[WrittenTurn]:
     """The texts of ``part``, in the file's order. Raises ``ValueError`` for an unknown kind."""
     document: dict[str, list[Any]] = YAML(typ="safe").load(_TEXTS / f"{part}.yaml")
     if unknown := set(document) - set(get_args(SceneKind)):
@@ -49,7 +49,7 @@ def read(part: Part) -> list[Written]:
     ]
 
 
-def parsed(marked: str, kind: Any, asked: str = "") -> Written:
+def parsed(marked: str, kind: Any, asked: str = "") -> WrittenTurn:
     """``marked``: a text with pause marks."""
     pieces = _MARK.split(marked.strip())
     marks: list[Mark] = []
@@ -57,4 +57,4 @@ def parsed(marked: str, kind: Any, asked: str = "") -> Written:
     for mark, piece in zip(pieces[1::2], pieces[2::2], strict=True):
         marks.append(Mark(before, len(before.split()), _MARKS[mark]))
         before = f"{before} {piece}"
-    return Written(kind, before, tuple(marks), asked)
+    return WrittenTurn(kind, before, tuple(marks), asked)

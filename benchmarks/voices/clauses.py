@@ -24,7 +24,7 @@ from pipeline.engines.tts.piper import build as build_piper
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_speech import Joint
-from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.spoken.borders import Border
 from pipeline.spoken.length import spoken_letters
 from tests.support.recordings import Uncancelled
@@ -145,7 +145,7 @@ Say = Callable[[str], Pcm]
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class EngineVoice:
     """``say`` returns int16 mono at ``rate`` Hz."""
 
     name: str
@@ -153,15 +153,15 @@ class Voice:
     say: Say
 
 
-def _engine(name: str, tts: Tts, voice: str, speed: float) -> Voice:
+def _engine(name: str, tts: Tts, voice: str, speed: float) -> EngineVoice:
     def say(text: str) -> Pcm:
         chunks = tts.synthesize(SpeechRequest(text, voice, speed), Uncancelled())
         return np.concatenate((EMPTY, *(pcm for pcm in chunks if pcm is not None)))
 
-    return Voice(name, tts.rate, say)
+    return EngineVoice(name, tts.rate, say)
 
 
-def voices(piper_weights: Path) -> list[Voice]:
+def voices(piper_weights: Path) -> list[EngineVoice]:
     """Piper and, where it is installed, espeak-ng, at several paces."""
     piper = build_piper(PiperOptions(), piper_weights)
     found = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
@@ -176,7 +176,7 @@ def voices(piper_weights: Path) -> list[Voice]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class HealthyClause:
     """One healthy clause. ``pace_s``: seconds per character, as known before it;
     ``known``: whether the voice had spoken at all. ``pcm``: int16 mono at ``rate`` Hz."""
 
@@ -196,12 +196,14 @@ TALK_CLAUSES = 25
 """A conversation; the knowledge about the voice is dropped after it."""
 
 
-def said_by(voice: Voice, spoken: Sequence[str]) -> Iterator[Said]:
+def said_by(voice: EngineVoice, spoken: Sequence[str]) -> Iterator[HealthyClause]:
     """``spoken`` as one conversation after the other."""
     for start in range(0, len(spoken), TALK_CLAUSES):
         ramp = Ramp()
         for text in spoken[start : start + TALK_CLAUSES]:
             pcm = voice.say(text)
-            yield Said(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.known)
+            yield HealthyClause(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.known)
             heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate
-            ramp.learn(Spoken(spoken_letters(text), heard_s, heard_s / 10, heard_s, heard_s / 10))
+            ramp.learn(
+                VoiceTiming(spoken_letters(text), heard_s, heard_s / 10, heard_s, heard_s / 10)
+            )

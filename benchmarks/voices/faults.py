@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.voices.clauses import Said, said_by, texts, voices
+from benchmarks.voices.clauses import HealthyClause, said_by, texts, voices
 from pipeline.audio import Pcm
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 
@@ -30,7 +30,7 @@ Random = np.random.Generator
 Signal = NDArray[np.float64]
 
 
-def watched(said: Said, pcm: Pcm) -> Fault | None:
+def watched(said: HealthyClause, pcm: Pcm) -> Fault | None:
     """The verdict on ``pcm`` as if it were ``said``."""
     watch = ClauseWatch(said.text, said.rate, said.pace_s, known=said.known)
     return watch.feed(pcm) or watch.finish()
@@ -46,30 +46,30 @@ def _pcm(signal: Signal) -> Pcm:
     return np.clip(signal, -32768, 32767).astype(np.int16)
 
 
-def _level(said: Said) -> float:
+def _level(said: HealthyClause) -> float:
     return float(np.sqrt(np.mean(said.pcm.astype(np.float64) ** 2)))
 
 
-def _begin(draw: Random, said: Said, least: float = 0.0) -> int:
+def _begin(draw: Random, said: HealthyClause, least: float = 0.0) -> int:
     return int(len(said.pcm) * draw.uniform(least, 0.85))
 
 
-def _after(draw: Random, said: Said, noise: Signal) -> Injected:
+def _after(draw: Random, said: HealthyClause, noise: Signal) -> Injected:
     """Speech up to a random place, and from there ``noise`` as loud as the speech."""
     at = _begin(draw, said)
     noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-9) * _level(said)
     return np.concatenate((said.pcm[:at], _pcm(noise))), at / said.rate
 
 
-def _seconds(said: Said) -> NDArray[np.float64]:
+def _seconds(said: HealthyClause) -> NDArray[np.float64]:
     return np.arange(int(FAULT_S * said.rate)) / said.rate
 
 
-def _white(draw: Random, said: Said) -> Signal:
+def _white(draw: Random, said: HealthyClause) -> Signal:
     return draw.standard_normal(int(FAULT_S * said.rate))
 
 
-def _buzz(draw: Random, said: Said) -> Signal:
+def _buzz(draw: Random, said: HealthyClause) -> Signal:
     pitch = draw.uniform(80, 250)
     return sum(
         (np.sin(2 * np.pi * pitch * n * _seconds(said)) / n for n in range(1, 20)),
@@ -77,7 +77,7 @@ def _buzz(draw: Random, said: Said) -> Signal:
     )
 
 
-def _swelling(draw: Random, said: Said, signal: Signal) -> Signal:
+def _swelling(draw: Random, said: HealthyClause, signal: Signal) -> Signal:
     """At the rhythm of syllables."""
     swell: Signal = signal[: len(_seconds(said))] * (
         0.55 + 0.45 * np.sin(2 * np.pi * draw.uniform(3, 6) * _seconds(said)[: len(signal)])
@@ -85,7 +85,7 @@ def _swelling(draw: Random, said: Said, signal: Signal) -> Signal:
     return swell
 
 
-def _garbage(draw: Random, said: Said) -> Signal:
+def _garbage(draw: Random, said: HealthyClause) -> Signal:
     """A codec fed with random numbers: noise of another colour every 80 ms."""
     size = said.rate * 80 // 1000
     pieces = []
@@ -98,13 +98,13 @@ def _garbage(draw: Random, said: Said) -> Signal:
     return np.concatenate(pieces)
 
 
-def _silence(draw: Random, said: Said, at_start: bool) -> Injected:
+def _silence(draw: Random, said: HealthyClause, at_start: bool) -> Injected:
     at = 0 if at_start else _begin(draw, said, 0.1)
     silence = np.zeros(int(FAULT_S * said.rate), np.int16)
     return np.concatenate((said.pcm[:at], silence)), at / said.rate
 
 
-def _loop(draw: Random, said: Said, exact: bool) -> Injected:
+def _loop(draw: Random, said: HealthyClause, exact: bool) -> Injected:
     """The last half second to two seconds before a random place, repeated."""
     period = int(draw.uniform(0.5, min(2.0, 0.9 * said.seconds)) * said.rate)
     at = int(draw.uniform(period, max(period + 1, 0.95 * len(said.pcm))))
@@ -120,14 +120,14 @@ def _loop(draw: Random, said: Said, exact: bool) -> Injected:
     return np.concatenate((said.pcm[:at], _pcm(np.concatenate(copies)))), at / said.rate
 
 
-def _endless(draw: Random, said: Said, others: Sequence[Said]) -> Injected:
+def _endless(draw: Random, said: HealthyClause, others: Sequence[HealthyClause]) -> Injected:
     """Fluent speech of other words after the clause."""
     more = [each.pcm for each in others if each.voice == said.voice and each is not said]
     taken = [more[int(n)] for n in draw.integers(0, len(more), 8)]
     return np.concatenate((said.pcm, *taken)), said.seconds
 
 
-Inject = Callable[[Random, Said, Sequence[Said]], Injected]
+Inject = Callable[[Random, HealthyClause, Sequence[HealthyClause]], Injected]
 FAULTS: dict[str, Inject] = {
     "silence at the start": lambda d, s, _: _silence(d, s, at_start=True),
     "silence in the middle": lambda d, s, _: _silence(d, s, at_start=False),
@@ -146,7 +146,7 @@ FAULTS: dict[str, Inject] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Detection:
     """One inserted fault. ``after_s``: audio from its start until it was detected; less than 0: a
     false detection before it."""
 
@@ -155,14 +155,14 @@ class Found:
     after_s: float | None
 
 
-def inject(name: str, said: Said, others: Sequence[Said], seed: int) -> Found:
+def inject(name: str, said: HealthyClause, others: Sequence[HealthyClause], seed: int) -> Detection:
     pcm, begins_s = FAULTS[name](np.random.default_rng(seed), said, others)
     fault = watched(said, pcm)
     after_s = fault.known_s - begins_s if fault else None
-    return Found(name, fault, after_s)
+    return Detection(name, fault, after_s)
 
 
-def healthy_report(clauses: Sequence[Said]) -> dict[str, Any]:
+def healthy_report(clauses: Sequence[HealthyClause]) -> dict[str, Any]:
     cut = [said for said in clauses if watched(said, said.pcm)]
     return {
         "clauses": len(clauses),
@@ -176,14 +176,14 @@ def healthy_report(clauses: Sequence[Said]) -> dict[str, Any]:
     }
 
 
-def faults_report(found: Iterable[Found]) -> dict[str, Any]:
-    by_name: dict[str, list[Found]] = {}
+def faults_report(found: Iterable[Detection]) -> dict[str, Any]:
+    by_name: dict[str, list[Detection]] = {}
     for each in found:
         by_name.setdefault(each.name, []).append(each)
     return {name: _figures(each) for name, each in by_name.items()}
 
 
-def _figures(found: Sequence[Found]) -> dict[str, Any]:
+def _figures(found: Sequence[Detection]) -> dict[str, Any]:
     after = sorted(f.after_s for f in found if f.after_s is not None and f.after_s >= 0)
     quantiles = {
         f"after_s_p{p}": round(float(np.quantile(after, p / 100)), 2) for p in (50, 95, 99) if after
@@ -198,7 +198,7 @@ def _figures(found: Sequence[Found]) -> dict[str, Any]:
     }
 
 
-def clauses_of(count: int, seed: int) -> list[Said]:
+def clauses_of(count: int, seed: int) -> list[HealthyClause]:
     """``count`` healthy clauses, spread evenly over the installed voices."""
     speakers = voices(weights("piper-joe"))
     each = -(-count // len(speakers))

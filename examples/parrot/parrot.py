@@ -7,10 +7,10 @@ summary = "repeats the user's words"
 
 class Parrot:
     def open(self):
-        return Conversation()
+        return ParrotSession()
 
 
-class Conversation:
+class ParrotSession:
     def warm(self, request, cancel):
         """Read ahead: here there is nothing to compute."""
         yield Warmed()

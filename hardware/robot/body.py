@@ -9,7 +9,7 @@ from hardware.robot.daemon import open_daemon
 from hardware.robot.errors import Problem, RobotError
 from hardware.robot.gaze import unturned
 from hardware.robot.posture import Posture
-from hardware.robot.presence import Found, Presence
+from hardware.robot.presence import Presence, PriorState
 from hardware.settings import Robot
 from pipeline.audio import Pcm
 from pipeline.commands import Direction
@@ -41,7 +41,7 @@ class RobotBody:
         self._notify = notify
         self.array_in_head = array_in_head
         self._posture = Posture()
-        self._found = Found()
+        self._found = PriorState()
         self._presence: Presence | None = None
         self._told: set[Problem] = set()
         self._moved_at: float | None = None

@@ -28,7 +28,7 @@ TURNING_RAD_PER_S, SETTLED_S = 0.15, 0.3
 
 
 @dataclass
-class Found:
+class PriorState:
     """The robot's state before we changed it; survives a broken connection."""
 
     motors_off: bool = False
@@ -42,7 +42,11 @@ class Presence:
     should know, once each time it begins."""
 
     def __init__(
-        self, daemon: Daemon, posture: Posture, found: Found, notify: Callable[[RobotError], None]
+        self,
+        daemon: Daemon,
+        posture: Posture,
+        found: PriorState,
+        notify: Callable[[RobotError], None],
     ) -> None:
         self._daemon = daemon
         self._posture = posture

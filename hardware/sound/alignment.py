@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hardware.sound.clock import StreamClock
-from hardware.sound.ring import Piece
+from hardware.sound.ring import SampleBlock
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioHistory, Pcm, Resampler
 
 BLOCK_SAMPLES = 160
@@ -64,7 +64,7 @@ class _Stream:
         self._resampler = Resampler(rate_hz, LISTEN_RATE)
         self._next = 0
 
-    def take(self, piece: Piece) -> tuple[Pcm, int, int]:
+    def take(self, piece: SampleBlock) -> tuple[Pcm, int, int]:
         """Samples at 16 kHz; how many of the device's were lost before them; and by how many its
         clock jumped (less than 0: it comes earlier)."""
         missed = piece.first - self._next
@@ -99,7 +99,7 @@ class Alignment:
         self._moved: int | None = None
         self._silent_samples = 0
 
-    def played(self, piece: Piece) -> None:
+    def played(self, piece: SampleBlock) -> None:
         """The loudspeaker's driver has taken these samples."""
         pcm, missed, jumped = self._played.take(piece)
         if missed > 0:
@@ -119,7 +119,7 @@ class Alignment:
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
         self._inserted, self._offset, self._reopened = 0, None, True
 
-    def heard(self, piece: Piece) -> Iterator[SoundBlock]:
+    def heard(self, piece: SampleBlock) -> Iterator[SoundBlock]:
         """Take the microphone driver's samples. Yields the complete blocks."""
         pcm, missed, jumped = self._heard.take(piece)
         if missed > 0:

@@ -11,13 +11,13 @@ import numpy as np
 
 from hardware.settings import Sound
 from hardware.sound.alignment import Alignment, SoundBlock
-from hardware.sound.devices import Chosen, Device, channel_of, rates_to_try, resolve
+from hardware.sound.devices import Device, DeviceChoice, channel_of, rates_to_try, resolve
 from hardware.sound.driver import Latency, OnAsked, OnEnded, Plan, SoundDriver
 from hardware.sound.dropouts import QUIET_S, Dropouts
 from hardware.sound.errors import RateRefused, Role, SoundError, driver_hangs, no_rate
 from hardware.sound.inbox import BlockInbox
 from hardware.sound.microphone import LifeSigns, Microphone, Zeros
-from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice
+from hardware.sound.notices import DeviceLoss, DevicesReady, MoreLatency, SoundNotice
 from hardware.sound.ring import Ring
 from hardware.sound.speaker import Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -102,7 +102,7 @@ class SoundCard:
         self._dropouts = Dropouts()
         self._inbox = BlockInbox(notify)
         self._zeros = Zeros()
-        self._chosen = Chosen("", "")
+        self._chosen = DeviceChoice("", "")
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
 
@@ -216,7 +216,7 @@ class SoundCard:
         )
         opening.latency = await self._driver.open(opening.plan)
         self._opening = opening
-        self._notify(Opened(microphone.name, speaker.name, rates[0]))
+        self._notify(DevicesReady(microphone.name, speaker.name, rates[0]))
         return opening
 
     def _speaker_stream(self, opening: _Opening) -> tuple[OnAsked, OnEnded]:
@@ -275,7 +275,7 @@ class SoundCard:
 
     # --- delivering -------------------------------------------------------------------------------
 
-    async def _deliver(self, opening: _Opening) -> Lost:
+    async def _deliver(self, opening: _Opening) -> DeviceLoss:
         """Until one of the devices is lost."""
         loop = asyncio.get_running_loop()
         while True:
@@ -287,19 +287,19 @@ class SoundCard:
             except TimeoutError:
                 if not self._were_late(opening, loop.time() - due_s):
                     why = f"nothing came from it for {patience_s:g} s"
-                    return Lost(self._chosen.microphone, why)
+                    return DeviceLoss(self._chosen.microphone, why)
                 continue
             opening.late_before = False
             opening.arrived.clear()
             if opening.ended is not None:
-                return Lost(self._name(opening.ended), "its stream has ended")
+                return DeviceLoss(self._name(opening.ended), "its stream has ended")
             self._drain(opening)
             if lost := self._speaker_lost(opening, loop.time()):
                 return lost
             try:
                 await self._mind_dropouts(opening, loop.time())
             except SoundError as error:
-                return Lost(self._chosen.speaker, f"{error.what}: {error.why}")
+                return DeviceLoss(self._chosen.speaker, f"{error.what}: {error.why}")
 
     def _were_late(self, opening: _Opening, by_s: float) -> bool:
         """Whether this program was late itself, so that a driver's calls may still be unprocessed;
@@ -310,12 +310,12 @@ class SoundCard:
         opening.late_s = asyncio.get_running_loop().time()
         return True
 
-    def _speaker_lost(self, opening: _Opening, now_s: float) -> Lost | None:
+    def _speaker_lost(self, opening: _Opening, now_s: float) -> DeviceLoss | None:
         asked_s = self._speaker.last_s
         since_s = max(opening.began_s if asked_s is None else asked_s, opening.late_s)
         if now_s - since_s <= (_FIRST_S if asked_s is None else _STALLED_S):
             return None
-        return Lost(self._chosen.speaker, f"it took no sound for {now_s - since_s:.1f} s")
+        return DeviceLoss(self._chosen.speaker, f"it took no sound for {now_s - since_s:.1f} s")
 
     async def _mind_dropouts(self, opening: _Opening, now_s: float) -> None:
         """Raises ``SoundError`` if the loudspeaker does not come back."""

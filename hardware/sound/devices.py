@@ -137,7 +137,7 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DeviceChoice:
     """What ``auto`` or a part of a name meant when the program began; it stays. ``others``: the
     other names that existed then."""
 
@@ -161,13 +161,13 @@ class Chosen:
         return next((device for device in strangers if plain_name(device.name) == plain), None)
 
 
-def resolve(devices: Sequence[Device], settings: Sound) -> Chosen:
+def resolve(devices: Sequence[Device], settings: Sound) -> DeviceChoice:
     """Raises ``SoundError`` if the device or the channel does not exist."""
     microphone, speaker = choose_both(devices, settings.microphone, settings.speaker)
     channel_of(microphone, settings.channel)
     chosen = {microphone.name, speaker.name}
     others = frozenset(device.name for device in devices) - chosen
-    return Chosen(microphone.name, speaker.name, others)
+    return DeviceChoice(microphone.name, speaker.name, others)
 
 
 def plain_name(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from hardware.sound.alignment import SoundBlock
-from hardware.sound.notices import Dropped, SoundNotice
+from hardware.sound.notices import SampleLoss, SoundNotice
 
 _MOST_BLOCKS = 200
 """2 s."""
@@ -58,7 +58,7 @@ class BlockInbox:
             return block
         lost, self._lost = self._lost, 0
         moved, self._moved = self._moved or 0, None
-        self._notify(Dropped(lost))
+        self._notify(SampleLoss(lost))
         return replace(
             block,
             lost_samples=block.lost_samples + lost,

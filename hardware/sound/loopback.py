@@ -23,7 +23,7 @@ _STANDS_OUT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class LoopbackEcho:
     """``delay_samples``: after what was played. ``return_loss_db``: how much quieter it is."""
 
     delay_samples: int
@@ -40,7 +40,7 @@ def chirp() -> Pcm:
     return sweep
 
 
-def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> Echo | None:
+def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | None:
     """``played``: the chirp as the loudspeaker was given it. ``heard``: from its first sample on,
     and at least half a second longer. ``noise_power``: of the microphone without it, mean square.
     None if nothing stands out."""
@@ -52,7 +52,7 @@ def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> Echo | None:
         return None
     back = heard[at : at + len(played)].astype(np.float64)
     power = max(float(np.mean(back**2)) - noise_power, 1e-3)
-    return Echo(at, 10 * log10(float(np.mean(played.astype(np.float64) ** 2)) / power))
+    return LoopbackEcho(at, 10 * log10(float(np.mean(played.astype(np.float64) ** 2)) / power))
 
 
 def lost_start_s(first: Pcm, later: Pcm) -> float:

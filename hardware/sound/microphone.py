@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hardware.sound.notices import AllZero, Lifeless
-from hardware.sound.ring import Piece, Ring
+from hardware.sound.ring import Ring, SampleBlock
 from pipeline.audio import LISTEN_RATE, Pcm
 
 KEPT_S = 2.0
@@ -38,7 +38,7 @@ class Microphone:
         """``data``: interleaved int16; ``at_s``: when its first frame was at the membrane."""
         frames = np.frombuffer(data, np.int16).reshape(-1, self._channels)
         pcm: Pcm = frames[:, -1].copy()
-        self.ring.put(Piece(pcm, self._taken, at_s, xrun))
+        self.ring.put(SampleBlock(pcm, self._taken, at_s, xrun))
         self._taken += len(pcm)
         self.xruns += xrun
         self.last_s = now_s

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class DevicesReady:
     """Both devices run. ``rate_hz``: what the microphone is opened with."""
 
     microphone: str
@@ -15,7 +15,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class DeviceLoss:
     """A device went away while in use; its queued audio is dropped, and the card waits for it."""
 
     name: str
@@ -39,7 +39,7 @@ class Lifeless:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class SampleLoss:
     """Microphone samples, at 16 kHz, that were lost because their reader was late."""
 
     samples: int
@@ -54,4 +54,4 @@ class MoreLatency:
     latency_s: float
 
 
-SoundNotice = Opened | Lost | AllZero | Lifeless | Dropped | MoreLatency
+SoundNotice = DevicesReady | DeviceLoss | AllZero | Lifeless | SampleLoss | MoreLatency

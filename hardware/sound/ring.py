@@ -9,7 +9,7 @@ from pipeline.audio import Pcm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class SampleBlock:
     """Consecutive samples of one device's stream, at its own rate.
 
     ``first``: number of the first sample, counted by the device from the stream's start. ``at_s``:
@@ -32,13 +32,13 @@ class Ring:
 
     def __init__(self, capacity_samples: int) -> None:
         self._capacity_samples = capacity_samples
-        self._pieces: deque[Piece] = deque()
+        self._pieces: deque[SampleBlock] = deque()
         self._put_samples = 0
         self._left_samples = 0
         self.dropped_samples = 0
         """In all; written by the thread that puts."""
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: SampleBlock) -> None:
         self._put_samples += len(piece.pcm)
         self._pieces.append(piece)
         while (
@@ -50,7 +50,7 @@ class Ring:
                 return
             self.dropped_samples += len(oldest.pcm)
 
-    def take(self) -> Piece | None:
+    def take(self) -> SampleBlock | None:
         """The oldest piece, or None."""
         try:
             piece = self._pieces.popleft()

@@ -12,7 +12,7 @@ _SPANS = 64
 """If silence interrupts a sound more often, its oldest pieces count as played."""
 
 
-class Sound:
+class SoundProgress:
     """Numbers are those of the device's samples, counted from its stream's start."""
 
     def __init__(self) -> None:

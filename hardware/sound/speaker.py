@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hardware.sound.clock import StreamClock
-from hardware.sound.ring import Piece, Ring
-from hardware.sound.sounds import Sound
+from hardware.sound.ring import Ring, SampleBlock
+from hardware.sound.sounds import SoundProgress
 from pipeline.audio import Pcm
 
 RAMP_MS = 10
@@ -53,10 +53,10 @@ class Speaker:
         self._lock = Lock()
         self._clock = StreamClock(1)
         self._given = 0
-        self._queue: deque[tuple[Sound, Pcm]] = deque()
+        self._queue: deque[tuple[SoundProgress, Pcm]] = deque()
         self._queued = 0
-        self._newest: Sound | None = None
-        self._sounds: OrderedDict[str, Sound] = OrderedDict()
+        self._newest: SoundProgress | None = None
+        self._sounds: OrderedDict[str, SoundProgress] = OrderedDict()
         self._gain = self._target = 1.0
         self._ramp_left = 0
 
@@ -146,7 +146,7 @@ class Speaker:
         if queued:
             self.sounded_s = now_s
         self.last_s = now_s
-        self.tap.put(Piece(pcm, first, at_s, xrun))
+        self.tap.put(SampleBlock(pcm, first, at_s, xrun))
         return sounding
 
     def _with_tone(self, pcm: Pcm, first: int) -> Pcm:
@@ -186,23 +186,23 @@ class Speaker:
         """The number of the sample that is at the membrane now."""
         return self._clock.number_at(now_s) if self._given else 0.0
 
-    def _sound(self, sound_id: str) -> Sound:
+    def _sound(self, sound_id: str) -> SoundProgress:
         sound = self._sounds.get(sound_id)
         if sound is None:
-            sound = self._sounds[sound_id] = Sound()
+            sound = self._sounds[sound_id] = SoundProgress()
             while len(self._sounds) > _SOUNDS:
                 self._sounds.popitem(last=False)
         return sound
 
-    def _append(self, sound: Sound, pcm: Pcm) -> None:
+    def _append(self, sound: SoundProgress, pcm: Pcm) -> None:
         if len(pcm):
             with self._lock:
                 sound.queued(len(pcm))
                 self._queue.append((sound, pcm))
                 self._queued += len(pcm)
 
-    def _take_queued(self, frames: int) -> list[tuple[Sound, Pcm]]:
-        taken: list[tuple[Sound, Pcm]] = []
+    def _take_queued(self, frames: int) -> list[tuple[SoundProgress, Pcm]]:
+        taken: list[tuple[SoundProgress, Pcm]] = []
         while frames and self._queue:
             sound, pcm = self._queue.popleft()
             if len(pcm) > frames:

@@ -58,7 +58,7 @@ Values = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlTransfer:
     """The setup packet of one control transfer. ``data``: what is written, or None for a read of
     ``length`` bytes."""
 
@@ -69,7 +69,7 @@ class Request:
     data: bytes | None = None
 
 
-def read_request(parameter: Parameter) -> Request:
+def read_request(parameter: Parameter) -> ControlTransfer:
     """Raises ``ParameterError`` for a command."""
     if parameter.access == "wo":
         raise ParameterError(
@@ -78,16 +78,16 @@ def read_request(parameter: Parameter) -> Request:
             fix=f"Set it instead: reachy-voice xvf set {parameter.name} ...",
         )
     length = STATUS_BYTES + parameter.payload_bytes
-    return Request(READ_TYPE, READ_BIT | parameter.command, parameter.resource, length)
+    return ControlTransfer(READ_TYPE, READ_BIT | parameter.command, parameter.resource, length)
 
 
-def write_request(parameter: Parameter, values: Sequence[Value]) -> Request:
+def write_request(parameter: Parameter, values: Sequence[Value]) -> ControlTransfer:
     """Raises ``ParameterError``."""
     check_values(parameter, values)
     whole = parameter.type in _LIMITS
     cast = [int(value) if whole else float(value) for value in values]
     data = struct.pack(f"<{parameter.count}{_FORMATS[parameter.type]}", *cast)
-    return Request(WRITE_TYPE, parameter.command, parameter.resource, len(data), data)
+    return ControlTransfer(WRITE_TYPE, parameter.command, parameter.resource, len(data), data)
 
 
 def check_values(parameter: Parameter, values: Sequence[Value]) -> None:

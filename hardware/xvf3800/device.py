@@ -10,7 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hardware.xvf3800.boards import USB_IDS, Board
-from hardware.xvf3800.codec import Request, Values, decode, is_retry, read_request, write_request
+from hardware.xvf3800.codec import (
+    ControlTransfer,
+    Values,
+    decode,
+    is_retry,
+    read_request,
+    write_request,
+)
 from hardware.xvf3800.control import Via
 from hardware.xvf3800.errors import ArrayError, Problem, array_error
 from hardware.xvf3800.parameters import Value, parameter
@@ -121,7 +128,7 @@ class UsbArray:
             with contextlib.suppress(usb.core.USBError, NotImplementedError):
                 usb.util.dispose_resources(self._device)
 
-    def _ask(self, name: str, request: Request) -> bytes:
+    def _ask(self, name: str, request: ControlTransfer) -> bytes:
         """One read, repeated until the chip has an answer or time is up."""
         with self._turn(name) as deadline:
             while True:
@@ -144,7 +151,7 @@ class UsbArray:
         finally:
             self._lock.release()
 
-    def _transfer(self, name: str, request: Request, deadline: float) -> Any:
+    def _transfer(self, name: str, request: ControlTransfer, deadline: float) -> Any:
         import usb.core
 
         left_s = min(TRANSFER_S, deadline - self._clock())

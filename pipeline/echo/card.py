@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.echo.path import KEPT_SAMPLES, EchoPath, EchoWindow, Played, Reference, Room
+from pipeline.echo.path import KEPT_SAMPLES, EchoMemory, EchoPath, EchoWindow, Playback, Reference
 
 _SILENT_PEAK = 2
 """Steps of int16: dithered silence is silence."""
@@ -48,14 +48,14 @@ class CardEcho(EchoPath):
     def __init__(
         self,
         window_samples: int,
-        room: Room | None = None,
-        keep: Callable[[Room | None], None] = lambda room: None,
+        room: EchoMemory | None = None,
+        keep: Callable[[EchoMemory | None], None] = lambda room: None,
     ) -> None:
         """See ``EchoPath``."""
         self._card = CardReference(KEPT_SAMPLES)
         super().__init__(window_samples, self._card, room, keep)
 
-    def process(self, pcm: Pcm, played: Played, now: float) -> Iterator[EchoWindow]:
+    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterator[EchoWindow]:
         """As ``EchoPath.process``, with what was played meanwhile."""
         if played.moved is not None:
             self.reference_moved(played.moved)

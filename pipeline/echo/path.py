@@ -54,7 +54,7 @@ KEPT_SAMPLES = 6 * LISTEN_RATE
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class EchoMemory:
     """What is remembered about a place for the next session there. ``delay_samples``: the echo's
     delay. ``later_samples``: how long after its reference the state expects the echo."""
 
@@ -74,7 +74,7 @@ class EchoWindow:
     llr: float = CANCELLER_NO_DOUBT
 
 
-class Played(NamedTuple):
+class Playback(NamedTuple):
     """What a loudspeaker of this machine played during the microphone's next samples."""
 
     pcm: Pcm | None = None
@@ -83,7 +83,7 @@ class Played(NamedTuple):
     """There was a gap before it (``EchoPath.reference_moved``)."""
 
 
-NOTHING_KNOWN = Played()
+NOTHING_KNOWN = Playback()
 
 OnsetKind = Literal["echo", "speech", "unknown"]
 
@@ -122,8 +122,8 @@ class EchoPath:
         self,
         window_samples: int,
         reference: Reference,
-        room: Room | None = None,
-        keep: Callable[[Room | None], None] = lambda room: None,
+        room: EchoMemory | None = None,
+        keep: Callable[[EchoMemory | None], None] = lambda room: None,
     ) -> None:
         """``room``: what is known about the place; ``keep`` is called at the end with what was
         learned, or ``None`` if the echo is gone."""
@@ -215,13 +215,13 @@ class EchoPath:
         elif self._known and not self._canceller:
             self._keep(None)
 
-    def _room(self, canceller: EchoCanceller) -> Room:
+    def _room(self, canceller: EchoCanceller) -> EchoMemory:
         delay = self._delay + canceller.slipped_samples - self._slipped
-        return Room(canceller.state(), delay, delay - self._read_later)
+        return EchoMemory(canceller.state(), delay, delay - self._read_later)
 
     # -- what is heard
 
-    def process(self, pcm: Pcm, played: Played, now: float) -> Iterator[EchoWindow]:
+    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterator[EchoWindow]:
         """Take any number of the microphone's samples at 16 kHz; yield each window they complete.
         ``played``: what ``CardEcho`` needs to know; ``now``: seconds of the loop's clock."""
         self._reference.arrives(self._heard + len(pcm), now)

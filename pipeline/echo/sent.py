@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
-from pipeline.echo.path import KEPT_SAMPLES, EchoPath, Reference, Room
+from pipeline.echo.path import KEPT_SAMPLES, EchoMemory, EchoPath, Reference
 
 _BUCKET_S = 10.0
 _BUCKETS = 3
@@ -151,8 +151,8 @@ class ClientEcho(EchoPath):
     def __init__(
         self,
         window_samples: int,
-        room: Room | None = None,
-        keep: Callable[[Room | None], None] = lambda room: None,
+        room: EchoMemory | None = None,
+        keep: Callable[[EchoMemory | None], None] = lambda room: None,
     ) -> None:
         """See ``EchoPath``."""
         self._client = SentSound(KEPT_SAMPLES)
@@ -175,15 +175,15 @@ class Rooms:
     """The most recent rooms, by the place that a client connects from."""
 
     def __init__(self) -> None:
-        self._rooms: OrderedDict[str, Room] = OrderedDict()
+        self._rooms: OrderedDict[str, EchoMemory] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rooms)
 
-    def of(self, place: str) -> Room | None:
+    def of(self, place: str) -> EchoMemory | None:
         return self._rooms.get(place)
 
-    def keep(self, place: str, room: Room | None) -> None:
+    def keep(self, place: str, room: EchoMemory | None) -> None:
         """Keep nothing if the place is unknown or the echo is gone."""
         if not place or room is None:
             self._rooms.pop(place, None)

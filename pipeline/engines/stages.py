@@ -106,7 +106,7 @@ class KeptVoice(TtsStage, Protocol):
     rtf: float
 
 
-class Spoken:
+class LanguageChoice:
     """Chooses a language that a voice speaks, and warns once per language that it does not."""
 
     def __init__(self) -> None:

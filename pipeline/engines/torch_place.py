@@ -10,7 +10,7 @@ from pipeline.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TorchPlace:
     """``device``: ``cpu``, ``cuda:0``..., ``mps``; ``precision``: ``fp32`` or ``bf16``."""
 
     device: str
@@ -24,7 +24,7 @@ class Place:
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
 
-def place(kind: str, device: str, precision: str, threads: int) -> Place:
+def place(kind: str, device: str, precision: str, threads: int) -> TorchPlace:
     """Resolve ``auto`` on this machine. ``kind``: the engine's section of the settings;
     ``threads``: on a CPU. Raises ``EngineError`` for a device that the machine lacks."""
     # Waiting OpenMP threads must not spin on cores that other engines need; it is read once.
@@ -48,7 +48,7 @@ def place(kind: str, device: str, precision: str, threads: int) -> Place:
         torch.set_num_threads(threads)
     if precision == "auto":
         precision = "bf16" if _computes_bf16(device) else "fp32"
-    return Place(device, precision)
+    return TorchPlace(device, precision)
 
 
 def _computes_bf16(device: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoWindow, OnsetKind, Played
+from pipeline.echo.path import EchoWindow, OnsetKind, Playback
 
 EchoMode = Literal["chip", "software", "half-duplex"]
 
@@ -38,7 +38,7 @@ class ChipHearing:
     def note(self, published: Published) -> None:
         pass
 
-    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
         return map(EchoWindow, self._framer.feed(pcm))
 
     def close(self) -> None:
@@ -69,5 +69,5 @@ class HalfDuplexHearing(ChipHearing):
         super().__init__(window_samples)
         self._half_duplex = HalfDuplex()
 
-    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
         return super().process(self._half_duplex.heard(pcm, played.pcm), played, now)

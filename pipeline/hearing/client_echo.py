@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pipeline.audio import Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoWindow, OnsetKind, Played
+from pipeline.echo.path import EchoWindow, OnsetKind, Playback
 from pipeline.echo.sent import ClientEcho
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 from pipeline.settings import Echo
@@ -32,7 +32,7 @@ class Hearing(Protocol):
         """Follow the audio that the client is given to play."""
         ...
 
-    def process(self, pcm: Pcm, played: Played, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
         """``EchoPath.process``."""
         ...
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler, ms_of
 from pipeline.commands import MAX_PREFIX_PADDING_MS
-from pipeline.echo.path import NOTHING_KNOWN, OnsetKind, Played
+from pipeline.echo.path import NOTHING_KNOWN, OnsetKind, Playback
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
 from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.nearness import Evidence, Nearness
+from pipeline.hearing.nearness import Nearness, WindowEvidence
 from pipeline.hearing.speech_scores import SpeechScores
 from pipeline.hearing.timbre import Motor, movement_db
-from pipeline.hearing.turn_taker import Paused, Signal, Started, TurnTaker
+from pipeline.hearing.turn_taker import Signal, TurnPause, TurnStart, TurnTaker
 from pipeline.settings import Endpointing
 
 HISTORY_SPARE_SECONDS = 2.0
@@ -115,7 +115,7 @@ class Listener:
         return rest
 
     async def hear(
-        self, pcm: Pcm, played: Played = NOTHING_KNOWN
+        self, pcm: Pcm, played: Playback = NOTHING_KNOWN
     ) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
@@ -125,7 +125,7 @@ class Listener:
             self._history.append(window.frame.pcm)
             yield self._explained(*self._judge(await self._scores.evidence(window), window.frame))
 
-    def _judge(self, evidence: Evidence, frame: AudioFrame) -> tuple[list[Signal], bool]:
+    def _judge(self, evidence: WindowEvidence, frame: AudioFrame) -> tuple[list[Signal], bool]:
         """The signals of one window, and whether a turn was open before."""
         was_open, settings = self._taker.open, self._endpointing
         is_sound = evidence.score >= settings.silence_threshold
@@ -138,12 +138,12 @@ class Listener:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its
         first pause; forget the turn if it is. While echoes are heard, a sound that ends undecided
         counts as one."""
-        begins = not was_open and any(isinstance(each, Started) for each in signals)
+        begins = not was_open and any(isinstance(each, TurnStart) for each in signals)
         if not self._unexplained and not begins:
             return signals
         self._unexplained += signals
         kind = self._onset_kind
-        if kind == "unknown" and any(isinstance(each, Paused) for each in signals):
+        if kind == "unknown" and any(isinstance(each, TurnPause) for each in signals):
             kind = "echo" if self.cancels_echo else "speech"
         if kind == "echo":
             self.forget_turn()

@@ -24,7 +24,7 @@ from pipeline.settings import Endpointing
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class WindowEvidence:
     """What is known about one window.
 
     ``score``: the VAD's, 0 to 1. ``post_filtered``: its score without most of the residual echo;
@@ -52,7 +52,7 @@ class _Speech(NamedTuple):
     level_db: float
 
 
-class Heard(NamedTuple):
+class WindowScore(NamedTuple):
     """``score``: 0 to 1, from the threshold on it is speech. ``below_db``: if that speech is
     background, how far it is below the speaker. ``nearer_from``: the sample at which a speaker
     begins who is so near that the open turn before is background."""
@@ -63,8 +63,8 @@ class Heard(NamedTuple):
 
 
 def weigh(
-    evidence: Evidence, turn_is_open: bool, threshold: float, margin_db: float | None
-) -> Heard:
+    evidence: WindowEvidence, turn_is_open: bool, threshold: float, margin_db: float | None
+) -> WindowScore:
     """The verdict on one window. ``margin_db``: what is further below the speaker is background;
     ``None``: nothing is. In an open turn, doubt favours speech."""
     doubtful = min(evidence.score, tuning.NO_SPEECH, threshold / 2)
@@ -72,15 +72,15 @@ def weigh(
     far = margin_db is not None and evidence.below_db > margin_db
     below_db = evidence.below_db if far else 0.0
     if turn_is_open:
-        return Heard(score, below_db)
+        return WindowScore(score, below_db)
     # Other people's speech is not the beginning of the next turn.
     if evidence.elsewhere and evidence.others:
-        return Heard(0.0, below_db)
+        return WindowScore(0.0, below_db)
     unlikely = evidence.elsewhere or evidence.motor or far
-    return Heard(min(score, doubtful) if unlikely else score, below_db)
+    return WindowScore(min(score, doubtful) if unlikely else score, below_db)
 
 
-def _without_echo(evidence: Evidence, turn_is_open: bool, doubtful: float) -> float:
+def _without_echo(evidence: WindowEvidence, turn_is_open: bool, doubtful: float) -> float:
     score, second, llr = evidence.score, evidence.post_filtered, evidence.llr
     if second is None:
         return score
@@ -116,8 +116,8 @@ class Nearness:
         """How much longer the level is remembered."""
 
     def hear(
-        self, evidence: Evidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
-    ) -> Heard:
+        self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
+    ) -> WindowScore:
         """Take the next window and what is known about it but for its level."""
         samples = frame.pcm.astype(np.float32)
         self._powers.append(float(samples @ samples) / max(1, len(samples)))

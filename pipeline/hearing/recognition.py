@@ -12,7 +12,7 @@ from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
-from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Refused, Unreachable
+from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Rejection, Unreachable
 from pipeline.spoken.language import UNSPACED
 from pipeline.work import Cancelled, Work
 
@@ -189,7 +189,7 @@ class Recognition:
         engine's own errors are plain ones; other kinds have reasons of their own. Some servers fail
         at a language that they do not know (HTTP 500)."""
         unlisted = bool(self._language) and self._language not in self._stages.stt.languages
-        own = type(error) is EngineError or isinstance(error, Refused | EngineCrashed)
+        own = type(error) is EngineError or isinstance(error, Rejection | EngineCrashed)
         return unlisted and not isinstance(error, Unreachable) and (own or lost is None)
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:

@@ -17,7 +17,7 @@ from pipeline.engines.stages import Stages, VadStage, VadStreamStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import tuning
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.nearness import Evidence
+from pipeline.hearing.nearness import WindowEvidence
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.session")
@@ -67,7 +67,7 @@ class SpeechScores:
         self._directions = directions
         self._deaf = False
 
-    async def evidence(self, window: EchoWindow) -> Evidence:
+    async def evidence(self, window: EchoWindow) -> WindowEvidence:
         """What is known about the next window, but for its level."""
         if self._stage is not self._stages.vad:
             self._use_new_vad()
@@ -79,12 +79,12 @@ class SpeechScores:
             self._use_new_vad()  # it was closed under this window
             return await self._evidence(window)
 
-    async def _evidence(self, window: EchoWindow) -> Evidence:
+    async def _evidence(self, window: EchoWindow) -> WindowEvidence:
         scores = await self._with_echo(window)
         now, directions = asyncio.get_running_loop().time(), self._directions
         elsewhere = directions is not None and directions.elsewhere(now)
         others = directions is not None and directions.others(now)
-        return Evidence(*scores, window.llr, elsewhere, others)
+        return WindowEvidence(*scores, window.llr, elsewhere, others)
 
     async def _with_echo(self, window: EchoWindow) -> tuple[float, float | None]:
         if window.post_filtered is None:

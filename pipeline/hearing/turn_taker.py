@@ -24,14 +24,14 @@ from pipeline.settings import Endpointing
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class TurnStart:
     """Speech began at sample ``start``. In an open turn: all before was background, and no turn."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class TurnPause:
     """Speech ended at sample ``speech_end``, for now; silence was heard up to ``end``."""
 
     speech_end: int
@@ -39,7 +39,7 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class TurnResume:
     """Speech resumed at sample ``start``, before the turn ended. ``within_word``: the voice had
     faded, but the scores never fell, as when the mouth is closed for a consonant."""
 
@@ -48,7 +48,7 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnEnd:
     """The turn is over; its last speech sample is before ``speech_end``. ``below_db``: how far
     the background that goes on is below the speaker; 0: none does."""
 
@@ -56,7 +56,7 @@ class Ended:
     below_db: float = 0.0
 
 
-Signal = Started | Paused | Resumed | Ended
+Signal = TurnStart | TurnPause | TurnResume | TurnEnd
 
 
 class _State(Enum):
@@ -95,7 +95,7 @@ class TurnTaker:
     def feed(
         self, score: float, frame: AudioFrame, below_db: float = 0.0, nearer_from: int | None = None
     ) -> list[Signal]:
-        """Take the next frame, its probability of speech, and the rest of ``nearness.Heard``."""
+        """Take the next frame, its speech probability, and the rest of ``nearness.WindowScore``."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
         self._rising = score > self._quiet_peak and self._recent.rises(
@@ -195,19 +195,19 @@ class TurnTaker:
         self._start, self.noticed, self._onset = start, noticed, None
         self._quiet_score = 0.0
         self._speech_end = frame.end
-        return [Started(start)]
+        return [TurnStart(start)]
 
     def _speaking(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.silence_threshold:
             self._speech_end = frame.end
         if frame.end - self._start >= self._settings.max_utterance_s * LISTEN_RATE:
             self._state = _State.QUIET
-            return [Paused(self._speech_end, frame.end), Ended(self._speech_end)]
+            return [TurnPause(self._speech_end, frame.end), TurnEnd(self._speech_end)]
         far_from = self._background.start
         if self._background.end == frame.end and frame.end - far_from >= samples_of(tuning.FAR_MS):
             self._speech_end = max(far_from, self._start)
             self._state, self._wait_ms = _State.PAUSED, self._settings.unsure_wait_ms
-            return [Paused(self._speech_end, self.kept_to)]
+            return [TurnPause(self._speech_end, self.kept_to)]
         pause_samples = samples_of(self._settings.pause_ms)
         faded_from = self._fading.faded_from(frame.end, pause_samples)
         silent = frame.end - self._speech_end >= pause_samples
@@ -217,7 +217,7 @@ class TurnTaker:
             self._speech_end = max(faded_from, self._start)
         self._state = _State.PAUSED if silent else _State.FADED
         self._wait_ms = self._settings.unsure_wait_ms
-        return [Paused(self._speech_end, frame.end)]
+        return [TurnPause(self._speech_end, frame.end)]
 
     def _faded(self, score: float, frame: AudioFrame) -> list[Signal]:
         too_long = frame.end - self._speech_end >= samples_of(tuning.CLOSURE_MS)
@@ -239,7 +239,7 @@ class TurnTaker:
         if end <= self._speech_end or not stopped or self._background.is_long(frame.end):
             return []
         self._speech_end, self._wait_ms = end, self._settings.unsure_wait_ms
-        return [Resumed(start, within_word=True), Paused(end, frame.end)]
+        return [TurnResume(start, within_word=True), TurnPause(end, frame.end)]
 
     def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
         if self._fading.quiet:
@@ -247,7 +247,7 @@ class TurnTaker:
         self._background.forget()
         self._state = _State.SPEAKING
         self._speech_end = frame.end
-        return [Resumed(frame.index, within_word)]
+        return [TurnResume(frame.index, within_word)]
 
     def _end_if_due(self) -> list[Signal]:
         followed = self._background.end > self._speech_end
@@ -258,4 +258,4 @@ class TurnTaker:
         if self._heard_end - self._speech_end < samples_of(self._wait_ms):
             return []
         self._state = _State.QUIET
-        return [Ended(self._speech_end, self._background.below_db if followed else 0.0)]
+        return [TurnEnd(self._speech_end, self._background.below_db if followed else 0.0)]

@@ -150,7 +150,7 @@ class Reasoning(Tolerant):
     effort: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
-class Prompt(Tolerant):
+class PromptTemplate(Tolerant):
     """Templates are hosted upstream; nothing here reads them."""
 
     id: str
@@ -199,7 +199,7 @@ class SessionFields(_AnySession):
     max_output_tokens: MaxTokens = None
     truncation: Literal["auto", "disabled"] | RetentionRatio | None = None
     tracing: Literal["auto"] | Tracing | None = None
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
 
 
 class TranscriptionFields(_AnySession):
@@ -291,7 +291,7 @@ class ResponseFields(Shape):
     reasoning: Reasoning | None = None
     max_output_tokens: MaxTokens = None
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
-    prompt: Prompt | None = None
+    prompt: PromptTemplate | None = None
 
 
 # --- events ------------------------------------------------------------------------------------

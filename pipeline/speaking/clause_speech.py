@@ -26,7 +26,7 @@ from pipeline.speaking.chunker import Piece
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from pipeline.speaking.delivery import Clause, ReplyPlan
-from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import (
     CLAUSE_LEAST_PATIENCE_S,
@@ -190,7 +190,9 @@ class ClauseSpeech:
         await self._pass_on(resampler.flush())
         if lengths_s:
             made_s = sum(lengths_s)
-            self._ramp.learn(Spoken(spoken_letters(text), made_s, work_s, lengths_s[0], first_s))
+            self._ramp.learn(
+                VoiceTiming(spoken_letters(text), made_s, work_s, lengths_s[0], first_s)
+            )
         return None
 
     def _watch(self, text: str, rate: int) -> ClauseWatch | None:

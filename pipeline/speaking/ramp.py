@@ -26,7 +26,7 @@ from pipeline.speaking.tuning import (
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class VoiceTiming:
     """One piece made by a voice: ``letters`` (``pipeline.spoken.length``) became ``audio_s`` in
     ``work_s``; the first chunk, ``first_chunk_s`` long, came after ``first_s``. Waiting for the
     listener does not count."""
@@ -38,7 +38,7 @@ class Spoken:
     first_s: float
 
 
-_AT_FIRST = (Spoken(0, 0.0, 0.1, 0.0, 0.1), Spoken(66, 4.0, 0.7, 4.0, 0.7))
+_AT_FIRST = (VoiceTiming(0, 0.0, 0.1, 0.0, 0.1), VoiceTiming(66, 4.0, 0.7, 4.0, 0.7))
 """Assumed at first: 0.1 s plus 0.15 s per second of speech, a little more than Piper needs on a
 busy core, and each piece in a single chunk."""
 
@@ -49,7 +49,7 @@ class Ramp:
     def __init__(self) -> None:
         self._voice: object = None
         self._rtf = 0.0
-        self._seen: deque[Spoken] = deque(maxlen=RAMP_KEPT)
+        self._seen: deque[VoiceTiming] = deque(maxlen=RAMP_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self.s_per_letter = 0.0
@@ -65,7 +65,7 @@ class Ramp:
             self._fit()
         self._voice = voice
 
-    def learn(self, spoken: Spoken) -> None:
+    def learn(self, spoken: VoiceTiming) -> None:
         """Learn from one more piece."""
         if spoken.letters > 0 and spoken.audio_s > 0:
             self._seen.append(spoken)

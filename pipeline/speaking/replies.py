@@ -12,12 +12,7 @@ from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S, Chat, prompt
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
-from pipeline.conversation.reply_prompts import (
-    Prompt,
-    ReplyPrompts,
-    ask_the_same,
-    awaits_an_answer,
-)
+from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts, ask_the_same, awaits_an_answer
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
 from pipeline.errors import PromptTooLong, ReachyVoiceError

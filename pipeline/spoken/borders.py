@@ -15,7 +15,7 @@ from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.addresses import LINKS, NUMBERED
 from pipeline.spoken.language import UNSPACED
 from pipeline.spoken.length import spoken_letters
-from pipeline.spoken.markup import LINE_START, Span, spans
+from pipeline.spoken.markup import LINE_START, MarkupSpan, spans
 from pipeline.spoken.phrases import (
     ABBREVIATIONS,
     CLINGING,
@@ -120,7 +120,7 @@ def _units(text: str, before: str, language: str, *, closed: bool) -> Iterator[_
         at = end
 
 
-def _unit_end(text: str, at: int, marks: dict[int, Span]) -> tuple[int, str, bool]:
+def _unit_end(text: str, at: int, marks: dict[int, MarkupSpan]) -> tuple[int, str, bool]:
     """Where the unit that begins at ``at`` ends, what is said of it, and whether that is certain
     without white space behind it."""
     while at < len(text) and text[at].isspace():

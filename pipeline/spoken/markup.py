@@ -25,7 +25,7 @@ _MOST_LINK, _MOST_TAG, _MOST_CODE, _MOST_ASIDE = 300, 200, 150, 80
 """Characters after which an unclosed mark is plain text, so that it holds nothing back."""
 
 
-class Span(NamedTuple):
+class MarkupSpan(NamedTuple):
     """A piece of markup in a text: from ``start`` to ``end`` stands what is said as ``said``.
 
     ``whole``: False for one whose end has not been written yet; it is the last one, and ends with
@@ -75,9 +75,9 @@ def plain(text: str, before: str = LINE_START, language: str = "en") -> str:
     return clean("".join([*parts, text[at:]]))
 
 
-def spans(text: str, before: str = LINE_START, language: str = "en") -> list[Span]:
+def spans(text: str, before: str = LINE_START, language: str = "en") -> list[MarkupSpan]:
     """All markup in ``text`` but for single signs, in order."""
-    found: list[Span] = []
+    found: list[MarkupSpan] = []
     at = 0
     while at < len(text):
         span = _line_mark(text, at, before, language) or _inline(text, at, before, language)
@@ -103,18 +103,18 @@ _TABLE_RULE = re.compile(r"[|:\-][|:\- \t]*\|[|:\- \t]*-[|:\- \t]*(?=\n|\Z)")
 _ROW = re.compile(r"\|([^\n]*)(?=\n|\Z)")
 
 
-def _line_mark(text: str, at: int, before: str, language: str) -> Span | None:
+def _line_mark(text: str, at: int, before: str, language: str) -> MarkupSpan | None:
     if not _starts_line(text, at, before) or (match := _INDENT.match(text, at)):
         return None
     for silent in (_TABLE_RULE, _RULE, _HEADING, _BULLET, _QUOTE, _DEFINITION):
         if match := silent.match(text, at):
-            return Span(at, match.end(), "")
+            return MarkupSpan(at, match.end(), "")
     if match := _NUMBERED.match(text, at):
-        return Span(at, match.end(), f"{match[1]}, ")
+        return MarkupSpan(at, match.end(), f"{match[1]}, ")
     if match := _ROW.match(text, at):
         cells = [plain(cell, "|", language) for cell in match[1].split("|")]
         row = ", ".join(cell for cell in cells if cell)
-        return Span(at, match.end(), row, whole=match.end() < len(text))
+        return MarkupSpan(at, match.end(), row, whole=match.end() < len(text))
     return None
 
 
@@ -346,16 +346,16 @@ def _by_first_sign() -> Mapping[str, list[_Compiled]]:
 _BY_SIGN = _by_first_sign()
 
 
-def _inline(text: str, at: int, before: str, language: str) -> Span | None:
+def _inline(text: str, at: int, before: str, language: str) -> MarkupSpan | None:
     for kind, whole, begun in _BY_SIGN.get(text[at], ()):
         if match := whole.match(text, at):
             said = kind.said(_Place(match, _starts_sentence(text, at, before), language))
             if said is not None:
-                return Span(at, match.end(), said)
+                return MarkupSpan(at, match.end(), said)
         elif match := begun.match(text, at):
             place = _Place(match, _starts_sentence(text, at, before), language)
             if kind.waits(place):
-                return Span(at, len(text), kind.cut(place), whole=False)
+                return MarkupSpan(at, len(text), kind.cut(place), whole=False)
     return None
 
 

@@ -28,7 +28,7 @@ from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 from pipeline.turn_taking.speculation import Budget
 from pipeline.turn_taking.turn import Turn
-from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, Utterance, Words
+from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, TurnSpeech, Words
 from pipeline.work import Cancelled, Priority, Work
 
 
@@ -54,7 +54,7 @@ class Attempts:
 
     # -- before the pause
 
-    def hear_words(self, utterance: Utterance, words: str, known: StableWords) -> None:
+    def hear_words(self, utterance: TurnSpeech, words: str, known: StableWords) -> None:
         """A partial transcript of an open turn; ``words`` are new and will not change."""
         if utterance.attempt:
             return
@@ -80,7 +80,7 @@ class Attempts:
         speculative = SpeculativeReply(text, reply) if reply else None
         return speculative
 
-    def _discard_speculative(self, utterance: Utterance) -> None:
+    def _discard_speculative(self, utterance: TurnSpeech) -> None:
         speculative, utterance.speculative = utterance.speculative, None
         if speculative:
             self._cancel(speculative, utterance.turn.item_id)
@@ -92,7 +92,7 @@ class Attempts:
 
     # -- in the pause
 
-    def begin(self, utterance: Utterance) -> Attempt:
+    def begin(self, utterance: TurnSpeech) -> Attempt:
         """Start an attempt at the first silent frames; the audio so far has been fed."""
         since_s = (self._listener.heard_end - utterance.turn.speech_end) / LISTEN_RATE
         paused_at = asyncio.get_running_loop().time() - since_s
@@ -100,7 +100,7 @@ class Attempts:
         utterance.attempt = attempt
         return attempt
 
-    async def transcribe(self, utterance: Utterance, attempt: Attempt) -> Words:
+    async def transcribe(self, utterance: TurnSpeech, attempt: Attempt) -> Words:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -113,7 +113,7 @@ class Attempts:
         self._budget.recognised(said.seconds, loop.time() - began)
         return believed(self._context, said, segment)
 
-    def segment(self, utterance: Utterance, end: int) -> Segment:
+    def segment(self, utterance: TurnSpeech, end: int) -> Segment:
         """What is known of the sound of a turn up to sample ``end``."""
         turn = utterance.turn
         over_answer = turn.state.overlaps or utterance.cut is not None
@@ -128,7 +128,7 @@ class Attempts:
         )
 
     async def decisions(
-        self, utterance: Utterance, attempt: Attempt
+        self, utterance: TurnSpeech, attempt: Attempt
     ) -> AsyncGenerator[Decision, None]:
         """How long the pause must last, decided again with each new piece of evidence until the
         turn has ended. The reply and the turn detector run meanwhile."""
@@ -221,7 +221,7 @@ class Attempts:
         )
         return decision
 
-    def _keep_speculative(self, utterance: Utterance, attempt: Attempt) -> None:
+    def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
         """Keep a reply that was begun before the pause if it answers all the words."""
         speculative, wanted = utterance.speculative, utterance.turn.wants_answer
         if speculative and wanted and speculative.answers(attempt.text or ""):
@@ -236,7 +236,7 @@ class Attempts:
 
     # -- how it ends
 
-    def resume(self, utterance: Utterance, start: int, within_word: bool) -> None:
+    def resume(self, utterance: TurnSpeech, start: int, within_word: bool) -> None:
         """Speech has resumed at sample ``start``, before the turn ended."""
         attempt = utterance.attempt
         self.discard(utterance)
@@ -245,7 +245,7 @@ class Attempts:
             if attempt.text and self._budget.may_answer:
                 self._warm_up.hear(attempt.text)
 
-    def discard(self, utterance: Utterance) -> None:
+    def discard(self, utterance: TurnSpeech) -> None:
         """Discard everything begun for a turn."""
         self._discard_speculative(utterance)
         attempt, utterance.attempt = utterance.attempt, None

@@ -8,7 +8,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.speaking.replies import Replies
 from pipeline.spoken import speakable
 from pipeline.turn_taking.barge_in import Overlap, Verdict, ignored, judge
-from pipeline.turn_taking.utterance import Utterance
+from pipeline.turn_taking.utterance import TurnSpeech
 
 
 class Overlaps:
@@ -20,7 +20,7 @@ class Overlaps:
         self._listener = listener
         self._replies = replies
 
-    def verdict(self, utterance: Utterance, text: str | None) -> Verdict:
+    def verdict(self, utterance: TurnSpeech, text: str | None) -> Verdict:
         """Whether speech interrupts the answer that is heard; ``unsure`` if it overlaps none.
         ``text``: its words so far; ``None``: unknown."""
         turn = utterance.turn
@@ -33,7 +33,7 @@ class Overlaps:
         answer = self._replies.spoken, self._replies.asks
         return self._judge(utterance, speech_ms, ended, text, *answer)
 
-    def mistake(self, utterance: Utterance, text: str | None) -> bool:
+    def mistake(self, utterance: TurnSpeech, text: str | None) -> bool:
         """Whether the full transcript would not have justified the interruption that the first
         words caused."""
         turn, cut = utterance.turn, utterance.cut
@@ -45,7 +45,7 @@ class Overlaps:
 
     def _judge(
         self,
-        utterance: Utterance,
+        utterance: TurnSpeech,
         speech_ms: int,
         ended: bool,
         text: str | None,

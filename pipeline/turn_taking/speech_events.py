@@ -20,7 +20,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.turn import Turn
-from pipeline.turn_taking.utterance import Utterance
+from pipeline.turn_taking.utterance import TurnSpeech
 
 
 class SpeechEvents:
@@ -37,7 +37,7 @@ class SpeechEvents:
         """Whether partial transcripts are published."""
         return self._context.config.partials or self._context.settings.partials
 
-    def start(self, utterance: Utterance, why: Interruption | None) -> None:
+    def start(self, utterance: TurnSpeech, why: Interruption | None) -> None:
         """The user speaks, with the words and the pause that were held back."""
         turn, now = utterance.turn, asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
@@ -65,13 +65,13 @@ class SpeechEvents:
             SpeechStopped(turn.item_id, ms_of(end), direction_deg, why, background_db)
         )
 
-    def ignore(self, utterance: Utterance, why: Ignored) -> None:
+    def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
         """It did not interrupt the answer."""
         text = utterance.attempt.text if utterance.attempt else None
         heard_ms = ms_of(utterance.turn.onset), ms_of(utterance.fed_to)
         self._bus.publish(SpeechIgnored(*heard_ms, text or "", why))
 
-    def reject(self, utterance: Utterance) -> None:
+    def reject(self, utterance: TurnSpeech) -> None:
         """It had no words."""
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0

@@ -7,12 +7,12 @@ from enum import Enum, auto
 from typing import Literal, NamedTuple
 
 from pipeline.events import StopReason
-from pipeline.hearing.turn_taker import Ended, Paused
+from pipeline.hearing.turn_taker import TurnEnd, TurnPause
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.barge_in import Verdict
 from pipeline.turn_taking.turn import Turn
 
-# --- facts, beside the listener's ``Paused`` and ``Ended``
+# --- facts, beside the listener's ``TurnPause`` and ``TurnEnd``
 
 
 class Onset(NamedTuple):
@@ -25,7 +25,7 @@ class Onset(NamedTuple):
     audible: Literal["no", "interrupt", "review"]
 
 
-class Sound(NamedTuple):
+class SpeechProgress(NamedTuple):
     """Speech has been heard up to ``end``. ``reads``: its words so far are being read."""
 
     end: int
@@ -78,7 +78,7 @@ class Configuration(NamedTuple):
     answers: bool
 
 
-class Request(NamedTuple):
+class ClientRequest(NamedTuple):
     """The client commits or clears the open turn, heard up to ``end``, or those that have ended; or
     it has cancelled the answer that speech overlaps."""
 
@@ -88,16 +88,16 @@ class Request(NamedTuple):
 
 Fact = (
     Onset
-    | Sound
+    | SpeechProgress
     | Reading
-    | Paused
+    | TurnPause
     | Resumption
     | Mistake
-    | Ended
+    | TurnEnd
     | Conclusion
     | NothingLeft
     | Configuration
-    | Request
+    | ClientRequest
 )
 
 # --- actions

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator
 
 from pipeline.events import StopReason
-from pipeline.hearing.turn_taker import Ended, Paused
+from pipeline.hearing.turn_taker import TurnEnd, TurnPause
 from pipeline.settings import BargeIn
 from pipeline.turn_record import Interruption
 from pipeline.turn_taking.barge_in import OverlapReview, Verdict, ignored, interrupts
@@ -20,6 +20,7 @@ from pipeline.turn_taking.turn import Turn, TurnState
 from pipeline.turn_taking.turn_facts import (
     Act,
     Action,
+    ClientRequest,
     Conclusion,
     Configuration,
     Do,
@@ -29,10 +30,9 @@ from pipeline.turn_taking.turn_facts import (
     NothingLeft,
     Onset,
     Reading,
-    Request,
     Resume,
     Resumption,
-    Sound,
+    SpeechProgress,
     Start,
     Stop,
 )
@@ -62,17 +62,17 @@ class TurnMachine:
         match fact:
             case Onset():
                 yield from self._begin(fact)
-            case Sound():
+            case SpeechProgress():
                 yield from self._look(fact)
             case Reading(turn, verdict, text):
                 yield from self._judge(turn, verdict, text)
-            case Paused():
+            case TurnPause():
                 yield from self._pause(fact)
             case Resumption():
                 yield from self._resume(fact)
             case Mistake(turn):
                 turn.mistake = True
-            case Ended():
+            case TurnEnd():
                 yield from self._end(fact)
             case Conclusion():
                 yield from self._conclude(fact)
@@ -82,7 +82,7 @@ class TurnMachine:
                 self._answers = answers
                 for turn in self.turns:
                     turn.wants_answer = turn.wants_answer and answers
-            case Request():
+            case ClientRequest():
                 yield from self._serve(fact)
 
     @property
@@ -128,7 +128,7 @@ class TurnMachine:
 
     # -- speech over an answer
 
-    def _look(self, fact: Sound) -> Actions:
+    def _look(self, fact: SpeechProgress) -> Actions:
         turn = self.open
         if turn and turn.state.speaks and turn.state.overlaps:
             match turn.review.heard(fact.end, fact.reads):
@@ -155,7 +155,7 @@ class TurnMachine:
 
     # -- a pause
 
-    def _pause(self, fact: Paused) -> Actions:
+    def _pause(self, fact: TurnPause) -> Actions:
         if turn := self.open:
             turn.move("pause")
             turn.speech_end, turn.end = fact.speech_end, fact.end
@@ -173,7 +173,7 @@ class TurnMachine:
 
     # -- the turn is over
 
-    def _end(self, fact: Ended) -> Actions:
+    def _end(self, fact: TurnEnd) -> Actions:
         if turn := self.open:
             self.open = None
             turn.move("end")
@@ -214,7 +214,7 @@ class TurnMachine:
 
     # -- requests of the client
 
-    def _serve(self, fact: Request) -> Actions:
+    def _serve(self, fact: ClientRequest) -> Actions:
         match fact.kind:
             case "cancel":
                 if self.open and self.open.state.overlaps:

@@ -10,13 +10,13 @@ from pipeline.audio import Pcm, samples_of
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
-from pipeline.echo.path import NOTHING_KNOWN, Played
+from pipeline.echo.path import NOTHING_KNOWN, Playback
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import Recognition, StableWords
-from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started
+from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.attempts import Attempts
@@ -26,6 +26,7 @@ from pipeline.turn_taking.turn import Turn
 from pipeline.turn_taking.turn_facts import (
     Act,
     Action,
+    ClientRequest,
     Conclusion,
     Configuration,
     Do,
@@ -35,15 +36,14 @@ from pipeline.turn_taking.turn_facts import (
     NothingLeft,
     Onset,
     Reading,
-    Request,
     Resume,
     Resumption,
-    Sound,
+    SpeechProgress,
     Start,
     Stop,
 )
 from pipeline.turn_taking.turn_machine import TurnMachine
-from pipeline.turn_taking.utterance import Attempt, Utterance
+from pipeline.turn_taking.utterance import Attempt, TurnSpeech
 
 
 class TurnRunner:
@@ -68,7 +68,7 @@ class TurnRunner:
         self._overlaps = Overlaps(context, listener, replies)
         self._events = SpeechEvents(context, listener, directions)
         self._attempts = Attempts(context, listener, replies, warm_up)
-        self._utterances: dict[Turn, Utterance] = {}
+        self._utterances: dict[Turn, TurnSpeech] = {}
         self._suspicion: Hold | None = None
         """Holds the answer while the newest sound may be speech."""
 
@@ -89,7 +89,7 @@ class TurnRunner:
 
     # -- facts
 
-    async def hear(self, pcm: Pcm, played: Played = NOTHING_KNOWN) -> None:
+    async def hear(self, pcm: Pcm, played: Playback = NOTHING_KNOWN) -> None:
         """Take samples at ``LISTEN_RATE``, and what the loudspeaker played meanwhile."""
         async for signals in self._listener.hear(pcm, played):
             self._follow(signals)
@@ -99,16 +99,16 @@ class TurnRunner:
             elif turn.state.speaks:
                 utterance = self._utterances[turn]
                 self._feed(utterance, self._listener.kept_to)
-                self._tell(Sound(self._listener.heard_end, utterance.reads))
+                self._tell(SpeechProgress(self._listener.heard_end, utterance.reads))
 
     def _follow(self, signals: list[Signal]) -> None:
         for signal in signals:
             match signal:
-                case Started(start):
+                case TurnStart(start):
                     self._tell(self._onset(start))
-                case Resumed(start, within_word):
+                case TurnResume(start, within_word):
                     self._tell(Resumption(start, self._listener.heard_end, within_word))
-                case Paused() | Ended():
+                case TurnPause() | TurnEnd():
                     self._tell(signal)
 
     def _onset(self, at: int) -> Onset:
@@ -149,9 +149,9 @@ class TurnRunner:
 
     def take_overlap_as_turn(self) -> None:
         """Answer the speech under way, even if it overlaps an answer."""
-        self._tell(Request("cancel"))
+        self._tell(ClientRequest("cancel"))
 
-    def take(self) -> Utterance | None:
+    def take(self) -> TurnSpeech | None:
         """The client ends the turn itself: hand over the open utterance with all its audio fed."""
         self._follow(self._listener.admit())
         turn = self._machine.open
@@ -160,24 +160,24 @@ class TurnRunner:
         self._release_suspicion()
         if utterance:
             self._feed(utterance, self._listener.heard_end)
-        self._tell(Request("commit", self._listener.heard_end))
+        self._tell(ClientRequest("commit", self._listener.heard_end))
         return utterance
 
-    def take_ended(self) -> list[Utterance]:
+    def take_ended(self) -> list[TurnSpeech]:
         """Hand over turns that have ended but are not committed yet, oldest first."""
         utterances = [self._utterances[turn] for turn in self._machine.ended]
-        self._tell(Request("commit ended"))
+        self._tell(ClientRequest("commit ended"))
         return utterances
 
     def drop(self) -> None:
         """Forget the open utterance; none of it is committed or becomes a later turn's padding."""
         self._listener.forget_turn()
         self._release_suspicion()
-        self._tell(Request("clear", self._listener.heard_end))
+        self._tell(ClientRequest("clear", self._listener.heard_end))
 
     def drop_ended(self) -> None:
         """Forget turns that have ended but are not committed yet."""
-        self._tell(Request("clear ended"))
+        self._tell(ClientRequest("clear ended"))
 
     # -- actions
 
@@ -212,7 +212,7 @@ class TurnRunner:
                 utterance.reading.cancel()
                 self._events.ignore(utterance, reason)
 
-    def _act(self, do: Do, utterance: Utterance) -> None:
+    def _act(self, do: Do, utterance: TurnSpeech) -> None:
         turn, attempt = utterance.turn, utterance.attempt
         match do:
             case Do.HOLD:
@@ -245,7 +245,7 @@ class TurnRunner:
             case _ if attempt:
                 self._settle(do, utterance, attempt)
 
-    def _settle(self, do: Do, utterance: Utterance, attempt: Attempt) -> None:
+    def _settle(self, do: Do, utterance: TurnSpeech, attempt: Attempt) -> None:
         """Actions that end a turn after a pause."""
         match do:
             case Do.CONCLUDE:
@@ -286,21 +286,21 @@ class TurnRunner:
             context.stages, context.config.language, on_words if wanted else None
         ).begin(self._tasks)
         hold, self._suspicion = self._suspicion, None
-        utterance = self._utterances[turn] = Utterance(turn, recognition, turn.start, hold=hold)
+        utterance = self._utterances[turn] = TurnSpeech(turn, recognition, turn.start, hold=hold)
 
-    def _release(self, utterance: Utterance) -> None:
+    def _release(self, utterance: TurnSpeech) -> None:
         hold, utterance.hold = utterance.hold, None
         if hold:
             hold.release()
 
-    def _read(self, utterance: Utterance) -> None:
+    def _read(self, utterance: TurnSpeech) -> None:
         if self._listener.hears_the_answer():
             self.drop()
         else:
             utterance.reads = True
             self._tasks.create_task(self._read_words(utterance))
 
-    async def _read_words(self, utterance: Utterance) -> None:
+    async def _read_words(self, utterance: TurnSpeech) -> None:
         text = None
         segment = self._attempts.segment(utterance, self._listener.heard_end)
         with suppress(ReachyVoiceError):  # then its length decides
@@ -310,7 +310,7 @@ class TurnRunner:
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
             self._tell(Reading(utterance.turn, self._overlaps.verdict(utterance, text), text))
 
-    def _attempt(self, utterance: Utterance) -> None:
+    def _attempt(self, utterance: TurnSpeech) -> None:
         turn = utterance.turn
         if not turn.state.overlaps:
             self._events.pause(turn)
@@ -321,7 +321,7 @@ class TurnRunner:
         attempt.task = self._tasks.create_task(self._follow_pause(utterance, attempt, task))
 
     async def _follow_pause(
-        self, utterance: Utterance, attempt: Attempt, before: asyncio.Task[None] | None
+        self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
     ) -> None:
         """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
         the turn before, because turns are committed in order."""
@@ -342,7 +342,7 @@ class TurnRunner:
         self._tell(Conclusion(turn, text, verdict, attempt.invented))
         self._attempts.book_use(attempt)
 
-    def _feed(self, utterance: Utterance, end: int) -> None:
+    def _feed(self, utterance: TurnSpeech, end: int) -> None:
         pcm = self._listener.read(utterance.fed_to, end)
         if len(pcm):
             utterance.recognition.append(pcm)

@@ -93,7 +93,7 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
-class Utterance:
+class TurnSpeech:
     """The audio of one turn, and all work for it."""
 
     turn: Turn

@@ -53,7 +53,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class EngineFailure:
     """Last message from a child whose engine cannot continue."""
 
     why: str
@@ -237,7 +237,7 @@ class ProcessWorker(Worker):
         watching = asyncio.create_task(self._watch(child))
         try:
             while (answer := await self._read()) is not None:
-                if isinstance(answer, Broken):
+                if isinstance(answer, EngineFailure):
                     self._why = answer.why
                 elif not isinstance(answer, Ping):
                     self._answer(answer)

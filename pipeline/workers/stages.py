@@ -15,8 +15,8 @@ from typing import Protocol, TypeVar
 from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
 from pipeline.engines.stages import (
+    LanguageChoice,
     LlmStage,
-    Spoken,
     SttStage,
     TtsStage,
     TurnStage,
@@ -25,7 +25,7 @@ from pipeline.engines.stages import (
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Cancelled, Work
-from pipeline.workers.worker import Remote, Worker
+from pipeline.workers.worker import RemoteObject, Worker
 
 StageT = TypeVar("StageT")
 
@@ -36,7 +36,7 @@ class _VadStream:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._remote: Remote | None = None
+        self._remote: RemoteObject | None = None
         self._work = Work()
 
     async def score(self, pcm: Pcm) -> float:
@@ -84,7 +84,7 @@ class WorkerTurn(_WorkerStage):
 
 
 class _Utterance:
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: RemoteObject) -> None:
         self._remote = remote
         self.close = remote.close
 
@@ -115,7 +115,7 @@ class _Conversation:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._remote: Remote | None = None
+        self._remote: RemoteObject | None = None
         self._opening = asyncio.Lock()
         self._closed = False
 
@@ -157,7 +157,7 @@ class _Conversation:
         if work.cancelled:
             raise Cancelled
 
-    async def _opened(self, work: Work) -> Remote:
+    async def _opened(self, work: Work) -> RemoteObject:
         # A warm-up and a reply may arrive together; they share one object.
         async with self._opening:
             if self._remote is None or not self._remote.usable:
@@ -178,7 +178,7 @@ class WorkerLlm(_WorkerStage):
 class WorkerTts(_WorkerStage):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
-        self._spoken = Spoken()
+        self._spoken = LanguageChoice()
 
     @property
     def rate(self) -> int:

@@ -57,7 +57,7 @@ class Worker(Readiness):
         """How many times the engine was built."""
         self.info: EngineInfo | None = None
         """What the engine can do; set when it is first ready."""
-        self.engine = Remote(self, 0, 0)
+        self.engine = RemoteObject(self, 0, 0)
         self._spec = spec
         self._options = options
         self._weights = weights
@@ -151,7 +151,7 @@ class Worker(Readiness):
             self._answer(Done(number, None, error, 0.0))
 
 
-class Remote:
+class RemoteObject:
     """An object inside a worker: the engine itself (``target`` 0), or an object opened on it.
 
     Each call raises what the method raises, ``Cancelled``, or ``EngineCrashed``.
@@ -197,7 +197,7 @@ class Remote:
             values = [item async for item in items]
         return values[-1] if values else None
 
-    async def open(self, method: str, *args: Any, work: Work) -> Remote:
+    async def open(self, method: str, *args: Any, work: Work) -> RemoteObject:
         """Call a method that returns an object, and keep that object inside the worker."""
         await self._back()
         target, generation = self._worker.new_id(), self._worker.generation
@@ -208,7 +208,7 @@ class Remote:
             # The job is already cancelled, so it cannot store the object after this drop.
             self._worker.post(Drop(target))
             raise
-        return Remote(self._worker, target, generation)
+        return RemoteObject(self._worker, target, generation)
 
     def close(self) -> None:
         """Release the object; the engine closes it when it has time."""

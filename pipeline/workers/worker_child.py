@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.errors import ReachyVoiceError
 from pipeline.workers.host import EngineHost, build_engine
-from pipeline.workers.process_worker import Broken, Build, Ping
+from pipeline.workers.process_worker import Build, EngineFailure, Ping
 
 log = logging.getLogger("reachy_voice.worker")
 
@@ -86,7 +86,7 @@ def _serve(build: Build, pipe: Pipe) -> None:
     pipe.send(info)
     host.run()
     if host.broken:
-        pipe.send(Broken(host.broken))
+        pipe.send(EngineFailure(host.broken))
         os._exit(1)  # its libraries may not survive a normal exit
 
 

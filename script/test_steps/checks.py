@@ -13,7 +13,7 @@ from app.setup.place import Place
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckCommand:
     name: str
     command: Sequence[str]
 
@@ -41,13 +41,13 @@ class Check:
 
 
 CHECKS = (
-    Check("ruff check", ["ruff", "check"]),
-    Check("ruff format --check", ["ruff", "format", "--check"]),
-    Check("mypy", ["mypy"]),
-    Check("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
-    Check("lint-imports", ["lint-imports"]),
-    Check("shape", ["python", "script/shape", "--check"]),
-    Check("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
+    CheckCommand("ruff check", ["ruff", "check"]),
+    CheckCommand("ruff format --check", ["ruff", "format", "--check"]),
+    CheckCommand("mypy", ["mypy"]),
+    CheckCommand("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
+    CheckCommand("lint-imports", ["lint-imports"]),
+    CheckCommand("shape", ["python", "script/shape", "--check"]),
+    CheckCommand("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
 )
 
 

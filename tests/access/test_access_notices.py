@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.access.policy import Caller, Refusal, Rules, parse_address
-from app.server.gate import LINE_EVERY_S, MAX_REMEMBERED, Notices, typed_command
+from app.server.gate import LINE_EVERY_S, MAX_REMEMBERED, RefusalNotices, typed_command
 from app.settings.load import load_settings
 
 pytestmark = pytest.mark.quick
@@ -25,7 +25,7 @@ class Console:
     def __init__(self) -> None:
         self.now = 50.0
         self.told: list[str] = []
-        self.notices = Notices(self.told.append, now=lambda: self.now)
+        self.notices = RefusalNotices(self.told.append, now=lambda: self.now)
 
     def refuse(self, caller: Caller) -> list[str]:
         """The lines that this refusal caused."""

@@ -21,14 +21,7 @@ from app.access.seal import Seal
 from app.server.client_secrets_http import LONGEST_S
 from app.server.gate import Access
 from app.settings.model import LimitSettings
-from tests.support.scripted_server import (
-    Serve,
-    Served,
-    Talk,
-    appear_from,
-    refusal,
-    talking,
-)
+from tests.support.scripted_server import Serve, Served, Talk, appear_from, refusal, talking
 
 pytestmark = pytest.mark.quick
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 import soundfile
 
-from benchmarks.harness.scene import Pause, Scene
+from benchmarks.harness.scene import Scene, ScenePause
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, Recogniser
+from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, MoonshineRecogniser
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.messages import Message
 
@@ -26,7 +26,7 @@ class LevelEars:
     def __init__(self) -> None:
         self.passes: list[float] = []
         """Seconds of audio of each pass."""
-        self.stt = Moonshine(cast(Recogniser, self), MoonshineOptions())
+        self.stt = Moonshine(cast(MoonshineRecogniser, self), MoonshineOptions())
 
     def speech_scores(self, pcm: Pcm) -> Any:
         windows = len(pcm) // WINDOW_SAMPLES
@@ -62,7 +62,7 @@ def scene(*spans_ms: int, name: str = "s") -> Scene:
         speech = place % 2 == 0
         pieces.append(voice(next(levels) if speech else 3, ms * 16))
         if not speech:
-            pauses.append(Pause(at, at + ms * 16, "word"))
+            pauses.append(ScenePause(at, at + ms * 16, "word"))
         at += ms * 16
     pieces.append(np.full(3000 * 16, 3, np.int16))
     return Scene(

@@ -18,10 +18,10 @@ from websockets.asyncio.client import ClientConnection
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed
-from benchmarks.answers.__main__ import Answered
+from benchmarks.answers.__main__ import AnswerResult
 from benchmarks.answers.__main__ import figures as figures_of_answers
 from benchmarks.answers.judge import Question, read
-from benchmarks.echo.scenes import Clip, EchoSceneMaker, active_dbfs, onset
+from benchmarks.echo.scenes import EchoSceneMaker, InterruptionClip, active_dbfs, onset
 from benchmarks.gpu.models import REPLY, language_model
 from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears, Memo
@@ -35,7 +35,7 @@ from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.interruptions.scenes import over_an_answer
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import Take
-from benchmarks.picture import Conversation, Words, drawn
+from benchmarks.picture import Caption, Dialogue, drawn
 from benchmarks.turns import score
 from benchmarks.turns.metrics import score_scene
 from benchmarks.turns.report import value_at
@@ -189,7 +189,7 @@ def test_echo_scenes() -> None:
 
     made = EchoSceneMaker(Voice()).make(7, 6)
     said = speechlike(1, 8)
-    clip = Clip("x", "", "source", said, onset(said))
+    clip = InterruptionClip("x", "", "source", said, onset(said))
     for ser_db in (6, -6):
         level = active_dbfs(made.heard(clip, ser_db)) - active_dbfs(made.echo)
         assert level == pytest.approx(ser_db, abs=0.1)
@@ -200,7 +200,7 @@ def test_echo_scenes() -> None:
 
 @pytest.mark.parametrize("questions", [read("frozen"), read("tuning")], ids=["frozen", "tuning"])
 def test_answers(questions: list[Question]) -> None:
-    found = figures_of_answers([Answered(question, question.good) for question in questions])
+    found = figures_of_answers([AnswerResult(question, question.good) for question in questions])
     assert found["worth"]["value"] == 1
     assert found["crossed"] < 0.03
 
@@ -245,9 +245,9 @@ async def test_latency_goes_on_after_a_turn_that_fails(monkeypatch: pytest.Monke
 
 
 def test_a_conversation_is_drawn_as_it_was_heard() -> None:
-    heard = Conversation(
+    heard = Dialogue(
         microphone=[np.full(480, 100, np.int16)] * 400,
-        words=[Words("Why?", 0.5, 1.0), Words("Yeah.", 3.0, 3.2), Words("<Stop>", 5.0, 5.4)],
+        words=[Caption("Why?", 0.5, 1.0), Caption("Yeah.", 3.0, 3.2), Caption("<Stop>", 5.0, 5.4)],
         answer=[(2.0, np.full(24_000 * 4, 8000, np.int16))],
         transcript="Because.",
         first_audio_s=2.0,

@@ -16,7 +16,7 @@ from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears
 from benchmarks.harness.rooms import draw_room
 from benchmarks.room.__main__ import PARTS, cases, figures, lines
-from benchmarks.room.play import Case, Outcome, Scene, play, scene
+from benchmarks.room.play import Case, Outcome, RoomScene, play, scene
 from benchmarks.room.sounds import SOUNDS, Home, Request, shortened
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -57,7 +57,7 @@ def played(case: Case, sound: Pcm, request: Request | None = None) -> Outcome:
     begin = end = 0
     if request:
         begin, end = 2 * SECOND, 3 * SECOND
-    heard = Scene(sound, np.zeros(len(sound), np.float32), request, begin, end)
+    heard = RoomScene(sound, np.zeros(len(sound), np.float32), request, begin, end)
     return play(case, heard, cast(Ears, LevelEars()), SETTINGS)
 
 

@@ -18,8 +18,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from app.cli import measuring as bench
 from app.cli.ask import _print, as_data
 from app.cli.bench import print_report
-from app.cli.measuring import Measured, Run, percentile, ready_process, summary
-from app.server.process_usage import Usage
+from app.cli.measuring import BenchRun, TurnTiming, percentile, ready_process, summary
+from app.server.process_usage import ProcessUsage
 from app.talk.realtime_client import (
     RATE,
     RealtimeClient,
@@ -183,8 +183,8 @@ async def test_a_server_that_takes_too_long_is_ended_and_says_what_to_do(
 # --- statistics --------------------------------------------------------------------------------
 
 
-def turn(ms: float | None, *, cut_off: bool = False) -> Measured:
-    return Measured("clip", {} if ms is None else {"voice_to_voice": ms}, 0.5, cut_off)
+def turn(ms: float | None, *, cut_off: bool = False) -> TurnTiming:
+    return TurnTiming("clip", {} if ms is None else {"voice_to_voice": ms}, 0.5, cut_off)
 
 
 def test_percentiles_are_nearest_rank() -> None:
@@ -194,7 +194,7 @@ def test_percentiles_are_nearest_rank() -> None:
 
 
 def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    run = Run([turn(100.0), turn(None), turn(None, cut_off=True), turn(300.0, cut_off=True)])
+    run = BenchRun([turn(100.0), turn(None), turn(None, cut_off=True), turn(300.0, cut_off=True)])
     data = {**summary(run), "synthetic_clips": []}
     assert (data["n"], data["no_latency"], data["cut_off"]) == (2, 2, 2)
     assert data["stages_ms"]["voice_to_voice"] == {"n": 2, "p50": 100.0, "p95": 300.0, "p99": 300.0}
@@ -206,11 +206,11 @@ def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("turns", [[], [turn(None)], [turn(5.0)]])
-@pytest.mark.parametrize("usage", [None, Usage(1.0, 100.0)])
+@pytest.mark.parametrize("usage", [None, ProcessUsage(1.0, 100.0)])
 def test_unmeasured_values_are_null_and_print_as_a_dash(
-    capsys: pytest.CaptureFixture[str], turns: list[Measured], usage: Usage | None
+    capsys: pytest.CaptureFixture[str], turns: list[TurnTiming], usage: ProcessUsage | None
 ) -> None:
-    run = Run(turns, 2.0, usage, usage, 5.0) if usage else Run(turns)
+    run = BenchRun(turns, 2.0, usage, usage, 5.0) if usage else BenchRun(turns)
     data = json.loads(json.dumps(summary(run), allow_nan=False)) | {"synthetic_clips": []}
     print_report(data)
     printed = capsys.readouterr().out

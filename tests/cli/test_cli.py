@@ -21,7 +21,7 @@ import soundfile
 
 from app.cli.__main__ import INTERRUPTED, UNFIT
 from app.cli.measuring import spawned_server
-from app.cli.serve import Admitted, banner
+from app.cli.serve import Admission, banner
 from app.server.serving import lan_addresses
 from app.settings.load import load_settings
 from app.settings.model import ServerSettings
@@ -248,7 +248,7 @@ def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.Monkey
 def test_the_banner_names_the_console_where_it_opens() -> None:
     def names_it(host: str, loopback: bool = True, console: bool = True) -> bool:
         server = ServerSettings(host=host, console=console)
-        lines = banner(server, 8765, Admitted(loopback=loopback))
+        lines = banner(server, 8765, Admission(loopback=loopback))
         return any("http://localhost:8765/console/" in line for line in lines)
 
     assert names_it("127.0.0.1")
@@ -263,14 +263,14 @@ def test_the_banner_says_who_may_connect_without_an_ipv4_address(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     monkeypatch.setattr("app.cli.serve.lan_addresses", list)
-    text = "\n".join(banner(ServerSettings(host=host), 8765, Admitted(True, ("::/0",))))
+    text = "\n".join(banner(ServerSettings(host=host), 8765, Admission(True, ("::/0",))))
     assert "no IPv4 address" in text
     assert "May connect: programs on this machine; ::/0." in text
     assert "Not encrypted" in text
 
 
 def test_the_banner_of_a_local_server_names_no_other_client() -> None:
-    admitted = Admitted(False, ("192.168.1.7", "127.0.0.0/8"), 2)
+    admitted = Admission(False, ("192.168.1.7", "127.0.0.0/8"), 2)
     text = "\n".join(banner(ServerSettings(host="127.0.0.1"), 8765, admitted))
     assert "May connect: 127.0.0.0/8; holders of 2 API keys" in text
 

@@ -15,13 +15,13 @@ from typer.testing import CliRunner, Result
 import app.pairing.flow
 import app.pairing.place
 from app.cli import pair as command
-from app.cli.pair import Cancelled, pair
+from app.cli.pair import PairingInterrupt, pair
 from app.pairing.flow import Pairing
-from app.pairing.steps import Outcome, PairError, Robot, State, Step, Times
+from app.pairing.steps import PairError, PairingStep, RobotAddress, State, StepOutcome, Times
 
 pytestmark = pytest.mark.machine
 
-KITCHEN = Robot("kitchen", "192.168.1.7", "192.168.1.5")
+KITCHEN = RobotAddress("kitchen", "192.168.1.7", "192.168.1.5")
 FAILED = PairError("It does not come", why="a wall", fix="Open the door")
 
 
@@ -40,20 +40,22 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
     """Pairings that succeed."""
     asked: list[Pairing] = []
 
-    async def succeed(self: Pairing) -> Robot:
+    async def succeed(self: Pairing) -> RobotAddress:
         asked.append(self)
-        self.tell(Outcome(Step.ROBOT, "ok", KITCHEN.place))
-        self.tell(Outcome(Step.WAY_BACK, "ok", "it is connected"))
+        self.tell(StepOutcome(PairingStep.ROBOT, "ok", KITCHEN.place))
+        self.tell(StepOutcome(PairingStep.WAY_BACK, "ok", "it is connected"))
         return KITCHEN
 
     monkeypatch.setattr(Pairing, "run", succeed)
     return asked
 
 
-async def _fail(self: Pairing) -> Robot:
-    self.tell(Outcome(Step.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
-    self.tell(Outcome(Step.SETTING, "left", "Not set back", "gone", "In the app: Settings"))
-    self.tell(Outcome(Step.ACCESS, "undone", "192.168.1.7 is no longer allowed"))
+async def _fail(self: Pairing) -> RobotAddress:
+    self.tell(StepOutcome(PairingStep.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
+    self.tell(
+        StepOutcome(PairingStep.SETTING, "left", "Not set back", "gone", "In the app: Settings")
+    )
+    self.tell(StepOutcome(PairingStep.ACCESS, "undone", "192.168.1.7 is no longer allowed"))
     raise FAILED
 
 
@@ -100,9 +102,9 @@ def test_a_failure_is_an_error_with_a_next_step(
 
 
 def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [KITCHEN, Robot("reachy_mini", "127.0.0.1", "127.0.0.1")]
+    found = [KITCHEN, RobotAddress("reachy_mini", "127.0.0.1", "127.0.0.1")]
 
-    async def around(times: Times) -> list[Robot]:
+    async def around(times: Times) -> list[RobotAddress]:
         return found
 
     monkeypatch.setattr(app.pairing.place, "robots_around", around)
@@ -137,9 +139,9 @@ def test_a_signal_waits_for_the_undoing(
         for _ in range(3):
             os.kill(os.getpid(), number)
             await asyncio.sleep(0)
-        self.tell(Outcome(Step.SETTING, state, "what became of it"))
+        self.tell(StepOutcome(PairingStep.SETTING, state, "what became of it"))
 
-    async def wait(self: Pairing) -> Robot:
+    async def wait(self: Pairing) -> RobotAddress:
         os.kill(os.getpid(), number)
         try:
             await asyncio.Event().wait()
@@ -149,7 +151,7 @@ def test_a_signal_waits_for_the_undoing(
 
     monkeypatch.setattr(Pairing, "run", wait)
     result = run("kitchen")
-    assert isinstance(result.exception, Cancelled)
+    assert isinstance(result.exception, PairingInterrupt)
     assert result.exception.exit_code == 128 + number
     assert (result.exception.what, result.exception.fix) == ("Stopped", fix)
 
@@ -157,14 +159,14 @@ def test_a_signal_waits_for_the_undoing(
 def test_a_signal_ends_the_search(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def around(times: Times) -> list[Robot]:
+    async def around(times: Times) -> list[RobotAddress]:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.Event().wait()
         return []
 
     monkeypatch.setattr(app.pairing.place, "robots_around", around)
     stopped = run("--find")
-    assert isinstance(stopped.exception, Cancelled)
+    assert isinstance(stopped.exception, PairingInterrupt)
     assert (stopped.exception.exit_code, stopped.exception.fix) == (130, "Nothing was changed")
 
 

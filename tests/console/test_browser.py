@@ -18,11 +18,11 @@ from playwright.async_api import expect
 from app.access.file import AccessFile
 from app.access.policy import Rules
 from app.compose import Assistant
-from app.console.running import Running, Secure
+from app.console.running import ConsoleServer, TlsPort
 from app.models.weights import WeightsCache
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
-from app.server.listening import Listener, bind
+from app.server.listening import BoundPort, bind
 from app.server.serving import local_server
 from app.server.tls import tls_generated
 from app.settings.load import load_settings
@@ -93,7 +93,7 @@ def file(tmp_path: Path) -> AccessFile:
     return AccessFile(tmp_path / "access.json")
 
 
-def running(file: AccessFile) -> Running:
+def running(file: AccessFile) -> ConsoleServer:
     """A server that can do everything, in a moment."""
     callers = Callers()
     callers.put(ROBOT, Knocks(refused=3, status=401))
@@ -108,7 +108,7 @@ def running(file: AccessFile) -> Running:
         row["state"] = "present"
 
     check = {"name": "weights", "state": "fail", "detail": "absent", "fix": MEND}
-    return Running(
+    return ConsoleServer(
         access_file=file,
         callers=callers.shown,
         use=use,
@@ -218,9 +218,9 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
     key = "the-key-of-an-admin"
     await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
     tls = await asyncio.to_thread(tls_generated, tmp_path / "tls", ["box.test"])
-    second = Listener(bind("127.0.0.1", 0), tls.context)
+    second = BoundPort(bind("127.0.0.1", 0), tls.context)
     port = second.socket.getsockname()[1]
-    secure = Secure(port, tls.fingerprint, tls.certificate)
+    secure = TlsPort(port, tls.fingerprint, tls.certificate)
     closed = Access(Rules(loopback=False, hosts=frozenset({"box.test"})), file)
     served = await serving(
         StagedAssistant(),

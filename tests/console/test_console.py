@@ -24,20 +24,14 @@ import pytest
 
 from app.access.policy import Rules, digest, parse_network
 from app.console.console import STATIC
-from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, Sound, _Session
+from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, RecordingSpan, _Session
 from app.server.gate import Access
 from pipeline.audio import Recording
 from pipeline.bus import Bus, Published
 from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
 from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted_server import (
-    ScriptedAssistant,
-    Serve,
-    Served,
-    appear_from,
-    talking,
-)
+from tests.support.scripted_server import ScriptedAssistant, Serve, Served, appear_from, talking
 
 pytestmark = pytest.mark.quick
 
@@ -114,7 +108,7 @@ async def test_a_recorded_turn_is_found_in_its_session() -> None:
     note(Published(110.0, SPOKEN))
     assert turns.sound_of(1) is None
     # Half a second, 1.5 s of speech, an answer that ended 2 s after it, and half a second.
-    assert turns.sound_of(2) == Sound(Path("/tmp/session"), 6.0, 10.5)
+    assert turns.sound_of(2) == RecordingSpan(Path("/tmp/session"), 6.0, 10.5)
 
 
 async def test_speech_that_gets_no_record_is_not_kept_for_ever() -> None:

@@ -12,17 +12,11 @@ import pytest
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import Rules, parse_network
-from app.console.running import MOST_BYTES, Running
+from app.console.running import MOST_BYTES, ConsoleServer
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
 from pipeline.errors import EngineError
-from tests.support.scripted_server import (
-    Serve,
-    Served,
-    appear_from,
-    refusal,
-    talking,
-)
+from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
 
 pytestmark = pytest.mark.machine
 
@@ -54,7 +48,7 @@ async def get(served: Served, path: str, **headers: str) -> httpx.Response:
 async def test_the_key_of_an_admin_opens_it_from_anywhere(
     serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving(access=Access(Rules(loopback=False), file), console=Running())
+    served = await serving(access=Access(Rules(loopback=False), file), console=ConsoleServer())
 
     def edit(known: AccessList) -> AccessList:
         known = known.with_key("mine", "k" * 20, admin=True).with_key("robot", "r" * 20)
@@ -85,14 +79,14 @@ async def test_the_key_of_an_admin_opens_it_from_anywhere(
 async def test_no_other_page_writes(
     serving: Serve, file: AccessFile, headers: dict[str, str], status: int
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", {"address": ROBOT}, **headers)
     assert answer.status_code == status
     assert not (await asyncio.to_thread(file.read)).addresses
 
 
 async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessFile) -> None:
-    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     url = f"http://127.0.0.1:{served.port}/console/api/access/allow"
     async with httpx.AsyncClient() as client:
         assert (await client.post(url, json={"address": ROBOT})).status_code == 403
@@ -107,7 +101,7 @@ async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessF
 async def test_a_wrong_body_is_answered_and_changes_nothing(
     serving: Serve, file: AccessFile, body: Any
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
@@ -115,13 +109,13 @@ async def test_a_wrong_body_is_answered_and_changes_nothing(
 
 
 async def test_a_body_has_a_most(serving: Serve, file: AccessFile) -> None:
-    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", {"address": "x" * MOST_BYTES})
     assert answer.status_code == 413
 
 
 async def test_unsupported_functions_are_absent(serving: Serve) -> None:
-    served = await serving(console=Running())
+    served = await serving(console=ConsoleServer())
     state = (await get(served, "state")).json()
     assert (state["can"], state["notes"]) == ([], {})
     for path in ("access", "doctor", "models"):
@@ -140,7 +134,7 @@ async def test_allow_lets_a_refused_robot_in_at_once(
     callers.put(ROBOT, Knocks(refused=3, status=401))
     callers.put("not an address", Knocks(refused=1, status=401))
     callers.put("192.0.2.20", Knocks(refused=1, status=403))
-    running = Running(access_file=file, callers=callers.shown)
+    running = ConsoleServer(access_file=file, callers=callers.shown)
     served = await serving(access=Access(Rules(), file), console=running)
     who = (await get(served, "access")).json()
     assert [each["address"] for each in who["refused"]] == [ROBOT, "not an address"]
@@ -162,7 +156,7 @@ async def test_allow_lets_a_refused_robot_in_at_once(
 async def test_a_key_is_shown_once_works_and_can_be_removed(
     serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=Running(access_file=file))
+    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     key = (await post(served, "access/key", {"name": "laptop"})).json()["key"]
     again = await post(served, "access/key", {"name": "laptop"})
     assert again.status_code == 400
@@ -193,7 +187,7 @@ async def test_engine_swaps_report_their_steps_and_run_one_at_a_time(serving: Se
         await go.wait()
         tell("in place")
 
-    served = await serving(console=Running(use=use))
+    served = await serving(console=ConsoleServer(use=use))
     body = {"assignments": ["tts=espeak-ng"]}
     first = asyncio.create_task(post(served, "models/use", body))
     await begun.wait()
@@ -208,7 +202,7 @@ async def test_a_failed_engine_swap_reports_cause_and_fix(serving: Serve) -> Non
     async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
         raise EngineError("It cannot be loaded", why="no room", fix="Choose a smaller one")
 
-    served = await serving(console=Running(use=use))
+    served = await serving(console=ConsoleServer(use=use))
     answer = await post(served, "models/use", {"assignments": ["llm=x"]})
     assert answer.status_code == 400
     assert "It cannot be loaded: no room. Choose a smaller one" in answer.text
@@ -222,13 +216,15 @@ async def test_weights_are_fetched_and_listed(serving: Serve) -> None:
         tell("1 of 2 MB")
         here.append({"name": name})
 
-    served = await serving(console=Running(pull=pull, models=lambda: list(here)))
+    served = await serving(console=ConsoleServer(pull=pull, models=lambda: list(here)))
     assert (await get(served, "models")).json() == {"models": [], "profiles": []}
     answer = await post(served, "models/pull", {"name": "piper"})
     assert answer.json()["models"] == [{"name": "piper"}]
 
 
 async def test_the_doctor_is_asked(serving: Serve) -> None:
-    served = await serving(console=Running(doctor=lambda: [{"name": "python", "state": "ok"}]))
+    served = await serving(
+        console=ConsoleServer(doctor=lambda: [{"name": "python", "state": "ok"}])
+    )
     told = (await get(served, "doctor")).json()
     assert told == {"checks": [{"name": "python", "state": "ok"}]}

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor.hardware import (
-    check_echo_path,
-    check_hardware,
-    check_volume,
-    find_card,
-)
+from app.doctor.hardware import check_echo_path, check_hardware, check_volume, find_card
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.setup.finding import Check

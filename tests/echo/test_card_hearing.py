@@ -10,7 +10,7 @@ import pytest
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.commands import AppendAudio, SessionConfig
 from pipeline.echo.card import CardEcho, CardReference
-from pipeline.echo.path import EchoWindow, Played
+from pipeline.echo.path import EchoWindow, Playback
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
@@ -35,7 +35,7 @@ def hear(path: CardEcho, reference: np.ndarray, microphone: np.ndarray) -> list[
     windows: list[EchoWindow] = []
     for at in range(0, len(microphone) - PIECE + 1, PIECE):
         heard, told = (pcm(sound[at : at + PIECE]) for sound in (microphone, reference))
-        windows += path.process(heard, Played(told), (at + PIECE) / RATE)
+        windows += path.process(heard, Playback(told), (at + PIECE) / RATE)
     return windows
 
 
@@ -177,7 +177,7 @@ def test_half_duplex_hears_again_soon_after() -> None:
     heard: list[Pcm] = []
     loud, quiet = np.full(PIECE, 900, np.int16), np.zeros(PIECE, np.int16)
     for number in range(100):
-        told = Played(loud if number < 10 else quiet)
+        told = Playback(loud if number < 10 else quiet)
         heard += [w.frame.pcm for w in hearing.process(loud, told, 0.0)]
     first = int(np.flatnonzero(np.concatenate(heard))[0])
     assert first == 10 * PIECE + 6 * RATE // 10

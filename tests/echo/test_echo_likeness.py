@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.echo.likeness import Likeness, compare
-from pipeline.echo.path import NOTHING_KNOWN, EchoWindow, Room
+from pipeline.echo.path import NOTHING_KNOWN, EchoMemory, EchoWindow
 from pipeline.echo.sent import ClientEcho
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 from tests.support.recordings import recording
@@ -171,7 +171,7 @@ def test_a_late_echo_of_a_short_answer_is_found() -> None:
 
 def test_a_room_whose_echo_was_never_cancelled_is_not_kept() -> None:
     """What was taken for an echo was none, or it is gone before anything is learnt."""
-    kept: list[Room | None] = []
+    kept: list[EchoMemory | None] = []
     path = ClientEcho(WINDOW, keep=kept.append)
     long = speechlike(6.0, 1)
     echo = through(long, room(100, seed=2))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, Pcm, to_float
-from pipeline.echo.path import NOTHING_KNOWN, EchoWindow, Room
+from pipeline.echo.path import NOTHING_KNOWN, EchoMemory, EchoWindow
 from pipeline.echo.sent import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, SentSound
 from tests.support.echo_sound import pcm, power_db, room, speechlike
 from tests.support.echoing_client import EchoingClient
@@ -145,7 +145,7 @@ def test_a_room_that_is_known_is_clean_at_once(down_s: float, most_db: float) ->
 
 
 def test_no_room_is_kept_without_echo() -> None:
-    kept: list[Room | None] = []
+    kept: list[EchoMemory | None] = []
     path = ClientEcho(WINDOW, keep=kept.append)
     conversation(EchoingClient(np.zeros(1, np.float32)), path=path)
     path.close()
@@ -165,8 +165,8 @@ def test_headphones_end_it() -> None:
     assert rooms.of("here") is None
 
 
-def room_of(path: ClientEcho) -> Room:
-    kept: list[Room | None] = []
+def room_of(path: ClientEcho) -> EchoMemory:
+    kept: list[EchoMemory | None] = []
     path._keep = kept.append
     path.close()
     assert kept[0]
@@ -174,7 +174,7 @@ def room_of(path: ClientEcho) -> Room:
 
 
 def test_rooms_are_few() -> None:
-    rooms, known = Rooms(), cast(Room, object())
+    rooms, known = Rooms(), cast(EchoMemory, object())
     rooms.keep("", known)
     for number in range(MOST_ROOMS + 3):
         rooms.keep(f"10.0.0.{number}", known)

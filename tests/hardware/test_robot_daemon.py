@@ -13,20 +13,10 @@ import pytest
 from hardware.robot import daemon as module
 from hardware.robot.daemon import open_daemon
 from hardware.robot.errors import Problem
-from hardware.robot.poses import (
-    LIMITS,
-    NEUTRAL,
-    Pose,
-    near,
-    within_limits,
-)
+from hardware.robot.poses import LIMITS, NEUTRAL, Pose, near, within_limits
 from tests.support.moving_robot import raises_problem
 from tests.support.places import ROOT
-from tests.support.robot_daemon import (
-    LOCK,
-    RobotDaemon,
-    free_port,
-)
+from tests.support.robot_daemon import LOCK, RobotDaemon, free_port
 
 pytestmark = [
     pytest.mark.machine,

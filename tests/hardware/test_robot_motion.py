@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hardware.robot.motion import Motion
-from hardware.robot.poses import (
-    LIMITS,
-    NEUTRAL,
-    SPEED_LIMITS,
-    Pose,
-    near,
-    swayed,
-    within_limits,
-)
+from hardware.robot.poses import LIMITS, NEUTRAL, SPEED_LIMITS, Pose, near, swayed, within_limits
 from hardware.robot.wobble import FALL_PER_S, QUIET_DB, RISE_PER_S, SWINGS, Wobble
 
 pytestmark = pytest.mark.quick

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hardware.sound.alignment import BLOCK_SAMPLES, LEAD_S, Alignment, SoundBlock
-from hardware.sound.ring import Piece
+from hardware.sound.ring import SampleBlock
 from pipeline.audio import EMPTY, Pcm
 
 pytestmark = pytest.mark.quick
@@ -55,7 +55,7 @@ class World:
         at_s = self._spk_at(self.spk_first)
         start = round((at_s + ECHO_S) * RATE)
         self.air[start : start + 80] = pcm
-        self.alignment.played(Piece(pcm, self.spk_first, at_s, self.xrun))
+        self.alignment.played(SampleBlock(pcm, self.spk_first, at_s, self.xrun))
         self.xrun = False
         self.spk_first += 80
         self.spk_sample += 80
@@ -63,7 +63,7 @@ class World:
     def _hear(self) -> None:
         at_s = self._mic_at(self.mic_first)
         places = np.round((at_s + np.arange(80) / self.mic_rate) * RATE).astype(int)
-        piece = Piece(self.air[places].astype(np.int16), self.mic_first, at_s, False)
+        piece = SampleBlock(self.air[places].astype(np.int16), self.mic_first, at_s, False)
         self.blocks.extend(self.alignment.heard(piece))
         self.mic_first += 80
 
@@ -145,8 +145,8 @@ def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
     blocks: list[SoundBlock] = []
     for first in range(0, RATE, 80):
         if first < RATE // 2:
-            alignment.played(Piece(SOUND[first : first + 80], first, 1 + first / RATE))
-        piece = Piece(SOUND[:80], first, 1 + first / RATE)
+            alignment.played(SampleBlock(SOUND[first : first + 80], first, 1 + first / RATE))
+        piece = SampleBlock(SOUND[:80], first, 1 + first / RATE)
         blocks.extend(alignment.heard(piece))
     assert len(blocks) >= RATE // BLOCK_SAMPLES - 4
     assert not blocks[-1].played.any()
@@ -159,7 +159,7 @@ def test_other_rates_come_as_16_khz(rate: int) -> None:
     step = rate // 200
     blocks: list[SoundBlock] = []
     for first in range(0, rate, step):
-        piece = Piece(tone[first : first + step], first, 1 + first / rate)
+        piece = SampleBlock(tone[first : first + step], first, 1 + first / rate)
         alignment.played(piece)
         blocks.extend(alignment.heard(piece))
     heard = np.concatenate([EMPTY, *(block.pcm for block in blocks)])
@@ -207,6 +207,6 @@ def test_any_two_rates_stay_aligned(microphone_hz: int, speaker_hz: int) -> None
         assert lag == pytest.approx(LEAD_S * RATE, abs=16 if 44_099 in rates else 2)
 
 
-def _clicks(first: int, rate: int) -> Piece:
+def _clicks(first: int, rate: int) -> SampleBlock:
     numbers = first + np.arange(rate // 200)
-    return Piece(np.where(numbers % rate, 0, 30_000).astype(np.int16), first, first / rate)
+    return SampleBlock(np.where(numbers % rate, 0, 30_000).astype(np.int16), first, first / rate)

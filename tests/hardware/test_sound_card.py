@@ -10,7 +10,7 @@ import pytest
 from hardware.sound.devices import Device
 from hardware.sound.driver import Latency
 from hardware.sound.errors import RateRefused, SoundError, not_opened
-from hardware.sound.notices import AllZero, Dropped, Lost, Opened
+from hardware.sound.notices import AllZero, DeviceLoss, DevicesReady, SampleLoss
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
 from tests.support.virtual_time import in_virtual_time, run_virtual
 
@@ -29,7 +29,7 @@ async def test_it_delivers_what_is_heard_with_what_is_played() -> None:
         assert (state.microphone_hz, state.latency) == (16_000, Latency(0.01, 0.01))
         await asyncio.sleep(1)
     assert scene.card.heard_s("a") == pytest.approx(1.0)
-    assert scene.notices == [Opened(ARRAY.name, ARRAY.name, 16_000)]
+    assert scene.notices == [DevicesReady(ARRAY.name, ARRAY.name, 16_000)]
     assert all(block.pcm.tolist() == [100, 200, 300, 400] * 40 for block in scene.blocks)
     played = np.concatenate([block.played for block in scene.blocks])
     assert np.count_nonzero(played == 700) == 16_000
@@ -121,9 +121,9 @@ async def test_unplug_and_replug() -> None:
         assert scene.card.heard_s("a") == pytest.approx(0.985, abs=0.01)
         assert scene.card.heard_s("c") == pytest.approx(0.1)
     assert scene.notices == [
-        Opened(ARRAY.name, ARRAY.name, 16_000),
-        Lost(ARRAY.name, "its stream has ended"),
-        Opened(again.name, again.name, 16_000),
+        DevicesReady(ARRAY.name, ARRAY.name, 16_000),
+        DeviceLoss(ARRAY.name, "its stream has ended"),
+        DevicesReady(again.name, again.name, 16_000),
     ]
     assert {name for name, *_ in scene.driver.opened} == {ARRAY.name, again.name}
     lost = [block for block in scene.blocks if block.lost_samples]
@@ -146,7 +146,7 @@ async def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile()
         await asyncio.sleep(40)
     waits = np.diff(scene.driver.looked_s)
     assert waits == pytest.approx([0.5, 1, 2, 4, 5, 5, 5], abs=0.1)
-    assert isinstance(scene.notices[-1], Opened)
+    assert isinstance(scene.notices[-1], DevicesReady)
 
 
 @pytest.mark.parametrize("which", ["microphone", "loudspeaker"])
@@ -160,10 +160,10 @@ async def test_a_driver_that_falls_silent_is_lost_within_a_second_and_a_bit(whic
         else:
             scene.driver.speaker_stalls = True
         await asyncio.sleep(1.1)
-        assert isinstance(scene.notices[1], Lost)
+        assert isinstance(scene.notices[1], DeviceLoss)
         scene.driver.mic_stalls = scene.driver.speaker_stalls = False
         await asyncio.sleep(1)
-    assert [type(notice) for notice in scene.notices] == [Opened, Lost, Opened]
+    assert [type(notice) for notice in scene.notices] == [DevicesReady, DeviceLoss, DevicesReady]
 
 
 @in_virtual_time
@@ -175,7 +175,7 @@ async def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
         await asyncio.sleep(3.9)
         assert len(scene.notices) == 1
         await asyncio.sleep(0.2)
-        assert isinstance(scene.notices[1], Lost)
+        assert isinstance(scene.notices[1], DeviceLoss)
 
 
 @in_virtual_time
@@ -216,7 +216,7 @@ async def test_a_late_reader_loses_the_oldest_blocks_and_gets_a_notice() -> None
             scene.blocks.append(block)
             if len(scene.blocks) == 250:
                 break
-    dropped = [notice.samples for notice in scene.notices if isinstance(notice, Dropped)]
+    dropped = [notice.samples for notice in scene.notices if isinstance(notice, SampleLoss)]
     assert len(dropped) == 1
     assert scene.blocks[0].lost_samples == dropped[0] == pytest.approx(3 * 16_000, abs=800)
     assert scene.blocks[0].reference_moved == 0
@@ -234,7 +234,7 @@ async def test_audio_before_the_first_reader_is_not_counted_as_lost() -> None:
             assert block.lost_samples == 0
             assert block.captured_at > asyncio.get_running_loop().time() - 0.1
             break
-    assert not [notice for notice in scene.notices if isinstance(notice, Dropped)]
+    assert not [notice for notice in scene.notices if isinstance(notice, SampleLoss)]
 
 
 @in_virtual_time

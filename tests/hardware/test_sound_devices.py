@@ -16,7 +16,7 @@ from hardware.sound.devices import (
     whole_names,
 )
 from hardware.sound.errors import SoundError
-from hardware.sound.notices import Opened
+from hardware.sound.notices import DevicesReady
 from hardware.xvf3800.boards import same_array
 
 pytestmark = pytest.mark.machine
@@ -135,7 +135,7 @@ def test_on_windows_the_loudspeaker_of_the_same_array_is_taken() -> None:
 )
 def test_one_array_is_known_by_its_two_names(microphone: str, speaker: str, expected: bool) -> None:
     assert same_array(microphone, speaker) is expected
-    assert cancels_echo(Opened(microphone, speaker, 16_000)) is expected
+    assert cancels_echo(DevicesReady(microphone, speaker, 16_000)) is expected
 
 
 def test_names_that_windows_cuts_are_made_whole() -> None:

@@ -21,7 +21,7 @@ from hardware.sound.errors import SoundError
 from hardware.sound.loopback import chirp, find_echo, lost_start_s
 from hardware.sound.microphone import LifeSigns, Zeros
 from hardware.sound.notices import Lifeless
-from hardware.sound.ring import Piece, Ring
+from hardware.sound.ring import Ring, SampleBlock
 from hardware.sound.stderr import quiet_stderr
 from pipeline.audio import LISTEN_RATE, Pcm
 
@@ -227,7 +227,7 @@ def test_a_ring_keeps_the_newest_and_counts_the_rest(steps: list[int], capacity:
     due = 0
     for step in steps:
         if step:
-            ring.put(Piece(np.arange(put, put + step).astype(np.int16), put, 0.0))
+            ring.put(SampleBlock(np.arange(put, put + step).astype(np.int16), put, 0.0))
             put += step
         elif (piece := ring.take()) is not None:
             assert piece.first >= due

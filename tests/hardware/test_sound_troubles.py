@@ -17,8 +17,8 @@ from hardware.sound.devices import Device
 from hardware.sound.driver import Latency, Plan
 from hardware.sound.dropouts import LATENCIES_S, Dropouts
 from hardware.sound.errors import SoundError
-from hardware.sound.notices import Lost, MoreLatency, Opened, SoundNotice
-from hardware.sound.ring import Piece
+from hardware.sound.notices import DeviceLoss, DevicesReady, MoreLatency, SoundNotice
+from hardware.sound.ring import SampleBlock
 from pipeline.audio import LISTEN_RATE, Resampler, to_float
 from pipeline.echo.canceller import EchoCanceller
 from tests.support.echo_sound import at_pace, hum, pcm, power_db, room, speechlike, through
@@ -67,8 +67,8 @@ async def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again(
     async with scene.running():
         await answer(scene, 6, (1, 3, 5))
         await asyncio.sleep(3)
-    assert scene.notices[1] == Lost(ARRAY.name, "It is busy: by another")
-    assert isinstance(scene.notices[-1], Opened)
+    assert scene.notices[1] == DeviceLoss(ARRAY.name, "It is busy: by another")
+    assert isinstance(scene.notices[-1], DevicesReady)
     assert scene.driver.latencies_s == list(LATENCIES_S[:2])
 
 
@@ -144,11 +144,11 @@ async def held_up(seconds: float, driver_too: bool) -> list[SoundNotice]:
 
 
 async def test_a_busy_event_loop_is_no_lost_device() -> None:
-    assert not [notice for notice in await held_up(1.3, False) if isinstance(notice, Lost)]
+    assert not [notice for notice in await held_up(1.3, False) if isinstance(notice, DeviceLoss)]
 
 
 async def test_a_program_that_stood_still_is_no_lost_device() -> None:
-    assert not [notice for notice in await held_up(1.3, True) if isinstance(notice, Lost)]
+    assert not [notice for notice in await held_up(1.3, True) if isinstance(notice, DeviceLoss)]
 
 
 # --- the echo canceller on what the alignment delivers, with two clocks ------------------------
@@ -181,10 +181,10 @@ def test_clocks_that_differ_are_followed(ppm: float, microphone_hz: int, speaker
     for step in range(len(played) // STEP - 1):
         begin, end = step * speaker_hz // 100, (step + 1) * speaker_hz // 100
         early, late = rng.uniform(-0.001, 0.001, 2)
-        alignment.played(Piece(out[begin:end], begin, begin / speaker_hz + early))
+        alignment.played(SampleBlock(out[begin:end], begin, begin / speaker_hz + early))
         begin, end = step * microphone_hz // 100, (step + 1) * microphone_hz // 100
         mic_s = begin * (1 + ppm * 1e-6) / microphone_hz
-        for block in alignment.heard(Piece(in_[begin:end], begin, mic_s + late)):
+        for block in alignment.heard(SampleBlock(in_[begin:end], begin, mic_s + late)):
             if block.reference_moved is not None:
                 canceller.realign(block.reference_moved)
             blocks.append(block)

@@ -18,7 +18,7 @@ from hardware.settings import Sound
 from hardware.sound.alignment import SoundBlock
 from hardware.sound.card import SoundCard
 from hardware.sound.errors import SoundError
-from hardware.sound.notices import AllZero, Lost, MoreLatency, Opened, SoundNotice
+from hardware.sound.notices import AllZero, DeviceLoss, DevicesReady, MoreLatency, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import Pcm, Resampler
 from tests.support.steady import on_a_steady_machine
@@ -133,7 +133,7 @@ async def test_audio_fed_to_the_microphone_is_captured(
     _, alike = lag_of(said[1600:17_600], scene.pcm())
     assert alike > 0.9
     assert sum(block.lost_samples for block in scene.blocks) == 0
-    assert isinstance(scene.notices[0], Opened)
+    assert isinstance(scene.notices[0], DevicesReady)
 
 
 @pytest.mark.parametrize("rate_hz", [None, 44_100])
@@ -199,8 +199,8 @@ async def test_a_loudspeaker_gets_more_latency_and_the_microphone_goes_on(
         await scene.heard(2.5)
         assert scene.card.heard_s("answer") == pytest.approx(1.5)
         del scene.blocks[:began]
-    assert scene.count(Opened) == 1
-    assert scene.count(Lost) == 0
+    assert scene.count(DevicesReady) == 1
+    assert scene.count(DeviceLoss) == 0
     assert sum(block.lost_samples for block in scene.blocks) == 0
     assert _echo_delay_ms(scene) == pytest.approx(22, abs=20)
 
@@ -220,12 +220,12 @@ async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound)
             await scene.heard(0.3)
             await asyncio.to_thread(sound.unplug)
             try:
-                await scene.counts(Lost, time_)
+                await scene.counts(DeviceLoss, time_)
                 stopped_s = scene.card.heard_s(f"answer {time_}")
                 assert 0 < stopped_s < 2
             finally:
                 await asyncio.to_thread(sound.plug, False)
-            await scene.counts(Opened, time_ + 1)
+            await scene.counts(DevicesReady, time_ + 1)
             await scene.heard(0.3)
             assert scene.card.heard_s(f"answer {time_}") == stopped_s
             handles.append(_handles())
@@ -233,7 +233,7 @@ async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound)
     assert all(
         notice.microphone == notice.speaker == NAME
         for notice in scene.notices
-        if isinstance(notice, Opened)
+        if isinstance(notice, DevicesReady)
     )
     assert sum(block.lost_samples > 0 for block in scene.blocks) == 3
 
@@ -243,10 +243,10 @@ async def test_the_sound_system_crashes_and_comes_back(sound: VirtualSound) -> N
         # PortAudio may spin for ever where a device goes in its first 1.7 s (docs/sound.md).
         await scene.heard(2.0)
         await asyncio.to_thread(sound.kill)
-        await scene.counts(Lost, 1)
+        await scene.counts(DeviceLoss, 1)
         await asyncio.sleep(1)  # meanwhile it looks, and finds nothing
         await asyncio.to_thread(sound.start)
-        await scene.until(lambda: scene.count(Opened) == 2)
+        await scene.until(lambda: scene.count(DevicesReady) == 2)
         await scene.heard(0.3)
 
 
@@ -254,11 +254,11 @@ async def test_a_driver_that_hangs_is_left_behind_and_found_again(sound: Virtual
     async with Scene().running() as scene:
         sound.pause()
         try:
-            await scene.counts(Lost, 1)
+            await scene.counts(DeviceLoss, 1)
             await asyncio.sleep(3)  # closing is given up, and it finds nothing
         finally:
             sound.go_on()
-        await scene.until(lambda: scene.count(Opened) == 2, patience_s=40)
+        await scene.until(lambda: scene.count(DevicesReady) == 2, patience_s=40)
         await scene.heard(0.3)
 
 

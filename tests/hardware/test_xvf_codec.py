@@ -12,19 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from hardware.xvf3800.boards import Board, is_array_name, version_of
-from hardware.xvf3800.codec import (
-    check_values,
-    decode,
-    read_request,
-    same,
-    write_request,
-)
-from hardware.xvf3800.errors import (
-    ArrayError,
-    ParameterError,
-    array_error,
-    permission_fix,
-)
+from hardware.xvf3800.codec import check_values, decode, read_request, same, write_request
+from hardware.xvf3800.errors import ArrayError, ParameterError, array_error, permission_fix
 from hardware.xvf3800.parameters import PARAMETERS, SIZES, Parameter, parameter
 from hardware.xvf3800.udev import RULES
 

@@ -22,8 +22,8 @@ from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.nearness import Evidence, Heard, Nearness, weigh
-from pipeline.hearing.turn_taker import Ended, Paused, Signal, Started, TurnTaker
+from pipeline.hearing.nearness import Nearness, WindowEvidence, WindowScore, weigh
+from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import recording
 
@@ -63,7 +63,7 @@ class Ear:
             pcm = to_pcm(gained(self.noise.normal(size=WINDOW).astype(np.float32), dbfs))
             frame = AudioFrame(pcm, LISTEN_RATE, self.windows * WINDOW)
             self.windows += 1
-            known = Evidence(score, post_filtered)
+            known = WindowEvidence(score, post_filtered)
             heard = self.nearness.hear(known, frame, self.taker.open, self.settings)
             found += self.taker.feed(heard.score, frame, heard.below_db, heard.nearer_from)
             found += self.taker.judge(self.wait_ms)
@@ -84,41 +84,43 @@ def seconds(samples: int) -> float:
 @pytest.mark.parametrize(
     ("evidence", "turn_is_open", "heard"),
     [
-        (Evidence(0.9), False, Heard(0.9)),
+        (WindowEvidence(0.9), False, WindowScore(0.9)),
         # Level.
-        (Evidence(0.9, below_db=11.0), False, Heard(0.9)),
-        (Evidence(0.9, below_db=13.0), False, Heard(0.25, 13.0)),
-        (Evidence(0.9, below_db=13.0), True, Heard(0.9, 13.0)),
+        (WindowEvidence(0.9, below_db=11.0), False, WindowScore(0.9)),
+        (WindowEvidence(0.9, below_db=13.0), False, WindowScore(0.25, 13.0)),
+        (WindowEvidence(0.9, below_db=13.0), True, WindowScore(0.9, 13.0)),
         # Direction, which says nothing in an open turn.
-        (Evidence(0.9, elsewhere=True), False, Heard(0.25)),
-        (Evidence(0.9, elsewhere=True, others=True), False, Heard(0.0)),
-        (Evidence(0.9, elsewhere=True, others=True), True, Heard(0.9)),
+        (WindowEvidence(0.9, elsewhere=True), False, WindowScore(0.25)),
+        (WindowEvidence(0.9, elsewhere=True, others=True), False, WindowScore(0.0)),
+        (WindowEvidence(0.9, elsewhere=True, others=True), True, WindowScore(0.9)),
         # A motor, which a speaker over it outlasts.
-        (Evidence(0.9, motor=True), False, Heard(0.25)),
-        (Evidence(0.9, motor=True), True, Heard(0.9)),
+        (WindowEvidence(0.9, motor=True), False, WindowScore(0.25)),
+        (WindowEvidence(0.9, motor=True), True, WindowScore(0.9)),
         # Echo: explained, in doubt, and louder than explained.
-        (Evidence(0.9, 0.0, llr=1.0), False, Heard(0.0)),
-        (Evidence(0.9, 0.0, llr=3.0), False, Heard(0.25)),
-        (Evidence(0.9, 0.0, llr=1.0), True, Heard(0.0)),
-        (Evidence(0.9, 0.0, llr=6.0), True, Heard(0.9)),
-        (Evidence(0.3, 0.95, llr=12.0), False, Heard(0.95)),
+        (WindowEvidence(0.9, 0.0, llr=1.0), False, WindowScore(0.0)),
+        (WindowEvidence(0.9, 0.0, llr=3.0), False, WindowScore(0.25)),
+        (WindowEvidence(0.9, 0.0, llr=1.0), True, WindowScore(0.0)),
+        (WindowEvidence(0.9, 0.0, llr=6.0), True, WindowScore(0.9)),
+        (WindowEvidence(0.3, 0.95, llr=12.0), False, WindowScore(0.95)),
         # Near-end speech over an answer, from elsewhere or from far away.
-        (Evidence(0.3, 0.95, llr=12.0, elsewhere=True), False, Heard(0.25)),
-        (Evidence(0.3, 0.95, llr=12.0, below_db=20.0), False, Heard(0.25, 20.0)),
+        (WindowEvidence(0.3, 0.95, llr=12.0, elsewhere=True), False, WindowScore(0.25)),
+        (WindowEvidence(0.3, 0.95, llr=12.0, below_db=20.0), False, WindowScore(0.25, 20.0)),
     ],
 )
-def test_all_evidence_counts(evidence: Evidence, turn_is_open: bool, heard: Heard) -> None:
+def test_all_evidence_counts(
+    evidence: WindowEvidence, turn_is_open: bool, heard: WindowScore
+) -> None:
     assert weigh(evidence, turn_is_open, 0.5, 12.0) == heard
 
 
 def test_without_a_margin_no_level_counts() -> None:
-    assert weigh(Evidence(0.9, below_db=40.0), False, 0.5, None) == Heard(0.9)
+    assert weigh(WindowEvidence(0.9, below_db=40.0), False, 0.5, None) == WindowScore(0.9)
 
 
 def test_a_television_that_goes_on_ends_the_turn() -> None:
     signals = Ear().hear_all((ROOM, 0.5), (SPEAKER, 2), (TELEVISION, 10))
-    assert kinds(signals) == [Started, Paused, Ended]
-    paused, ended = cast(Paused, signals[1]), cast(Ended, signals[2])
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
+    paused, ended = cast(TurnPause, signals[1]), cast(TurnEnd, signals[2])
     assert seconds(paused.speech_end) == pytest.approx(2.5, abs=0.1)
     assert paused.end - paused.speech_end <= 0.13 * LISTEN_RATE, "a word's end, and no more"
     assert ended.below_db == pytest.approx(18, abs=1.5)
@@ -135,7 +137,7 @@ def test_background_that_was_there_before_must_come_nearer_to_count(
     """In quiet, that is how a voice falls and rises again."""
     script = (*before, (ROOM, 0.5), (SPEAKER, 2), *[LOUD, NEARLY] * 10)
     signals = Ear().hear_all(*script, (ROOM, 1))
-    ends = [each for each in signals if isinstance(each, Ended)]
+    ends = [each for each in signals if isinstance(each, TurnEnd)]
     assert seconds(ends[-1].speech_end) == pytest.approx(ends_at_s, abs=0.15)
 
 
@@ -143,14 +145,14 @@ def test_a_soft_moment_in_a_long_turn_is_no_background_before_it() -> None:
     nearly = (0.9, -32.0)
     falls = ((nearly, 0.4), (SPEAKER, 10.9), (TURNED, 0.2), (nearly, 1.2))
     signals = Ear().hear_all((SPEAKER, 2), *falls, (SPEAKER, 2), (ROOM, 1))
-    assert kinds(signals).count(Ended) == 1
-    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(16.7, abs=0.1)
+    assert kinds(signals).count(TurnEnd) == 1
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(16.7, abs=0.1)
 
 
 def test_its_pauses_change_nothing() -> None:
     blips = ((ROOM, 0.3), (TELEVISION, 0.8)) * 3
     signals = Ear(wait_ms=1500).hear_all((SPEAKER, 2), (TELEVISION, 0.8), *blips)
-    assert kinds(signals) == [Started, Paused, Ended]
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +172,8 @@ def test_a_quiet_word_is_the_speakers(
 ) -> None:
     """It rises again, or stops soon."""
     signals = Ear(wait_ms=600).hear_all((SPEAKER, 2), *script, (ROOM, 2))
-    assert isinstance(signals[-1], Ended)
-    assert kinds(signals).count(Ended) == 1
+    assert isinstance(signals[-1], TurnEnd)
+    assert kinds(signals).count(TurnEnd) == 1
     assert seconds(signals[-1].speech_end) == pytest.approx(ends_at_s, abs=0.05)
     assert signals[-1].below_db == 0
 
@@ -192,15 +194,15 @@ def test_the_speakers_level_is_remembered(
     then: list[tuple[tuple[float, float], float]], opens: bool
 ) -> None:
     ear = Ear()
-    assert kinds(ear.hear_all((SPEAKER, 2), (ROOM, 1))) == [Started, Paused, Ended]
-    assert (Started in kinds(ear.hear_all(*then))) == opens
+    assert kinds(ear.hear_all((SPEAKER, 2), (ROOM, 1))) == [TurnStart, TurnPause, TurnEnd]
+    assert (TurnStart in kinds(ear.hear_all(*then))) == opens
 
 
 def test_a_turn_without_words_is_not_remembered() -> None:
     ear = Ear()
     ear.hear_all((TURNED, 2), (ROOM, 1), (SPEAKER, 2), (ROOM, 1))
     ear.nearness.forget_turn()
-    assert Started in kinds(ear.hear(TURNED, 1))
+    assert TurnStart in kinds(ear.hear(TURNED, 1))
 
 
 def test_an_echo_is_not_learned_from() -> None:
@@ -209,23 +211,23 @@ def test_an_echo_is_not_learned_from() -> None:
     ear.hear(SPEAKER, 2, post_filtered=0.9)
     ear = Ear()
     loud = (0.99, -10.0)
-    assert kinds(ear.hear(loud, 2, post_filtered=0.99)) == [Started]
+    assert kinds(ear.hear(loud, 2, post_filtered=0.99)) == [TurnStart]
     signals = ear.hear_all((SPEAKER, 2), (ROOM, 1))
-    assert kinds(signals) == [Paused, Ended]
-    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(4, abs=0.1)
+    assert kinds(signals) == [TurnPause, TurnEnd]
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(4, abs=0.1)
 
 
 def test_a_nearer_speaker_begins_the_turn() -> None:
     signals = Ear().hear_all((TELEVISION, 5), (SPEAKER, 2), (TELEVISION, 5))
-    assert kinds(signals) == [Started, Started, Paused, Ended]
-    assert seconds(cast(Started, signals[1]).start) == pytest.approx(4.87, abs=0.04)
-    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(7, abs=0.1)
+    assert kinds(signals) == [TurnStart, TurnStart, TurnPause, TurnEnd]
+    assert seconds(cast(TurnStart, signals[1]).start) == pytest.approx(4.87, abs=0.04)
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(7, abs=0.1)
 
 
 def test_a_second_person_at_the_same_level_goes_on() -> None:
     signals = Ear().hear_all((SPEAKER, 2), (SOFT, 3), (SPEAKER, 2), (SOFT, 3), (ROOM, 1))
-    assert kinds(signals) == [Started, Paused, Ended]
-    assert seconds(cast(Ended, signals[-1]).speech_end) == pytest.approx(10, abs=0.1)
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.parametrize("below_db", [6.8, 7.5, 9.0])
@@ -233,24 +235,24 @@ def test_a_lasting_fall_ends_a_long_turn(below_db: float) -> None:
     """Another voice, not far below, that never pauses. It opens no turn of its own."""
     ear = Ear()
     signals = ear.hear_all((SPEAKER, 4), ((0.9, -25.0 - below_db), 90))
-    assert kinds(signals) == [Started, Paused, Ended]
-    ended = cast(Ended, signals[-1])
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
+    ended = cast(TurnEnd, signals[-1])
     assert seconds(ended.speech_end) < 28
     assert ended.below_db == pytest.approx(below_db, abs=1)
-    assert kinds(ear.hear_all((SPEAKER, 1), (ROOM, 1))) == [Started, Paused, Ended]
+    assert kinds(ear.hear_all((SPEAKER, 1), (ROOM, 1))) == [TurnStart, TurnPause, TurnEnd]
 
 
 def test_a_softer_person_who_keeps_trying_is_heard() -> None:
     ear, softer = Ear(), (0.95, -34.0)
     ear.hear_all((SPEAKER, 1), (ROOM, 1))
     tries = [ear.hear_all((softer, 2), (ROOM, 2)) for _ in range(9)]
-    assert Started in kinds(tries[-1])
-    assert Started not in kinds(tries[0])
+    assert TurnStart in kinds(tries[-1])
+    assert TurnStart not in kinds(tries[0])
 
 
 def test_a_person_who_becomes_loud_again_says_one_turn() -> None:
     signals = Ear().hear_all(((0.95, -25), 5), ((0.95, -33.5), 6), ((0.95, -22.5), 2), (ROOM, 1))
-    assert kinds(signals) == [Started, Paused, Ended]
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
 
 
 # --- the real network --------------------------------------------------------------------------
@@ -303,10 +305,10 @@ def test_a_real_television_18_db_below_ends_no_turn_late_and_opens_none(
     over_s = 3 + len(said) / LISTEN_RATE
     television = without_pauses("two_cities", over_s + 27, -43)
     signals = heard(stages, scene(over_s + 28, (0, television), (3, said)))
-    ends = [signal for signal in signals if isinstance(signal, Ended)]
+    ends = [signal for signal in signals if isinstance(signal, TurnEnd)]
     assert seconds(ends[-1].speech_end) < over_s + 0.3
     assert 12 < ends[-1].below_db < 30
-    starts = [signal for signal in signals if isinstance(signal, Started)]
+    starts = [signal for signal in signals if isinstance(signal, TurnStart)]
     assert seconds(starts[-1].start) < over_s
 
 
@@ -314,8 +316,8 @@ def test_a_real_television_18_db_below_ends_no_turn_late_and_opens_none(
 def test_a_real_monologue_of_60_s_is_not_cut(stages: Stages) -> None:
     signals = heard(stages, scene(62, (0.5, without_pauses("two_cities", 60, -25))))
     ended = signals[-1]
-    assert isinstance(ended, Ended)
-    assert kinds(signals).count(Ended) == 1
+    assert isinstance(ended, TurnEnd)
+    assert kinds(signals).count(TurnEnd) == 1
     assert seconds(ended.speech_end) > 60
 
 
@@ -323,8 +325,8 @@ def test_a_real_monologue_of_60_s_is_not_cut(stages: Stages) -> None:
 def test_a_real_second_speaker_at_the_same_level_is_heard(stages: Stages) -> None:
     first, second = without_pauses("beckett", 3, -25), without_pauses("librivox-0880", 3, -28)
     signals = heard(stages, scene(8, (0.5, first), (3.5, second)))
-    assert isinstance(signals[-1], Ended)
-    assert kinds(signals).count(Ended) == 1
+    assert isinstance(signals[-1], TurnEnd)
+    assert kinds(signals).count(TurnEnd) == 1
     assert seconds(signals[-1].speech_end) > 6
 
 
@@ -333,5 +335,5 @@ def test_a_real_quiet_last_word_is_kept(stages: Stages) -> None:
     said = without_pauses("something", 2, -25)
     word = without_pauses("goforward", 0.4, -38)
     signals = heard(stages, scene(6, (1, said), (3.1, word)))
-    assert isinstance(signals[-1], Ended)
+    assert isinstance(signals[-1], TurnEnd)
     assert seconds(signals[-1].speech_end) > 3.2

@@ -28,7 +28,7 @@ from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStop
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
-from pipeline.hearing.turn_taker import Ended, Started, TurnTaker
+from pipeline.hearing.turn_taker import TurnEnd, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
 from tests.support.recordings import Uncancelled, recording
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
@@ -51,7 +51,7 @@ def begin(scores: Sequence[float], levels: Sequence[int] | None = None) -> int |
     for number, score in enumerate(scores):
         level = levels[number] if levels else LOUD
         for signal in taker.feed(score, frame(number, level)):
-            if isinstance(signal, Started):
+            if isinstance(signal, TurnStart):
                 assert signal.start % WINDOW == 0
                 return signal.start // WINDOW
     return None
@@ -97,8 +97,8 @@ def test_a_far_weaker_sound_is_an_echo_and_not_the_speaker() -> None:
 def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
     taker = TurnTaker(Endpointing(max_utterance_s=1.0))
     signals = [signal for n in range(100) for signal in taker.feed(0.9, frame(n))]
-    starts = [signal.start for signal in signals if isinstance(signal, Started)]
-    ends = [signal.speech_end for signal in signals if isinstance(signal, Ended)]
+    starts = [signal.start for signal in signals if isinstance(signal, TurnStart)]
+    ends = [signal.speech_end for signal in signals if isinstance(signal, TurnEnd)]
     assert starts == [0, *ends[: len(starts) - 1]]
     assert np.diff(ends).min() >= LISTEN_RATE
 
@@ -117,13 +117,13 @@ def test_a_turn_opens_exactly_when_it_did_and_never_later_in_the_sound(
     above, open_ = 0, False
     for number, score in enumerate(scores):
         signals = taker.feed(score, frame(number))
-        started = [signal for signal in signals if isinstance(signal, Started)]
+        started = [signal for signal in signals if isinstance(signal, TurnStart)]
         above = above + 1 if score >= 0.5 and not open_ else 0
         assert bool(started) == (above >= 2)
         for signal in started:
             open_, above = True, 0
             assert signal.start <= (number - 1) * WINDOW
-        if any(isinstance(signal, Ended) for signal in signals):
+        if any(isinstance(signal, TurnEnd) for signal in signals):
             open_, above = False, 0
 
 
@@ -169,7 +169,7 @@ async def test_any_split_gives_the_same_signals(cuts: list[int]) -> None:
 
     at_once = await heard([whole])
     assert await heard(np.split(whole, sorted(cuts))) == at_once
-    assert at_once[0] == Started(16_000 // WINDOW * WINDOW)
+    assert at_once[0] == TurnStart(16_000 // WINDOW * WINDOW)
 
 
 @pytest.mark.parametrize("history_seconds", [0.0, 8.0])
@@ -188,7 +188,7 @@ async def test_the_history_holds_padding_and_onset_whatever_a_client_asks_for(
     async for signals in listener.hear(np.concatenate((slow, loud))):
         if signals and started is None:
             started = signals[0]
-            assert isinstance(started, Started)
+            assert isinstance(started, TurnStart)
             start = started.start - MAX_PREFIX_PADDING_MS * 16
             assert len(listener.read(start, listener.heard_end)) == listener.heard_end - start
     assert started
@@ -210,10 +210,10 @@ def test_a_turn_begins_behind_the_turn_before_and_within_the_bound(scores: list[
     taker, closed_to = TurnTaker(Endpointing(unsure_wait_ms=64)), 0
     for number, score in enumerate(scores):
         for signal in taker.feed(score, frame(number)):
-            if isinstance(signal, Started):
+            if isinstance(signal, TurnStart):
                 noticed = (number - 1) * WINDOW
                 assert max(closed_to, noticed - MAX_BACK_MS * 16) <= signal.start <= noticed
-            if isinstance(signal, Ended):
+            if isinstance(signal, TurnEnd):
                 closed_to = signal.speech_end
 
 
@@ -296,7 +296,7 @@ def started_at(vad: SileroVad, pcm: Pcm) -> int | None:
     stream, taker = vad.open(), TurnTaker(Endpointing())
     for each in Framer(WINDOW).feed(pcm):
         for signal in taker.feed(stream.score(each.pcm), each):
-            if isinstance(signal, Started):
+            if isinstance(signal, TurnStart):
                 return signal.start
     return None
 

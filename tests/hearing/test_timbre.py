@@ -28,7 +28,7 @@ from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.timbre import Motor, movement_db
 from pipeline.hearing.tuning import TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES
-from pipeline.hearing.turn_taker import Started
+from pipeline.hearing.turn_taker import TurnStart
 from pipeline.settings import Echo, Endpointing
 from tests.support.pico import spoken_by_pico
 from tests.support.recordings import real_recordings
@@ -174,8 +174,8 @@ async def starts(pcm: Pcm) -> list[int]:
     vad.least_movement_db = LEAST_MOVEMENT_DB
     stages = cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
     listener = Listener(stages, EchoHearing(ClientEcho(512), Echo()), Endpointing())
-    found: list[Started] = []
+    found: list[TurnStart] = []
     async for signals in listener.hear(pcm):
         signals += listener.judge(200)
-        found += [each for each in signals if isinstance(each, Started)]
+        found += [each for each in signals if isinstance(each, TurnStart)]
     return [each.start for each in found]

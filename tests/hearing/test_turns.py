@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.audio import AudioFrame
-from pipeline.hearing.turn_taker import Ended, Paused, Resumed, Signal, Started, TurnTaker
+from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart, TurnTaker
 from pipeline.settings import Endpointing
 
 pytestmark = pytest.mark.quick
@@ -27,29 +27,29 @@ def test_a_click_is_no_speech_and_two_windows_are() -> None:
     taker = TurnTaker(Endpointing())
     assert feed(taker, [0.0, 0.9, 0.0]) == []
     # It may have been the beginning, though (tests/hearing/test_onset.py).
-    assert feed(taker, [0.9, 0.9], first=3) == [Started(1 * WINDOW)]
+    assert feed(taker, [0.9, 0.9], first=3) == [TurnStart(1 * WINDOW)]
 
 
 def test_an_unjudged_pause_ends_after_the_longest_wait() -> None:
     taker = TurnTaker(Endpointing())
     signals = feed(taker, [0.9] * 10 + [0.0] * 79)
-    assert signals == [Started(0), Paused(10 * WINDOW, 11 * WINDOW), Ended(10 * WINDOW)]
+    assert signals == [TurnStart(0), TurnPause(10 * WINDOW, 11 * WINDOW), TurnEnd(10 * WINDOW)]
     # 2,496 ms are 78 windows.
     taker = TurnTaker(Endpointing())
-    assert Ended(10 * WINDOW) not in feed(taker, [0.9] * 10 + [0.0] * 77)
+    assert TurnEnd(10 * WINDOW) not in feed(taker, [0.9] * 10 + [0.0] * 77)
 
 
 def test_a_clear_end_is_taken_at_once_if_its_wait_is_already_over() -> None:
     taker = TurnTaker(Endpointing())
     feed(taker, [0.9] * 10 + [0.0] * 8)
-    assert taker.judge(224) == [Ended(10 * WINDOW)]
+    assert taker.judge(224) == [TurnEnd(10 * WINDOW)]
 
 
 def test_a_judgement_before_the_wait_is_over_is_kept() -> None:
     taker = TurnTaker(Endpointing())
     feed(taker, [0.9] * 10 + [0.0] * 2)
     assert taker.judge(224) == []
-    assert feed(taker, [0.0] * 5, first=12) == [Ended(10 * WINDOW)]
+    assert feed(taker, [0.0] * 5, first=12) == [TurnEnd(10 * WINDOW)]
 
 
 def test_speech_in_the_pause_resumes_and_the_next_pause_is_judged_anew() -> None:
@@ -57,8 +57,8 @@ def test_speech_in_the_pause_resumes_and_the_next_pause_is_judged_anew() -> None
     feed(taker, [0.9] * 10 + [0.0] * 2)
     taker.judge(224)
     assert feed(taker, [0.9, 0.0], first=12) == [
-        Resumed(12 * WINDOW),
-        Paused(13 * WINDOW, 14 * WINDOW),
+        TurnResume(12 * WINDOW),
+        TurnPause(13 * WINDOW, 14 * WINDOW),
     ]
     assert feed(taker, [0.0] * 10, first=14) == []
 
@@ -71,13 +71,13 @@ def test_a_late_judgement_of_a_pause_that_is_over_is_ignored() -> None:
 
 def test_hysteresis_keeps_weak_speech_open() -> None:
     taker = TurnTaker(Endpointing())
-    assert feed(taker, [0.9, 0.9, 0.4, 0.4, 0.4]) == [Started(0)]
+    assert feed(taker, [0.9, 0.9, 0.4, 0.4, 0.4]) == [TurnStart(0)]
 
 
 def test_a_turn_that_never_ends_is_cut_at_the_limit() -> None:
     taker = TurnTaker(Endpointing(max_utterance_s=1.0))
     signals = feed(taker, [0.9] * 40)
-    assert signals[1:3] == [Paused(32 * WINDOW, 32 * WINDOW), Ended(32 * WINDOW)]
+    assert signals[1:3] == [TurnPause(32 * WINDOW, 32 * WINDOW), TurnEnd(32 * WINDOW)]
 
 
 def test_a_noise_that_comes_and_goes_is_suspected_once() -> None:

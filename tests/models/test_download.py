@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.models.download import Fetcher, Progress, Refused, Remote, WrongContent
+from app.models.download import Fetcher, Progress, RemoteFile, SourceRefusal, WrongContent
 from pipeline.errors import WeightsError
 from tests.support.file_server import FileServer, file_server
 
@@ -41,9 +41,9 @@ def fetcher(waits: list[float]) -> Iterator[Fetcher]:
         yield fetcher
 
 
-def remote(server: FileServer, **changes: Any) -> Remote:
+def remote(server: FileServer, **changes: Any) -> RemoteFile:
     known = {"label": "model.bin", "size": len(CONTENT), "sha256": SHA256}
-    return Remote(f"{server.url}/model.bin", **{**known, **changes})
+    return RemoteFile(f"{server.url}/model.bin", **{**known, **changes})
 
 
 def left_behind(directory: Path) -> list[str]:
@@ -123,7 +123,7 @@ def test_a_server_that_keeps_hanging_up_is_given_up_but_the_part_is_kept(
     server.hang_up_after = [100_000] + [0] * 20
     with pytest.raises(WeightsError, match=r"0\.1 MB are kept.*resumes where it stopped") as raised:
         fetcher.fetch(remote(server), tmp_path / "m")
-    assert not isinstance(raised.value, Refused)
+    assert not isinstance(raised.value, SourceRefusal)
     assert (tmp_path / "m.part").read_bytes() == CONTENT[:100_000]
     assert waits == sorted(waits), "each pause is longer than the one before"
 
@@ -150,8 +150,8 @@ def test_a_refusal_says_what_to_do_and_tells_no_secret(
     server: FileServer, fetcher: Fetcher, tmp_path: Path
 ) -> None:
     server.statuses = [403]
-    asked = Remote(f"{server.url}/model.bin?sig=secret", "m", denied="Accept the licence")
-    with pytest.raises(Refused, match="Accept the licence") as raised:
+    asked = RemoteFile(f"{server.url}/model.bin?sig=secret", "m", denied="Accept the licence")
+    with pytest.raises(SourceRefusal, match="Accept the licence") as raised:
         fetcher.fetch(asked, tmp_path / "m")
     assert "secret" not in str(raised.value)
 
@@ -160,8 +160,8 @@ def test_no_network(fetcher: Fetcher, tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/model.bin"
-        with pytest.raises(Refused, match="Check the network"):
-            fetcher.fetch(Remote(url, "model.bin"), tmp_path / "m")
+        with pytest.raises(SourceRefusal, match="Check the network"):
+            fetcher.fetch(RemoteFile(url, "model.bin"), tmp_path / "m")
     assert left_behind(tmp_path) == []
 
 

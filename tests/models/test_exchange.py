@@ -26,7 +26,7 @@ from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, run_server
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
-from app.settings.model import Loaded
+from app.settings.model import LoadedSettings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
@@ -83,7 +83,7 @@ def logged() -> Iterator[WatchedLog]:
 async def running(
     file: Path, cache: WeightsCache, *, room: bool = True, **follows: float
 ) -> AsyncIterator[Running]:
-    def load(more: Sequence[str]) -> Loaded:
+    def load(more: Sequence[str]) -> LoadedSettings:
         return load_settings(str(file), more)
 
     loaded = await asyncio.to_thread(load, ())

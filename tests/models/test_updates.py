@@ -26,7 +26,7 @@ from app.models.download import ATTEMPTS, sha256_of
 from app.models.pull import pull
 from app.models.updates import (
     ModelFile,
-    Step,
+    ModelStep,
     Update,
     Updates,
     add_to_index,
@@ -562,7 +562,7 @@ async def test_a_server_that_is_busy_does_not_hold_up_the_end(
     exchange: Any = None
     update = Update(file="d", size=5, sha256="0" * 64, base="0" * 64, result="1" * 64)
     follower = UpdateFollower(assistant, exchange)
-    step = Step(update.base, update.result, update)
+    step = ModelStep(update.base, update.result, update)
     fetching = asyncio.create_task(follower._fetch(f"{server.url}/index.json", step))
     await asyncio.sleep(0)  # it begins
     fetching.cancel()
@@ -677,8 +677,8 @@ def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
     assert Updates(WeightsCache(tmp_path / "cache")).in_use(file)[1] == digest
 
 
-def step(base: str, result: str) -> Step:
-    return Step(base, result, Path(f"{base}-{result}"))
+def step(base: str, result: str) -> ModelStep:
+    return ModelStep(base, result, Path(f"{base}-{result}"))
 
 
 @pytest.mark.parametrize(
@@ -765,7 +765,7 @@ def test_two_servers_with_one_cache(tmp_path: Path) -> None:
     again = Updates(cache)
     assert [again.in_use(file)[1] for file in files] == digests
     for digest in digests:
-        steps = [Step(digests[0], digest[::-1], tmp_path)]
+        steps = [ModelStep(digests[0], digest[::-1], tmp_path)]
         assert again.chain(files[0], steps)[1] == []
 
 

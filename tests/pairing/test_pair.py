@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from app.access.file import AccessFile, AccessList
 from app.pairing.flow import alone
-from app.pairing.steps import PairError, Step
+from app.pairing.steps import PairError, PairingStep
 from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
 from tests.support.pair_scene import QUICK, Scene, scene
@@ -40,7 +40,7 @@ async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) 
     assert (paired.address, paired.ours, paired.here) == (ADDRESS, "127.0.0.1", False)
     assert await here.allowed() == [f"{ADDRESS}/32"]
     assert [(outcome.step, outcome.state) for outcome in here.outcomes] == [
-        (step, "ok") for step in Step
+        (step, "ok") for step in PairingStep
     ]
     assert [outcome.what for outcome in here.outcomes] == [
         ADDRESS,
@@ -80,11 +80,11 @@ async def test_a_second_time_changes_nothing(here: Scene) -> None:
 async def test_an_app_that_needs_a_restart_is_waited_for(here: Scene) -> None:
     async with fake_robot(Manner(needs_restart=True)) as robot:
         task = asyncio.create_task(here.pair(robot))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         await robot.restart_app()
         await task
         assert robot.connected
-    assert here.said(Step.SETTING)[0].endswith("; restart it now in the robot's dashboard")
+    assert here.said(PairingStep.SETTING)[0].endswith("; restart it now in the robot's dashboard")
 
 
 async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> No
         assert paired.here
         assert robot.connected
     assert await here.allowed() == []
-    assert here.said(Step.ACCESS) == ["programs on this machine need no permission"]
+    assert here.said(PairingStep.ACCESS) == ["programs on this machine need no permission"]
 
 
 async def test_by_ipv6(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ async def test_a_failure_undoes_permission_and_setting(here: Scene) -> None:
         assert (it.mode, it.calls[-1]) == (HOSTED, ("backend.config", {"hf_mode": HOSTED}))
     assert await here.allowed() == []
     assert [(o.step, o.state, o.what) for o in here.outcomes[-2:]] == [
-        (Step.SETTING, "undone", "The app's former connection is restored"),
-        (Step.ACCESS, "undone", f"{ADDRESS} is no longer allowed"),
+        (PairingStep.SETTING, "undone", "The app's former connection is restored"),
+        (PairingStep.ACCESS, "undone", f"{ADDRESS} is no longer allowed"),
     ]
     assert here.outcomes[-3].state == "failed"
 
@@ -154,13 +154,13 @@ async def test_settings_that_cannot_be_restored_are_reported(here: Scene) -> Non
 async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         await asyncio.to_thread(here.file.path.write_text, "{")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     left = here.outcomes[-1]
-    assert (left.step, left.state) == (Step.ACCESS, "left")
+    assert (left.step, left.state) == (PairingStep.ACCESS, "left")
     assert left.what == f"{ADDRESS} is still allowed to connect"
     assert left.fix == f"reachy-voice allow --remove {ADDRESS}"
 
@@ -169,7 +169,7 @@ async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
     """By hand in the app's settings, or another machine's pair."""
     async with fake_robot(Manner(blocked="no")) as robot:
         task = asyncio.create_task(here.pair(robot))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -182,17 +182,19 @@ async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
 async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
     async with fake_robot(Manner(blocked="no")) as robot:
         task = asyncio.create_task(here.pair(robot))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         robot.manner.needs_restart = True
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     said = "The app's former connection is restored, once it is restarted"
-    assert here.said(Step.SETTING)[-1] == said
+    assert here.said(PairingStep.SETTING)[-1] == said
 
 
-@pytest.mark.parametrize("moment", [Step.ROBOT, Step.APP, Step.ACCESS, Step.SETTING])
-async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: Step) -> None:
+@pytest.mark.parametrize(
+    "moment", [PairingStep.ROBOT, PairingStep.APP, PairingStep.ACCESS, PairingStep.SETTING]
+)
+async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: PairingStep) -> None:
     """Cancelled right after each step, as ``asyncio.run`` does on Ctrl-C."""
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot))
@@ -243,7 +245,7 @@ async def test_the_settings_let_it_in_already(here: Scene) -> None:
     await here.allow("127.0.0.0/29")  # the server's own settings do
     async with fake_robot() as robot:
         await here.pair(robot)
-    assert here.said(Step.ACCESS) == [f"{ADDRESS} was allowed already"]
+    assert here.said(PairingStep.ACCESS) == [f"{ADDRESS} was allowed already"]
     assert await here.allowed() == ["127.0.0.0/29"]
 
 

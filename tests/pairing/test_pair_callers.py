@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from app.access.policy import Caller, parse_address
 from app.pairing import own_server
-from app.pairing.own_server import Own, unusable
+from app.pairing.own_server import OwnServer, unusable
 from app.server import serving
 from app.server.callers import (
     MAX_REMEMBERED,
@@ -103,7 +103,7 @@ async def test_a_robot_that_is_allowed_does_not_see_it(address: str, status: int
 
 
 class Listening(StagedAssistant):
-    """As much of ``Assistant`` as ``run_server`` needs."""
+    """As much of an ``AssistantLike`` as ``run_server`` needs."""
 
     def __init__(self, announce: bool) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
         number = port.result()
         if announce:
             await said.wait()
-        assert await own_server.look("127.0.0.1", number, 5) is Own.OPEN
+        assert await own_server.look("127.0.0.1", number, 5) is OwnServer.OPEN
         assert await own_server.callers("127.0.0.1", number, 5) == {}
     finally:
         running.cancel()
@@ -204,35 +204,35 @@ def test_an_invalid_list_of_callers_is_an_error(body: object) -> None:
 # --- is it usable? -----------------------------------------------------------------------------
 
 
-async def look(address: str, port: int) -> Own:
+async def look(address: str, port: int) -> OwnServer:
     return await own_server.look(address, port, 5)
 
 
 async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
-        assert await look("127.0.0.1", here.port) is Own.OPEN
-        assert await look("127.0.0.9", here.port) is Own.ONLY_HERE
+        assert await look("127.0.0.1", here.port) is OwnServer.OPEN
+        assert await look("127.0.0.9", here.port) is OwnServer.ONLY_HERE
 
 
 @pytest.mark.parametrize(
     ("found", "address", "what", "why", "fix"),
     [
         (
-            Own.ONLY_HERE,
+            OwnServer.ONLY_HERE,
             "192.168.1.5",
             "The robot cannot reach this server",
             "it listens on this machine only, not on 192.168.1.5:8765",
             "Stop it, and start it with: reachy-voice serve --lan",
         ),
         (
-            Own.ONLY_HERE,
+            OwnServer.ONLY_HERE,
             "fd00::5",
             "The robot cannot reach this server",
             "it does not listen on [fd00::5]:8765",
             "Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
         ),
         (
-            Own.TLS,
+            OwnServer.TLS,
             "192.168.1.5",
             "The robot's app cannot use this server",
             "it is encrypted (server.tls), and the app does not speak TLS",
@@ -240,14 +240,14 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
         ),
         # A robot on this machine needs no server that others reach.
         (
-            Own.ABSENT,
+            OwnServer.ABSENT,
             "127.0.0.1",
             "No reachy-voice server runs on this machine",
             "nothing listens at 127.0.0.1:8765",
             "Start it with: reachy-voice serve (or name its port with --port)",
         ),
         (
-            Own.STRANGER,
+            OwnServer.STRANGER,
             "192.168.1.5",
             "A program other than reachy-voice answers at 192.168.1.5:8765",
             "",
@@ -255,7 +255,7 @@ async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unusable_servers(found: Own, address: str, what: str, why: str, fix: str) -> None:
+def test_unusable_servers(found: OwnServer, address: str, what: str, why: str, fix: str) -> None:
     error = unusable(found, address, 8765)
     assert error is not None
     assert error.exit_code == 9
@@ -265,11 +265,11 @@ def test_unusable_servers(found: Own, address: str, what: str, why: str, fix: st
 async def test_a_server_that_speaks_tls(tmp_path: Path) -> None:
     made = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
     async with scripted_server(tls=made) as served:
-        assert await look("127.0.0.1", served.port) is Own.TLS
+        assert await look("127.0.0.1", served.port) is OwnServer.TLS
 
 
 async def test_no_server_at_all() -> None:
-    assert await look("127.0.0.1", free_port("127.0.0.1")) is Own.ABSENT
+    assert await look("127.0.0.1", free_port("127.0.0.1")) is OwnServer.ABSENT
 
 
 async def test_a_port_that_says_nothing() -> None:
@@ -279,4 +279,4 @@ async def test_a_port_that_says_nothing() -> None:
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await look("127.0.0.1", port) is Own.STRANGER
+        assert await look("127.0.0.1", port) is OwnServer.STRANGER

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.pairing.steps import PairError, Step
+from app.pairing.steps import PairError, PairingStep
 from pipeline.errors import ReachyVoiceError
 from tests.support.fake_robot import (
     ADDRESS,
@@ -160,7 +160,7 @@ async def test_the_server_ends_meanwhile(here: Scene) -> None:
     """The firewall is not blamed."""
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot, times=QUICK))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(PairError) as failed:
             await task
@@ -185,7 +185,7 @@ async def test_the_app_forgets_the_address(here: Scene) -> None:
     async with fake_robot(Manner(keeps_setting=False)) as robot:
         what, _, _ = await failure(here, robot)
     assert what == "The robot's app did not keep the address of this server"
-    assert "The app has its former connection" in here.said(Step.SETTING)
+    assert "The app has its former connection" in here.said(PairingStep.SETTING)
 
 
 async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
@@ -201,7 +201,7 @@ async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path)
     async with scene(tmp_path, callers=False) as here, fake_robot(Manner(blocked="no")) as robot:
         robot.connected = True
         pairing = asyncio.create_task(here.pair(robot, times=QUICK))
-        await here.until(Step.SETTING)
+        await here.until(PairingStep.SETTING)
         await asyncio.sleep(0.2)
         robot.connected = False
         with pytest.raises(PairError):

@@ -12,8 +12,8 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from app.pairing.conversation_app import AppError, Trouble, app_status
 from app.pairing.json_http import MAX_BODY_BYTES, NoAnswer, ask
-from app.pairing.own_server import Own, look
-from app.pairing.steps import Robot
+from app.pairing.own_server import OwnServer, look
+from app.pairing.steps import RobotAddress
 from tests.support.fake_robot import fake_robot
 
 pytestmark = pytest.mark.machine
@@ -46,8 +46,8 @@ async def answering(*pieces: bytes, endless: bytes = b"") -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def robot(port: int) -> Robot:
-    return Robot("liar", "127.0.0.1", "127.0.0.1", port)
+def robot(port: int) -> RobotAddress:
+    return RobotAddress("liar", "127.0.0.1", "127.0.0.1", port)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ async def test_the_app_says_something_nested_without_end() -> None:
 async def test_another_program_that_streams_at_our_port() -> None:
     """A camera, say."""
     async with answering(HEAD, b"\r\n", endless=b".") as port, asyncio.timeout(20):
-        assert await look("127.0.0.1", port, QUICK_S) is Own.STRANGER
+        assert await look("127.0.0.1", port, QUICK_S) is OwnServer.STRANGER

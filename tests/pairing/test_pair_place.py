@@ -19,8 +19,8 @@ from app.pairing.place import (
     source_address,
     the_only,
 )
-from app.pairing.steps import Robot, WhichRobot
-from app.server.discovery import Found
+from app.pairing.steps import RobotAddress, WhichRobot
+from app.server.discovery import Service
 from tests.support.fake_robot import ADDRESS, fake_robot
 from tests.support.far_server import free_port
 from tests.support.pair_scene import PATIENT
@@ -37,12 +37,12 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """``announced`` by mDNS, ``named`` by a name service, ``local`` names that only mDNS knows."""
 
     def make(
-        *announced: Found,
+        *announced: Service,
         named: Mapping[str, list[str]] = NOTHING,
         local: Mapping[str, list[str]] = NOTHING,
         usual: Sequence[str] = (),
     ) -> None:
-        async def browse(service: str, timeout_s: float) -> list[Found]:
+        async def browse(service: str, timeout_s: float) -> list[Service]:
             return list(announced)
 
         async def by_name_service(host: str, timeout_s: float) -> list[str]:
@@ -105,11 +105,11 @@ async def test_an_unknown_name(network: Callable[..., None], name: str) -> None:
 
 async def test_a_name_that_the_robot_gives_itself(network: Callable[..., None]) -> None:
     network(
-        Found("reachy_mini", "reachy-mini.local", 8000, (OTHER,)),
-        Found("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"}),
+        Service("reachy_mini", "reachy-mini.local", 8000, (OTHER,)),
+        Service("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"}),
     )
     robot = await robot_at("kitchen", PATIENT)
-    assert robot == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860)
+    assert robot == RobotAddress("Kitchen", ADDRESS, "127.0.0.1", 7860)
     assert robot.place == f"Kitchen ({ADDRESS})"
 
 
@@ -122,9 +122,9 @@ async def test_a_local_name_that_only_mdns_knows(network: Callable[..., None], t
 async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
     """One of them may be a machine that only claims to be it."""
     network(
-        Found("a robot", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
-        Found("kitchen-2", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
-        Found("kitchen", "reachy-mini.local", 8000, (ADDRESS,)),
+        Service("a robot", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
+        Service("kitchen-2", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
+        Service("kitchen", "reachy-mini.local", 8000, (ADDRESS,)),
     )
     with pytest.raises(WhichRobot) as error:
         await robot_at("kitchen", PATIENT)
@@ -157,11 +157,11 @@ async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
     network: Callable[..., None], announced: tuple[str, ...]
 ) -> None:
     async with fake_robot(app=False) as there:
-        found = Found("Kitchen", "reachy-mini.local", there.daemon_port, announced)
+        found = Service("Kitchen", "reachy-mini.local", there.daemon_port, announced)
         network(found, named={"reachy-mini.local": [ADDRESS]})
         by_name = await robot_at("kitchen", PATIENT)
         (around,) = await robots_around(PATIENT)
-    assert by_name == around == Robot("Kitchen", ADDRESS, "127.0.0.1", 7860)
+    assert by_name == around == RobotAddress("Kitchen", ADDRESS, "127.0.0.1", 7860)
 
 
 # --- by address --------------------------------------------------------------------------------
@@ -224,10 +224,10 @@ async def test_robots_that_answer_are_found_once(network: Callable[..., None]) -
     async with fake_robot() as there:
         port = there.daemon_port
         network(
-            Found("kitchen", "reachy-mini.local", port, (ADDRESS,)),
-            Found("kitchen too", "reachy-mini.local", port, (ADDRESS,)),
-            Found("attic", "attic.local", free_port(OTHER), (OTHER,)),
-            Found("nowhere", "nowhere.local", 8000, ()),
+            Service("kitchen", "reachy-mini.local", port, (ADDRESS,)),
+            Service("kitchen too", "reachy-mini.local", port, (ADDRESS,)),
+            Service("attic", "attic.local", free_port(OTHER), (OTHER,)),
+            Service("nowhere", "nowhere.local", 8000, ()),
         )
         around = await robots_around(PATIENT)
     assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
@@ -241,8 +241,10 @@ async def test_a_robot_with_two_addresses_is_one(
     async def always(address: str, port: int, timeout_s: float) -> bool:
         return True
 
-    usual = "reachy-mini.local"
-    network(Found("kitchen", usual, 8000, (ADDRESS,)), named={usual: ["127.0.0.3"]}, usual=[usual])
+    usual = "mini.local"
+    network(
+        Service("kitchen", usual, 8000, (ADDRESS,)), named={usual: ["127.0.0.3"]}, usual=[usual]
+    )
     monkeypatch.setattr(place, "_listens", always)
     around = await robots_around(PATIENT)
     assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
@@ -263,7 +265,7 @@ async def test_robots_that_do_not_answer_are_asked_at_once(
         await asked.wait()
         return False
 
-    network(*(Found(f"{n}", "x", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)))
+    network(*(Service(f"{n}", "x", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)))
     monkeypatch.setattr(place, "_listens", listens)
     async with asyncio.timeout(20):
         assert await robots_around(PATIENT) == []
@@ -282,7 +284,7 @@ async def test_a_robot_on_this_machine_is_found(
 async def test_a_name_is_shown_on_one_line(network: Callable[..., None]) -> None:
     name = "evil\x1b]0;x\x07\n\x9b31m" + "x" * 200
     async with fake_robot() as there:
-        network(Found(name, "x.local", there.daemon_port, (ADDRESS,)))
+        network(Service(name, "x.local", there.daemon_port, (ADDRESS,)))
         (robot,) = await robots_around(PATIENT)
     assert robot.name.startswith("evil\\x1b]0;x")
     assert robot.place.isprintable()
@@ -294,7 +296,7 @@ def test_no_robot_and_several() -> None:
         the_only([])
     assert none.value.what == "No robot was found"
     assert none.value.fix.startswith(HOW)
-    kitchen = Robot("kitchen", "192.168.1.7", "192.168.1.5")
+    kitchen = RobotAddress("kitchen", "192.168.1.7", "192.168.1.5")
     with pytest.raises(WhichRobot) as several:
         the_only([kitchen, replace(kitchen, name="attic", address="192.168.1.8")])
     assert several.value.what == "There are 2 robots"

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from app.pairing.conversation_app import AppSays
-from app.pairing.steps import Robot
-from app.pairing.way_back import Evidence, arrived, firewall_advice, turned_down, why_not
+from app.pairing.steps import RobotAddress
+from app.pairing.way_back import ConnectionEvidence, arrived, firewall_advice, turned_down, why_not
 from app.server.callers import Knocks
 
 pytestmark = pytest.mark.machine
 
-ROBOT = Robot("kitchen", "192.168.1.7", "192.168.1.5")
+ROBOT = RobotAddress("kitchen", "192.168.1.7", "192.168.1.5")
 TOLD = AppSays(False, "connecting", "", "local", "192.168.1.5", 8765)
 FIREWALL = "Open the port"
 CANNOT = "The robot cannot reach this machine at 192.168.1.5:8765"
@@ -24,11 +24,11 @@ def seen(
     app: AppSays | None = TOLD,
     now: Mapping[str, Knocks] | None = None,
     before: Mapping[str, Knocks] | None = None,
-) -> Evidence:
-    return Evidence(ROBOT, 8765, app, before or {}, now or {})
+) -> ConnectionEvidence:
+    return ConnectionEvidence(ROBOT, 8765, app, before or {}, now or {})
 
 
-def said(evidence: Evidence) -> tuple[str, str, str]:
+def said(evidence: ConnectionEvidence) -> tuple[str, str, str]:
     error = why_not(evidence, FIREWALL)
     assert error.exit_code == 23
     return error.what, error.why, error.fix
@@ -60,15 +60,15 @@ THREE = from_robot(open=1, opened=3)
         (seen(CONNECTED, COME, before=from_robot(opened=9)), True),
         (seen(CONNECTED, COME, before=from_robot(opened=1)), True),
         # A server that ended; the app has not noticed it yet.
-        (Evidence(ROBOT, 8765, CONNECTED, before={}, now=None), False),
+        (ConnectionEvidence(ROBOT, 8765, CONNECTED, before={}, now=None), False),
         # A server that does not say who came: the app's word counts.
-        (Evidence(ROBOT, 8765, CONNECTED), True),
-        (Evidence(ROBOT, 8765, CONNECTED, settled=False), False),
-        (Evidence(ROBOT, 8765, replace(CONNECTED, host="192.168.1.9")), False),
-        (Evidence(ROBOT, 8765, replace(CONNECTED, mode="deployed")), False),
+        (ConnectionEvidence(ROBOT, 8765, CONNECTED), True),
+        (ConnectionEvidence(ROBOT, 8765, CONNECTED, settled=False), False),
+        (ConnectionEvidence(ROBOT, 8765, replace(CONNECTED, host="192.168.1.9")), False),
+        (ConnectionEvidence(ROBOT, 8765, replace(CONNECTED, mode="deployed")), False),
     ],
 )
-def test_whether_it_arrived(evidence: Evidence, expected: bool) -> None:
+def test_whether_it_arrived(evidence: ConnectionEvidence, expected: bool) -> None:
     assert arrived(evidence) == expected
 
 
@@ -105,7 +105,7 @@ FORBIDDEN = "InvalidStatus: server rejected WebSocket connection: HTTP 403"
     [
         (seen(now=OLD_REFUSAL, before=OLD_REFUSAL), CANNOT, "", FIREWALL),
         (
-            Evidence(ROBOT, 8765, replace(TOLD, error=FORBIDDEN)),
+            ConnectionEvidence(ROBOT, 8765, replace(TOLD, error=FORBIDDEN)),
             "The robot reaches this server, which refuses it (403)",
             "",
             "",
@@ -155,7 +155,7 @@ FORBIDDEN = "InvalidStatus: server rejected WebSocket connection: HTTP 403"
         (seen(replace(TOLD, error=NO_ROUTE)), CANNOT, f"the app says: {NO_ROUTE}", FIREWALL),
     ],
 )
-def test_why_it_did_not_arrive(evidence: Evidence, what: str, why: str, fix: str) -> None:
+def test_why_it_did_not_arrive(evidence: ConnectionEvidence, what: str, why: str, fix: str) -> None:
     said_what, said_why, said_fix = said(evidence)
     assert said_what == what
     assert why in said_why

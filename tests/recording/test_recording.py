@@ -16,13 +16,7 @@ import numpy as np
 import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm, Recording
-from pipeline.commands import (
-    AddItem,
-    AppendAudio,
-    Direction,
-    NoteDirection,
-    TurnDetection,
-)
+from pipeline.commands import AddItem, AppendAudio, Direction, NoteDirection, TurnDetection
 from pipeline.events import ReplyItemFinished
 from pipeline.items import AudioPart, ImagePart, MessageItem, TextPart
 from pipeline.messages import Tool

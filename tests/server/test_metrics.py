@@ -18,7 +18,7 @@ from app.server.metrics import (
     Refusal,
     watch_lag,
 )
-from app.server.process_usage import Usage as ProcessUsage
+from app.server.process_usage import ProcessUsage as ProcessUsage
 from pipeline import events
 from pipeline.bus import Bus
 from pipeline.messages import Usage

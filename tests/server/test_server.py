@@ -17,12 +17,7 @@ from websockets.asyncio.client import connect
 from app.server import realtime_socket, server
 from pipeline import events
 from pipeline.commands import AppendAudio, CommitAudio
-from tests.support.scripted_server import (
-    Serve,
-    Talk,
-    closed_with,
-    talking,
-)
+from tests.support.scripted_server import Serve, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.quick

@@ -16,7 +16,7 @@ import pytest
 from app.compose import Assistant
 from app.server.listening import ServerError, bind
 from app.server.server import build_app, serve
-from app.server.serving import Interrupted, local_server
+from app.server.serving import StartInterrupt, local_server
 from app.settings.load import load_settings
 from pipeline import events
 from pipeline.audio import Pcm
@@ -139,7 +139,7 @@ async def test_ctrl_c_while_the_engines_of_ones_own_server_warm_up(
     starting = asyncio.create_task(_own_server(warming))
     await warming.warming.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(Interrupted) as interrupted:
+    with pytest.raises(StartInterrupt) as interrupted:
         await starting
     assert interrupted.value.exit_code == 130
 

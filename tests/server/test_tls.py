@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
 
-from app.server.listening import Listener, bind
+from app.server.listening import BoundPort, bind
 from app.server.own_certificate import DAY_S, RENEW_DAYS, VALID_DAYS
 from app.server.serving import browser_tls_for, tls_for
 from app.server.tls import RETRY_S, ServerTls, tls_from_files, tls_generated
@@ -79,7 +79,7 @@ async def test_a_second_port_is_encrypted_beside_the_plain_one(
     serving: Serve, generated: ServerTls
 ) -> None:
     context = await asyncio.to_thread(trusting, generated.certificate)
-    second = Listener(bind("127.0.0.1", 0), generated.context)
+    second = BoundPort(bind("127.0.0.1", 0), generated.context)
     port = second.socket.getsockname()[1]
     served = await serving(beside=[second])
     url = f"wss://localhost:{port}/v1/realtime"

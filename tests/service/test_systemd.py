@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import service as service_command
-from app.service.systemd import NAME, ServiceError, Start, SystemdService, unit
+from app.service.systemd import NAME, ServiceError, ServiceStart, SystemdService, unit
 from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 
@@ -25,7 +25,7 @@ echo "$(basename "$0") $*" >> {calls}
 """
 
 
-START = Start(["/x"], writable=[Path("/cache")])
+START = ServiceStart(["/x"], writable=[Path("/cache")])
 
 
 class FakeSystem:
@@ -64,7 +64,7 @@ def service(system: FakeSystem) -> SystemdService:
 
 def test_install_starts_it_now_and_with_the_machine(system: FakeSystem) -> None:
     notes = service(system).install(
-        Start(["/opt/reachy-voice", "serve", "--lan"], writable=[Path("/cache")], stop_s=90)
+        ServiceStart(["/opt/reachy-voice", "serve", "--lan"], writable=[Path("/cache")], stop_s=90)
     )
     written = (system.home / "config/systemd/user" / NAME).read_text()
     assert "ExecStart=/opt/reachy-voice serve --lan\n" in written
@@ -201,7 +201,7 @@ def test_status_without_a_manager(system: FakeSystem) -> None:
 
 def test_installing_again_replaces_the_unit_and_starts_it_again(system: FakeSystem) -> None:
     for path in ("/old", "/new"):
-        service(system).install(Start([path]))
+        service(system).install(ServiceStart([path]))
     assert "ExecStart=/new\n" in service(system).file.read_text()
     assert system.calls().count(f"systemctl --user restart --no-block {NAME}") == 2
 
@@ -265,7 +265,7 @@ def test_what_could_not_start_is_not_installed(
 
 def test_words_of_the_command_reach_the_server_as_they_are() -> None:
     words = ["/a b/x", "100%", "$HOME", 'say "hi"', "back\\slash", "two\nlines"]
-    written = unit(Start(words), Path("/env"))
+    written = unit(ServiceStart(words), Path("/env"))
     quoted = r'ExecStart="/a b/x" 100%% $$HOME "say \"hi\"" "back\\slash" "two\nlines"'
     assert f"{quoted}\n" in written
 
@@ -283,7 +283,7 @@ class TestBySystemd:
         folder.mkdir()
         program = folder / "reachy-voice"
         program.symlink_to("/bin/true")
-        start = Start([str(program), "serve"], folder, {"PATH": f"{folder}:/bin"}, [folder])
+        start = ServiceStart([str(program), "serve"], folder, {"PATH": f"{folder}:/bin"}, [folder])
         file = tmp_path / NAME
         file.write_text(unit(start, folder / "environment"))
         return file

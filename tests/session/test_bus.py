@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pipeline.bus import Bus, Published, TooSlow
+from pipeline.bus import Bus, Published, SlowSubscriber
 from pipeline.events import Event, InputCleared, ItemDeleted
 from tests.support.virtual_time import in_virtual_time
 
@@ -44,7 +44,7 @@ async def test_a_lossless_reader_that_falls_behind_gets_an_error() -> None:
     wire = bus.subscribe(capacity=2, lossless=True)
     for n in range(3):
         bus.publish(ItemDeleted(str(n)))
-    with pytest.raises(TooSlow):
+    with pytest.raises(SlowSubscriber):
         async for _ in wire:
             pass
 

@@ -38,13 +38,7 @@ from pipeline.events import (
     TurnJudged,
     TurnUnderWay,
 )
-from pipeline.items import (
-    AudioPart,
-    FunctionCallItem,
-    FunctionOutputItem,
-    MessageItem,
-    TextPart,
-)
+from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
 from tests.support.scripted import (
     AT_ONCE,

@@ -41,13 +41,7 @@ from pipeline.events import (
     TranscriptFailed,
     TranscriptReady,
 )
-from pipeline.items import (
-    AudioPart,
-    FunctionCallItem,
-    FunctionOutputItem,
-    Item,
-    MessageItem,
-)
+from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled

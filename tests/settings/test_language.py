@@ -20,10 +20,10 @@ from app.settings.load import load_settings, profile_names
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import SessionConfig
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stages import MOST_TOLD, Spoken, TtsStage
+from pipeline.engines.stages import MOST_TOLD, LanguageChoice, TtsStage
 from pipeline.engines.stt.parakeet import V3_LANGUAGES
 from pipeline.engines.tts import espeak_ng, piper
-from pipeline.engines.tts.qwen3_codes import LANGUAGES, Clause
+from pipeline.engines.tts.qwen3_codes import LANGUAGES, ClauseRequest
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished
@@ -328,12 +328,12 @@ def test_the_language_of_a_voice_without_a_description(tmp_path: Path) -> None:
 
 
 class Clauses:
-    """A ``Speaker`` that writes down what it is to say."""
+    """A ``Qwen3Speech`` that writes down what it is to say."""
 
     def __init__(self) -> None:
-        self.said: list[Clause] = []
+        self.said: list[ClauseRequest] = []
 
-    def say(self, clause: Clause, cancel: CancelToken) -> Any:
+    def say(self, clause: ClauseRequest, cancel: CancelToken) -> Any:
         self.said.append(clause)
         yield np.zeros(1920, np.int16)
 
@@ -427,7 +427,7 @@ def test_a_server_that_is_told_languages_speaks_no_others() -> None:
 
 
 def test_clients_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    spoken = Spoken()
+    spoken = LanguageChoice()
     for number in range(1000):
         assert spoken.choose(f"x{number}" * 100, ("de",)) == ""
     assert len(caplog.records) == MOST_TOLD

@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.commands import (
-    AddItem,
-    CreateResponse,
-    ResponseOptions,
-    RetrieveItem,
-    TruncateItem,
-)
+from pipeline.commands import AddItem, CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
 from pipeline.errors import EngineError
 from pipeline.events import (
     ItemRetrieved,

@@ -22,7 +22,7 @@ from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
 from pipeline.messages import LlmRequest, SpeechRequest, Usage
-from pipeline.speaking.ramp import Ramp, Spoken
+from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
 from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
@@ -176,7 +176,7 @@ def test_how_much_of_a_piece_is_held_back(
     ramp = Ramp()
     ramp.of("a voice", before)
     if learned:
-        ramp.learn(Spoken(60, 4.0, 4.0 * learned, 0.1, 0.1))
+        ramp.learn(VoiceTiming(60, 4.0, 4.0 * learned, 0.1, 0.1))
     letters = round(4.0 / ramp.s_per_letter)
     reserve, rate = ramp.reserve(letters), 1000
     given = [len(reserve.take(np.zeros(100, np.int16), rate)) for _ in range(40)]
@@ -223,10 +223,10 @@ def test_what_was_learned_serves_the_next_answer() -> None:
     ramp = Ramp()
     before = ramp.longest_letters(1.0)
     for _ in range(5):
-        ramp.learn(Spoken(letters=40, audio_s=2.6, work_s=0.1, first_chunk_s=2.6, first_s=0.1))
+        ramp.learn(VoiceTiming(letters=40, audio_s=2.6, work_s=0.1, first_chunk_s=2.6, first_s=0.1))
     assert ramp.longest_letters(1.0) > 2 * before
     for _ in range(12):
-        ramp.learn(Spoken(letters=40, audio_s=2.6, work_s=2.0, first_chunk_s=2.6, first_s=2.0))
+        ramp.learn(VoiceTiming(letters=40, audio_s=2.6, work_s=2.0, first_chunk_s=2.6, first_s=2.0))
     assert ramp.longest_letters(1.0) < before / 2
 
 
@@ -235,20 +235,24 @@ def test_the_fixed_cost_is_separated_from_the_cost_per_second() -> None:
     for chars in (10, 80, 20, 60, 40, 15, 70):
         audio_s = chars * SECONDS_PER_CHAR
         work_s = 0.2 + 0.3 * audio_s
-        ramp.learn(Spoken(chars, audio_s, work_s, audio_s, work_s))
+        ramp.learn(VoiceTiming(chars, audio_s, work_s, audio_s, work_s))
     expected = 0.2 + 0.3 * 50 * SECONDS_PER_CHAR
     assert expected < ramp.ready_s(50) < 1.5 * expected
     assert ramp.longest_letters(ramp.ready_s(50)) in (49, 50)
 
 
 @example(
-    past=[Spoken(1, 7, 38.1953125, 1, 0), Spoken(1, 5, 1, 1, 0), Spoken(1, 16, 52.224609375, 1, 0)],
+    past=[
+        VoiceTiming(1, 7, 38.1953125, 1, 0),
+        VoiceTiming(1, 5, 1, 1, 0),
+        VoiceTiming(1, 16, 52.224609375, 1, 0),
+    ],
     buffered_s=0.0,
 )
 @given(
     st.lists(
         st.builds(
-            Spoken,
+            VoiceTiming,
             st.integers(0, 500),
             st.floats(0, 30),
             st.floats(0, 60),
@@ -259,7 +263,7 @@ def test_the_fixed_cost_is_separated_from_the_cost_per_second() -> None:
     ),
     st.floats(0, 100),
 )
-def test_any_past_gives_a_sane_length(past: list[Spoken], buffered_s: float) -> None:
+def test_any_past_gives_a_sane_length(past: list[VoiceTiming], buffered_s: float) -> None:
     ramp = Ramp()
     for spoken in past:
         ramp.learn(spoken)

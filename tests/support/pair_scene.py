@@ -11,7 +11,7 @@ from pathlib import Path
 from app.access.file import AccessFile
 from app.access.policy import Rules, parse_network
 from app.pairing.flow import Pairing
-from app.pairing.steps import Outcome, Robot, Step, Times
+from app.pairing.steps import PairingStep, RobotAddress, StepOutcome, Times
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
 from app.server.server import build_app
@@ -32,7 +32,7 @@ class Scene:
     file: AccessFile
     in_settings: tuple[str, ...] = ()
     loopback: bool = False
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[StepOutcome] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def pair(
@@ -42,7 +42,7 @@ class Scene:
         *,
         port: int = 0,
         times: Times = PATIENT,
-    ) -> Robot:
+    ) -> RobotAddress:
         """``place`` ``None``: its address."""
         typed = place or robot.address
         if ":" not in typed:
@@ -57,17 +57,17 @@ class Scene:
             times,
         ).run()
 
-    def tell(self, outcome: Outcome) -> None:
+    def tell(self, outcome: StepOutcome) -> None:
         self.outcomes.append(outcome)
         self.changed.set()
 
-    async def until(self, step: Step) -> None:
+    async def until(self, step: PairingStep) -> None:
         """That step has ended well."""
         while not self.said(step):
             self.changed.clear()
             await self.changed.wait()
 
-    def said(self, step: Step) -> list[str]:
+    def said(self, step: PairingStep) -> list[str]:
         return [outcome.what for outcome in self.outcomes if outcome.step is step]
 
     async def allowed(self) -> list[str]:

@@ -17,7 +17,7 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.console.running import Running
+from app.console.running import ConsoleServer
 from app.server import http_guard
 from app.server.listening import bind
 from app.server.server import OpenSockets, build_app, serve
@@ -237,7 +237,7 @@ async def servers() -> AsyncIterator[Serve]:
         assistant: ScriptedAssistant | None = None, *, max_sessions: int = 4, **options: Any
     ) -> Served:
         assistant = assistant or ScriptedAssistant()
-        app_options: dict[str, Any] = {"console": Running(), "turns_kept": 200}
+        app_options: dict[str, Any] = {"console": ConsoleServer(), "turns_kept": 200}
         app_options |= {name: options.pop(name) for name in _APP_OPTIONS if name in options}
         app = build_app(assistant, max_sessions=max_sessions, **app_options)
         port, task = await stack.enter_async_context(running(app, **options))

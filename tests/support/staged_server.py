@@ -16,13 +16,7 @@ from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from tests.support.lexicons import with_words
-from tests.support.scripted import (
-    Cast,
-    ScriptedLlm,
-    ScriptedStt,
-    ScriptedTts,
-    ScriptedTurn,
-)
+from tests.support.scripted import Cast, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
 quick_llm = partial(ScriptedLlm, first_s=0.0, per_token_s=0.0)
 

@@ -24,11 +24,7 @@ from hardware.xvf3800.device import UsbArray
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.settings import SessionSettings
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
-from tests.support.scripted import (
-    Scene,
-    ScriptedLlm,
-    scene,
-)
+from tests.support.scripted import Scene, ScriptedLlm, scene
 from tests.support.scripted_array import ScriptedArray
 from tests.support.virtual_time import in_virtual_time
 from tests.talk.test_embodiment import settings

@@ -20,7 +20,7 @@ from app.talk.talk_app import TalkApp
 from hardware.robot.gaze import unturned
 from hardware.settings import Robot
 from hardware.sound.alignment import SoundBlock
-from hardware.sound.notices import AllZero, Opened
+from hardware.sound.notices import AllZero, DevicesReady
 from hardware.xvf3800.errors import array_error
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
@@ -215,6 +215,6 @@ async def test_zeros_of_another_microphone_are_no_fault_of_the_array(
     app = TalkApp(DEFAULT, TalkState(), None, "ws://127.0.0.1:1", tmp_path)
     blamed: list[bool] = []
     app._body.all_zero = lambda: blamed.append(True)  # type: ignore[method-assign]
-    app._sound_says(Opened(microphone, "Reachy Mini Audio", 16_000))
+    app._sound_says(DevicesReady(microphone, "Reachy Mini Audio", 16_000))
     app._sound_says(AllZero())
     assert len(blamed) == times

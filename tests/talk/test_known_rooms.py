@@ -9,16 +9,16 @@ import pytest
 
 from app.talk.known_rooms import KnownRooms
 from pipeline.echo.canceller import EchoCanceller
-from pipeline.echo.path import Room
+from pipeline.echo.path import EchoMemory
 
 pytestmark = pytest.mark.quick
 
 
-def room(ppm: float = 12.5) -> Room:
+def room(ppm: float = 12.5) -> EchoMemory:
     state = EchoCanceller().state()
     weights = state.weights.copy()
     weights[0, 3, 5] = 0.25 + 0.5j
-    return Room(type(state)(weights, state.leakage_db, ppm, state.lag_samples), 900, 400)
+    return EchoMemory(type(state)(weights, state.leakage_db, ppm, state.lag_samples), 900, 400)
 
 
 def test_a_room_is_found_again(tmp_path: Path) -> None:

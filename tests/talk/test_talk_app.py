@@ -15,7 +15,14 @@ from app.talk.state import TalkState
 from app.talk.talk_app import NOT_HEARD, PUSH, TalkApp
 from app.talk.talking import Talking
 from hardware.settings import Sound
-from hardware.sound.notices import AllZero, Dropped, Lifeless, Lost, MoreLatency, Opened
+from hardware.sound.notices import (
+    AllZero,
+    DeviceLoss,
+    DevicesReady,
+    Lifeless,
+    MoreLatency,
+    SampleLoss,
+)
 from pipeline.echo.card import CardEcho
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
@@ -23,8 +30,8 @@ from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 pytestmark = pytest.mark.quick
 
 SETTINGS = load_settings(None, (), {}).settings
-HERE = Opened(ARRAY.name, ARRAY.name, 16_000)
-ELSEWHERE = Opened(ARRAY.name, LAPTOP.name, 16_000)
+HERE = DevicesReady(ARRAY.name, ARRAY.name, 16_000)
+ELSEWHERE = DevicesReady(ARRAY.name, LAPTOP.name, 16_000)
 
 
 def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
@@ -47,7 +54,7 @@ def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
     ],
 )
 async def test_what_removes_the_echo(
-    tmp_path: Path, sound: dict[str, Any], opened: Opened, kind: type
+    tmp_path: Path, sound: dict[str, Any], opened: DevicesReady, kind: type
 ) -> None:
     told = talk_app(tmp_path, **sound)
     assert isinstance(await told._hearing(opened), kind)
@@ -93,13 +100,13 @@ async def test_notices_of_the_card_are_shown(tmp_path: Path) -> None:
     told = talk_app(tmp_path)
     notices = (
         HERE,
-        Lost(ARRAY.name, "its stream has ended"),
+        DeviceLoss(ARRAY.name, "its stream has ended"),
         HERE,
         AllZero(),
         AllZero(over=True),
         Lifeless(),
         Lifeless(over=True),
-        Dropped(160),
+        SampleLoss(160),
         MoreLatency(ARRAY.name, 0.025),
     )
     missing = []

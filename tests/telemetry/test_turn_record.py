@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline import events
-from pipeline.commands import (
-    AddItem,
-    CommitAudio,
-    CreateResponse,
-    ResponseOptions,
-    TurnDetection,
-)
+from pipeline.commands import AddItem, CommitAudio, CreateResponse, ResponseOptions, TurnDetection
 from pipeline.engines.contract import ToolCall
 from pipeline.messages import Usage
 from pipeline.telemetry.turn_recorder import TurnRecorder

@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipeline import events
-from pipeline.commands import (
-    CancelResponse,
-    ClearAudio,
-    Configure,
-    TruncateItem,
-)
+from pipeline.commands import CancelResponse, ClearAudio, Configure, TruncateItem
 from pipeline.engines.contract import Transcript
 from pipeline.errors import EngineError
 from pipeline.items import MessageItem
-from pipeline.turn_record import (
-    TurnRecord,
-)
+from pipeline.turn_record import TurnRecord
 from pipeline.work import Work
 from tests.support.scripted import (
     AT_ONCE,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.hearing.turn_taker import Ended, Paused
+from pipeline.hearing.turn_taker import TurnEnd, TurnPause
 from pipeline.settings import BargeIn
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.barge_in import Verdict, ignored
@@ -19,6 +19,7 @@ from pipeline.turn_taking.turn import TRANSITIONS, Move, Turn, TurnState
 from pipeline.turn_taking.turn_facts import (
     Act,
     Action,
+    ClientRequest,
     Conclusion,
     Configuration,
     Do,
@@ -28,9 +29,8 @@ from pipeline.turn_taking.turn_facts import (
     NothingLeft,
     Onset,
     Reading,
-    Request,
     Resumption,
-    Sound,
+    SpeechProgress,
     Start,
     Stop,
 )
@@ -46,7 +46,9 @@ VERDICTS: tuple[Verdict, ...] = (
     *[why for why in get_args(Ignored) if why in ("backchannel", "echo")],
 )
 AUDIBLE: tuple[Literal["no", "interrupt", "review"], ...] = ("no", "interrupt", "review", "review")
-REQUESTS = [Request(kind) for kind in ("commit", "commit ended", "clear", "clear ended", "cancel")]
+REQUESTS = [
+    ClientRequest(kind) for kind in ("commit", "commit ended", "clear", "clear ended", "cancel")
+]
 TEXTS = ("so", "", None)
 LAST = (TurnState.COMMITTED, TurnState.IGNORED, TurnState.REJECTED, TurnState.DROPPED)
 
@@ -140,7 +142,7 @@ class World:
             case Do.READ:
                 self.reads = True
             case Do.DROP:
-                assert isinstance(fact, Onset | Request)
+                assert isinstance(fact, Onset | ClientRequest)
                 self.finish(turn, do)
             case Do.REJECT if self.outcomes.get(turn) is not Do.DROP:  # else it was background
                 assert isinstance(fact, Conclusion)
@@ -181,7 +183,7 @@ class World:
                 self.configured = True
         self.continued = None
         self.tell(fact)
-        if isinstance(fact, Request) and fact.kind != "cancel":
+        if isinstance(fact, ClientRequest) and fact.kind != "cancel":
             self.waiting = False  # the session gives the answer, or the client asks for it
 
     def possible(self) -> list[list[Fact]]:
@@ -195,11 +197,11 @@ class World:
         facts.append([request._replace(end=now) for request in REQUESTS])
         readings: list[Fact] = [Reading(turn, each, "so") for each in VERDICTS] if turn else []
         if turn and turn.state.speaks:
-            silence = Paused(now - 512, now)
-            facts += [[silence], [silence], [Sound(now, self.reads)]]
+            silence = TurnPause(now - 512, now)
+            facts += [[silence], [silence], [SpeechProgress(now, self.reads)]]
             facts += [readings] * self.reads
         elif turn:
-            facts += [[Ended(now)], [Ended(now)], readings, [Resumption(now, now + 512, False)]]
+            facts += [[TurnEnd(now)], [TurnEnd(now)], readings, [Resumption(now, now + 512, False)]]
             if turn is self.cut and not turn.state.overlaps:
                 facts.append([Mistake(turn)])
         if ended := self.machine.ended:
@@ -211,8 +213,8 @@ class World:
         """The user falls silent."""
         if self.machine.open:
             if self.machine.open.state.speaks:
-                self.tell(Paused(self.now, self.now))
-            self.tell(Ended(self.now))
+                self.tell(TurnPause(self.now, self.now))
+            self.tell(TurnEnd(self.now))
         while self.machine.ended:
             self.tell(Conclusion(self.machine.ended[0], "so", "words"))
 

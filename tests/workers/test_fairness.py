@@ -21,13 +21,7 @@ from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.speaking.replies import MAX_RUNNING
 from pipeline.work import Priority, Work
-from pipeline.workers.host import (
-    Answer,
-    Done,
-    EngineHost,
-    Promote,
-    Submit,
-)
+from pipeline.workers.host import Answer, Done, EngineHost, Promote, Submit
 from pipeline.workers.tuning import STREAM_CREDIT
 from tests.support.scripted import (
     LevelVad,

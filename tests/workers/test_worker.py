@@ -15,21 +15,12 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, WeightsError
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
-from pipeline.workers.host import (
-    Answer,
-    Cancel,
-    Done,
-    Drop,
-    EngineHost,
-    Item,
-    Request,
-    Submit,
-)
+from pipeline.workers.host import Answer, Cancel, Done, Drop, EngineHost, Item, Request, Submit
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
 from pipeline.workers.tuning import STREAM_CREDIT
-from pipeline.workers.worker import Remote, Worker
+from pipeline.workers.worker import RemoteObject, Worker
 from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 from tests.support.toy_engine import (
     Opened,
@@ -47,7 +38,7 @@ pytestmark = pytest.mark.machine
 
 
 @asynccontextmanager
-async def held(engine: Remote, work: Work) -> AsyncIterator[AsyncGenerator[Any, None]]:
+async def held(engine: RemoteObject, work: Work) -> AsyncIterator[AsyncGenerator[Any, None]]:
     """The engine is busy with ``work`` until something more urgent comes."""
     async with aclosing(engine.stream("hold", work=work)) as stream:
         assert await anext(stream) == "holding"

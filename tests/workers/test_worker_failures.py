@@ -27,14 +27,7 @@ from pipeline.workers.host import EngineHost
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, vad_stage
-from tests.support.toy_engine import (
-    FREED,
-    Options,
-    build_busily,
-    build_for_ever,
-    running,
-    spec,
-)
+from tests.support.toy_engine import FREED, Options, build_busily, build_for_ever, running, spec
 
 pytestmark = pytest.mark.machine
 

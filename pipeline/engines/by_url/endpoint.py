@@ -20,10 +20,10 @@ from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from pipeline.engines.by_url.failures import (
-    Loading,
-    Lost,
-    Place,
-    TooSlow,
+    ConnectionLoss,
+    EngineAddress,
+    ServerLoading,
+    ServerTimeout,
     broke_off,
     complaint_of_bytes,
     garbled,
@@ -34,7 +34,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.places import Places
-from pipeline.engines.by_url.pool import Answer, Broken, Pool, Request, multipart
+from pipeline.engines.by_url.pool import HttpFailure, HttpRequest, HttpResponse, Pool, multipart
 from pipeline.engines.by_url.sse import EventReader, TooLong
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, Priority, Work
@@ -74,7 +74,7 @@ class Body:
         return cls(*multipart(fields, file, name, kind))
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer. Every wait has a time limit, and ends at once if the work is
     cancelled."""
 
@@ -82,12 +82,12 @@ class Exchange:
         self,
         work: Work,
         options: UrlOptions,
-        place: Place,
+        place: EngineAddress,
         first_s: float,
         stalled: Callable[[], None],
     ) -> None:
         """``stalled`` is called when nothing has come for ``STALLED_S``."""
-        self.answer: Answer
+        self.answer: HttpResponse
         """Set once it has begun."""
         self.waited_s = 0.0
         """Time spent waiting for the server, without the reader's own time."""
@@ -172,7 +172,7 @@ class Exchange:
             async with aclosing(self.answer.pieces()) as pieces:
                 while (piece := await self.until(anext(pieces, None))) is not None:
                     yield piece
-        except Broken as broken:
+        except HttpFailure as broken:
             raise broke_off(self._place, broken.detail) from broken
 
     # -- waiting
@@ -233,7 +233,7 @@ class Endpoint:
 
     def __init__(
         self,
-        place: Place,
+        place: EngineAddress,
         options: UrlOptions,
         pool: Pool,
         doubt: Callable[[EngineError | None], None],
@@ -255,8 +255,8 @@ class Endpoint:
         self._doubt = doubt
         self._loaded = loaded
         self._places = Places(options.max_requests)
-        self._under_way: set[Exchange] = set()
-        self._answers: set[Exchange] = set()
+        self._under_way: set[HttpExchange] = set()
+        self._answers: set[HttpExchange] = set()
         """Those that a server may be at."""
 
     @property
@@ -287,7 +287,7 @@ class Endpoint:
         body: Body,
         work: Work,
         private: Iterable[str] = (),
-    ) -> AsyncIterator[Exchange]:
+    ) -> AsyncIterator[HttpExchange]:
         """Send ``body`` to ``path`` and wait for the answer to begin, and before that, unless the
         work is only reading ahead, for the model to be loaded. ``private``: what people said
         in it. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
@@ -298,7 +298,7 @@ class Endpoint:
                     asked = self._ask_once(path, body, work, private)
                     exchange = await stack.enter_async_context(asked)
                     break
-                except Loading as loading:
+                except ServerLoading as loading:
                     pause_s = max(pause_s, loading.retry_s)
                     if work.priority is Priority.WARM_UP or waits_s + pause_s > LOADING_S:
                         raise
@@ -308,7 +308,7 @@ class Endpoint:
 
     async def _pause(self, seconds: float, work: Work) -> None:
         """Let the server load its model. Raises ``Cancelled``."""
-        waiting = Exchange(work, self.options, self.place, seconds + 1, lambda: None)
+        waiting = HttpExchange(work, self.options, self.place, seconds + 1, lambda: None)
         self._under_way.add(waiting)
         work.watch(waiting, waiting.changed)
         try:
@@ -320,12 +320,12 @@ class Endpoint:
     @asynccontextmanager
     async def _ask_once(
         self, path: str, body: Body, work: Work, private: Iterable[str]
-    ) -> AsyncIterator[Exchange]:
+    ) -> AsyncIterator[HttpExchange]:
         self._require_ready()
         self._pool.use()
         await self._places.take(work)
         stalled = partial(self._doubt, None)
-        exchange = Exchange(work, self.options, self.place, self._first_s(), stalled)
+        exchange = HttpExchange(work, self.options, self.place, self._first_s(), stalled)
         try:
             self._require_ready()
             self._under_way.add(exchange)
@@ -349,7 +349,7 @@ class Endpoint:
                     exchange.closed = True
                     await exchange.answer.close()
                     exchange.answer.gone.add_done_callback(partial(self._over, exchange))
-            except TooSlow:
+            except ServerTimeout:
                 self._doubt(None)
                 raise
             finally:
@@ -360,7 +360,7 @@ class Endpoint:
         finally:
             self._places.give_back(work)
 
-    def _over(self, exchange: Exchange, gone: asyncio.Future[None]) -> None:
+    def _over(self, exchange: HttpExchange, gone: asyncio.Future[None]) -> None:
         self._answers.discard(exchange)
         exchange.is_over.set()
 
@@ -373,21 +373,21 @@ class Endpoint:
         if self.problem and not self.loading:
             raise EngineError(f"The {self.place.kind} engine is not ready", why=self.problem)
 
-    async def _answer(self, path: str, body: Body, exchange: Exchange) -> Answer:
+    async def _answer(self, path: str, body: Body, exchange: HttpExchange) -> HttpResponse:
         headers = {**self.options.headers, "Content-Type": body.content_type}
-        request = Request("POST", joined(self.options.url, path), headers, body.content)
+        request = HttpRequest("POST", joined(self.options.url, path), headers, body.content)
         try:
             return await exchange.until(self._pool.send(request, self.options.connect_s))
-        except Broken as broken:
+        except HttpFailure as broken:
             raise self._lost(broken) from broken
 
-    def _lost(self, broken: Broken) -> EngineError:
+    def _lost(self, broken: HttpFailure) -> EngineError:
         error = unreachable(self.place, broken)
         # The server may have lost one of several processes.
-        self._doubt(None if isinstance(error, Lost) else error)
+        self._doubt(None if isinstance(error, ConnectionLoss) else error)
         return error
 
-    async def _complaint(self, exchange: Exchange, private: Iterable[str]) -> EngineError:
+    async def _complaint(self, exchange: HttpExchange, private: Iterable[str]) -> EngineError:
         content = await exchange.body(MOST_ERROR_BYTES)
         status, headers = exchange.answer.status, exchange.answer.headers
         says = complaint_of_bytes(status, content)

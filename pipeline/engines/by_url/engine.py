@@ -15,15 +15,15 @@ from contextlib import suppress
 
 from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
-    Loading,
-    Misconfigured,
-    Place,
-    TooSlow,
+    EngineAddress,
+    Misconfiguration,
+    ServerLoading,
+    ServerTimeout,
     loading,
 )
-from pipeline.engines.by_url.families import OPENAI, Found
+from pipeline.engines.by_url.families import OPENAI, ProbeResult
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Broken, Pool
+from pipeline.engines.by_url.pool import HttpFailure, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, Unreachable
@@ -49,14 +49,14 @@ class UrlEngine:
 
     def __init__(self, kind: Kind, options: UrlOptions, pool: Pool) -> None:
         self.name = f"{kind} {options.engine}"
-        self.found = Found(model=options.model or "")
+        self.found = ProbeResult(model=options.model or "")
         """The result of the last probe."""
         self.ready = asyncio.Event()
         """Set while it is ready."""
         self.on_absence: Callable[[], None] | None = None
         """Called if its server is not there in ``start_s``, which is an error without this. The
         server is waited for further."""
-        self.place = Place(kind, options.url, options.key)
+        self.place = EngineAddress(kind, options.url, options.key)
         self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._loaded)
         self.options = options
         self._pool = pool
@@ -131,7 +131,7 @@ class UrlEngine:
                 return
             except EngineError as error:
                 late = loop.time() - began >= self.options.start_s
-                wrong = isinstance(error, Misconfigured)
+                wrong = isinstance(error, Misconfiguration)
                 if not absent and (wrong or (late and self.on_absence is None)):
                     raise
                 if str(error) != logged:
@@ -157,7 +157,7 @@ class UrlEngine:
                         await self._load_model()
                         log.info("the %s engine is back", self.name)
                     return
-            except Loading as error:
+            except ServerLoading as error:
                 if looks == 0:
                     log.warning("the %s engine asks to wait: %s", self.name, error)
                 self._gone(error)
@@ -182,15 +182,15 @@ class UrlEngine:
         self.endpoint.limit(self.found.slots)
 
     async def _load_model(self) -> None:
-        """The engine is ready once its model is loaded. Raises ``Unreachable``, ``TooSlow`` and
-        ``Misconfigured``; other errors are left to the requests that meet them."""
+        """The engine is ready once its model is loaded. Raises ``Unreachable``, ``ServerTimeout``
+        and ``Misconfiguration``; other errors are left to the requests that meet them."""
         if self.options.warm_up and self.found.family is not OPENAI:
             self.problem = "its server is loading the model"
             self.endpoint.problem = None  # for this one request
             self.endpoint.patience_s = LOADING_S
             try:
                 await self.warm_up()
-            except (Unreachable, TooSlow, Misconfigured):
+            except (Unreachable, ServerTimeout, Misconfiguration):
                 raise
             except EngineError as error:
                 log.warning("the %s engine was not warmed up: %s", self.name, error)
@@ -211,8 +211,10 @@ class UrlEngine:
                 log.warning("the %s engine was not kept warm: %s", self.name, error)
 
     def _gone(self, error: EngineError) -> None:
-        self.problem = f"{ASKS_TO_WAIT}; {error}" if isinstance(error, Loading) else str(error)
-        if isinstance(error, Loading):
+        self.problem = (
+            f"{ASKS_TO_WAIT}; {error}" if isinstance(error, ServerLoading) else str(error)
+        )
+        if isinstance(error, ServerLoading):
             self.endpoint.loading = True
             self.endpoint.wait_longer()
 
@@ -262,4 +264,4 @@ class UrlEngine:
 
 def _refused(error: EngineError) -> bool:
     """Whether no program listens at the address."""
-    return isinstance(error.__cause__, Broken) and error.__cause__.why == "connect"
+    return isinstance(error.__cause__, HttpFailure) and error.__cause__.why == "connect"

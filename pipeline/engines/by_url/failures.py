@@ -14,43 +14,43 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from pipeline.engines.by_url.pool import Broken
+from pipeline.engines.by_url.pool import HttpFailure
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, Refused, Unreachable
+from pipeline.errors import EngineCrashed, EngineError, PromptTooLong, Rejection, Unreachable
 
 MOST_SHOWN_CHARS = 240
 """Longest excerpt of a server's message that is shown."""
 
 
-class Loading(Unreachable):
+class ServerLoading(Unreachable):
     """The server is loading its model, or asks to wait: requests wait for it."""
 
     retry_s = 0.0
     """How long it asks to wait."""
 
 
-class Lost(Unreachable, EngineCrashed):
+class ConnectionLoss(Unreachable, EngineCrashed):
     """The server accepted a request and closed the connection without an answer."""
 
 
-class Misconfigured(EngineError):
+class Misconfiguration(EngineError):
     """The server answers but does not match the settings; waiting does not help."""
 
 
-class Failed(EngineCrashed):
+class ServerFailure(EngineCrashed):
     """The server failed at this request; some do if their chat template refuses it."""
 
 
-class Overloaded(EngineError):
+class ServerOverload(EngineError):
     """The server takes no more requests for now."""
 
 
-class TooSlow(EngineError):
+class ServerTimeout(EngineError):
     """The server sent nothing for too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EngineAddress:
     """Which engine and where it is, for messages."""
 
     kind: Kind
@@ -66,46 +66,46 @@ class Place:
 # --- no answer ---------------------------------------------------------------------------------
 
 
-def unreachable(place: Place, broken: Broken) -> EngineError:
+def unreachable(place: EngineAddress, broken: HttpFailure) -> EngineError:
     """The error for a failure before the answer began."""
     fix = f"Start it, or correct {place.kind}.url"
     match broken.why:
         case "connect" if "CERTIFICATE_VERIFY_FAILED" in broken.detail:
             what = f"{place.who} has a certificate that is not trusted"
             fix = "Set SSL_CERT_FILE to a file with its certificate, or its CA's certificate"
-            return Misconfigured(what, why=broken.detail, fix=fix)
+            return Misconfiguration(what, why=broken.detail, fix=fix)
         case "connect" if "[SSL" in broken.detail:
             what = f"{place.who} does not speak TLS as expected"
-            return Misconfigured(what, why=broken.detail, fix=f"Try http:// in {place.kind}.url")
+            return Misconfiguration(what, why=broken.detail, fix=f"Try http:// in {place.kind}.url")
         case "connect" | "slow":
             return Unreachable(f"{place.who} cannot be reached", why=broken.detail, fix=fix)
         case "broken":
             what = f"{place.who} closed the connection without an answer"
-            return Lost(what, why=broken.detail, fix="Check its log")
+            return ConnectionLoss(what, why=broken.detail, fix="Check its log")
         case _:
             what = f"{place.who} does not answer in HTTP"
-            return Misconfigured(what, why=broken.detail, fix=fix)
+            return Misconfiguration(what, why=broken.detail, fix=fix)
 
 
-def loading(place: Place) -> Loading:
-    return Loading(f"{place.who} is not ready", why="it is loading its model", fix=_WAIT)
+def loading(place: EngineAddress) -> ServerLoading:
+    return ServerLoading(f"{place.who} is not ready", why="it is loading its model", fix=_WAIT)
 
 
-def broke_off(place: Place, why: str) -> EngineError:
+def broke_off(place: EngineAddress, why: str) -> EngineError:
     """The error for a failure in the middle of an answer: behind one URL there may be several
     processes, and another one can answer."""
     return EngineCrashed(f"{place.who} broke off its answer", why=why, fix="Check its log")
 
 
-def too_slow(place: Place, seconds: float, option: str) -> EngineError:
-    return TooSlow(
+def too_slow(place: EngineAddress, seconds: float, option: str) -> EngineError:
+    return ServerTimeout(
         f"{place.who} does not answer in time",
         why=f"it sent nothing for {seconds:g} s",
         fix=f"Check whether it is overloaded, or raise {place.kind}.{option}",
     )
 
 
-def garbled(place: Place, why: str) -> EngineError:
+def garbled(place: EngineAddress, why: str) -> EngineError:
     return EngineError(
         f"{place.who} sent an invalid answer",
         why=why,
@@ -214,11 +214,11 @@ def complaint_of_bytes(status: int, content: bytes) -> Complaint:
 
 
 _NO_ENTRY = (
-    Misconfigured,
+    Misconfiguration,
     "refuses access",
     "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
 )
-_MOVED = (Misconfigured, "redirects to another address", "Correct {kind}.url")
+_MOVED = (Misconfiguration, "redirects to another address", "Correct {kind}.url")
 _WAIT = "Wait until its model is loaded"
 _LOADS = re.compile(
     r"\b(re|down)?(load(s|ing)|(?<!heavily )loaded|load\b.*\bmodel)\b"
@@ -226,8 +226,8 @@ _LOADS = re.compile(
     re.IGNORECASE,
 )
 """How llama-server, Ollama and others word it, with HTTP status 503."""
-_FOR_NOW = (Overloaded, "refuses the request for now", "Check its log, and your account there")
-_FAILED = (Failed, "failed", "Check its log")
+_FOR_NOW = (ServerOverload, "refuses the request for now", "Check its log, and your account there")
+_FAILED = (ServerFailure, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     0: (EngineError, "refuses the request", _REFUSED),
@@ -235,14 +235,14 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     401: _NO_ENTRY,
     403: _NO_ENTRY,
     404: (
-        Misconfigured,
+        Misconfiguration,
         "does not know the path or the model",
         "Correct {kind}.url (most end in /v1) and {kind}.model",
     ),
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
     **dict.fromkeys((402, 408, 409, 425), _FOR_NOW),
     429: (
-        Overloaded,
+        ServerOverload,
         "is overloaded",
         "Lower {kind}.max_requests, or give it more capacity",
     ),
@@ -252,29 +252,29 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
 that does not tell whether it will pass."""
 
 
-def refused(place: Place, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
+def refused(place: EngineAddress, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
     """The error to raise for ``complaint``. ``private``: what people said."""
     if complaint.too_long and place.kind is Kind.LLM:
         return _too_long(place, complaint)
     status, says = complaint.status, without(complaint.message, (*private, place.key))
-    other = _FAILED if status >= 500 else (Refused, "refuses the request", _REFUSED)
+    other = _FAILED if status >= 500 else (Rejection, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
     if status == 503 and _LOADS.search(complaint.message):
-        kind, fix = Loading, _WAIT
+        kind, fix = ServerLoading, _WAIT
     elif status == 503 and complaint.retry_s is not None:
-        kind = Loading
+        kind = ServerLoading
     code = f"HTTP {status}" if status else "in the middle of its answer"
     error = kind(
         f"{place.who} {what}",
         why=f"{code}, {says}" if says else code,
         fix=fix.format(kind=place.kind, KIND=place.kind.upper()),
     )
-    if isinstance(error, Loading):
+    if isinstance(error, ServerLoading):
         error.retry_s = complaint.retry_s or 0.0
     return error
 
 
-def _too_long(place: Place, complaint: Complaint) -> PromptTooLong:
+def _too_long(place: EngineAddress, complaint: Complaint) -> PromptTooLong:
     error = PromptTooLong(complaint.prompt_tokens, complaint.limit_tokens)
     if not complaint.prompt_tokens or not complaint.limit_tokens:
         error.why = f"reported by the {place.kind} server at {place.url}"

@@ -153,7 +153,7 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProbeResult:
     """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
     ``shows_tools``: the model sees tools that are sent as such. ``template``: its chat template;
     empty if the server does not tell. ``loaded``: whether the model is in memory; ``None``: the
@@ -169,7 +169,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedModel:
     """One model in a server's list. ``loaded``: ``None`` if the list does not tell; the router of
     llama-server tells, and takes only names that it lists."""
 
@@ -179,14 +179,14 @@ class Listed:
     loaded: bool | None = None
 
 
-def listed(answer: Any) -> list[Listed] | None:
+def listed(answer: Any) -> list[ListedModel] | None:
     """The models of ``GET /v1/models``; ``None`` if it is not such a list. vLLM has
     ``max_model_len``, newer builds of llama-server ``meta.n_ctx``."""
     data = _at(answer, "data")
     if not isinstance(data, list):
         return None
     return [
-        Listed(
+        ListedModel(
             entry["id"],
             str(entry.get("owned_by") or ""),
             _int(entry.get("max_model_len")) or _int(_at(entry, "meta", "n_ctx")),
@@ -197,15 +197,15 @@ def listed(answer: Any) -> list[Listed] | None:
     ]
 
 
-def family_of(models: Sequence[Listed]) -> Family:
+def family_of(models: Sequence[ListedModel]) -> Family:
     """The server that lists these models. Ollama's own have the owner ``library``."""
     owners = {model.owner for model in models}
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
 
 def chosen(
-    models: Sequence[Listed], wanted: str | None, kept: str = "", running: Sequence[str] = ()
-) -> Listed | None:
+    models: Sequence[ListedModel], wanted: str | None, kept: str = "", running: Sequence[str] = ()
+) -> ListedModel | None:
     """The wanted model; in Ollama, ``name`` means ``name:latest``. If none is wanted: the one that
     was ``kept`` so far, else one that runs, else the first, so that the server need not load one
     model after the other."""

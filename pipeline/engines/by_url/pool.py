@@ -2,7 +2,7 @@
 
 It follows no redirects, takes no proxy from the environment, and keeps connections open for the
 next request. A request that the server ends at once, without an answer, is repeated. Other
-failures raise ``Broken``.
+failures raise ``HttpFailure``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Why = Literal["connect", "slow", "broken", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     method: Literal["GET", "POST"]
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> t
     return built.read(), built.headers["content-type"]
 
 
-class Broken(Exception):
+class HttpFailure(Exception):
     """No answer, or only part of it. ``why``: the connection failed, was too slow or broke, or the
     answer is not HTTP."""
 
@@ -64,7 +64,7 @@ class Broken(Exception):
         self.detail = detail
 
 
-class Answer:
+class HttpResponse:
     """The head of an answer, and access to its body. Always ``close`` it."""
 
     def __init__(self, response: httpx.Response, carrier: _Carrier) -> None:
@@ -74,9 +74,9 @@ class Answer:
         self._carrier = carrier
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises ``Broken``."""
+        """The body as it arrives. Raises ``HttpFailure``."""
         while (piece := await self._carrier.pieces.get()) is not None:
-            if isinstance(piece, Broken):
+            if isinstance(piece, HttpFailure):
                 raise piece
             yield piece
 
@@ -97,8 +97,8 @@ class _Carrier:
     the server at work."""
 
     def __init__(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
-        self.head: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.pieces: asyncio.Queue[bytes | Broken | None] = asyncio.Queue(1)
+        self.head: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        self.pieces: asyncio.Queue[bytes | HttpFailure | None] = asyncio.Queue(1)
         """``None`` is the end."""
         self._closing = False
         self._connection: socket.socket | None = None
@@ -106,7 +106,7 @@ class _Carrier:
         self._left = False
         self.task = asyncio.create_task(self._carry(client, request))
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> HttpResponse:
         try:
             return await self.head
         except asyncio.CancelledError:
@@ -134,7 +134,7 @@ class _Carrier:
         self.task.add_done_callback(lambda _: limit.cancel())
 
     async def _carry(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
-        end: Broken | None = None
+        end: HttpFailure | None = None
         try:
             response = await client.send(request, stream=True)
             try:
@@ -154,7 +154,7 @@ class _Carrier:
     async def _read(self, response: httpx.Response) -> None:
         if self.head.cancelled():
             return
-        self.head.set_result(Answer(response, self))
+        self.head.set_result(HttpResponse(response, self))
         stream = response.extensions.get("network_stream")
         connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
         self._connection = connection
@@ -214,21 +214,21 @@ class Pool:
         for callback in list(self.on_use):
             callback()
 
-    async def send(self, request: Request, connect_s: float) -> Answer:
-        """The answer's head, as soon as it arrives. Raises ``Broken``. The caller limits the time
-        after connecting; cancelling the call closes the connection."""
+    async def send(self, request: HttpRequest, connect_s: float) -> HttpResponse:
+        """The answer's head, as soon as it arrives. Raises ``HttpFailure``. The caller limits the
+        time after connecting; cancelling the call closes the connection."""
         loop = asyncio.get_running_loop()
         for pause_s in AGAIN_S:
             began = loop.time()
             try:
                 return await self._send_once(request, connect_s)
-            except Broken as broken:
+            except HttpFailure as broken:
                 if broken.why != "broken" or loop.time() - began > AT_ONCE_S:
                     raise
             await asyncio.sleep(pause_s)
         return await self._send_once(request, connect_s)
 
-    async def _send_once(self, request: Request, connect_s: float) -> Answer:
+    async def _send_once(self, request: HttpRequest, connect_s: float) -> HttpResponse:
         client = self._client or await self._made()
         import httpx
 
@@ -247,14 +247,14 @@ class Pool:
     async def _made(self) -> httpx.AsyncClient:
         async with self._making:
             if not self._open:
-                raise Broken("connect", "the client is closed")
+                raise HttpFailure("connect", "the client is closed")
             if self._client is None:
                 # In a thread, because it loads modules and CA certificates.
                 try:
                     self._client = await asyncio.to_thread(_client)
                 except OSError as error:
                     what = "the certificates of SSL_CERT_FILE cannot be read"
-                    raise Broken("connect", f"{what}: {error}") from error
+                    raise HttpFailure("connect", f"{what}: {error}") from error
             return self._client
 
 
@@ -276,16 +276,16 @@ def _client() -> httpx.AsyncClient:
     )
 
 
-def _broken(error: Exception) -> Broken:
+def _broken(error: Exception) -> HttpFailure:
     import httpx
 
     detail = str(error) or type(error).__name__
     match error:
         case httpx.ConnectTimeout():
-            return Broken("slow", "nothing answers at that address")
+            return HttpFailure("slow", "nothing answers at that address")
         case httpx.ConnectError():
-            return Broken("connect", detail)
+            return HttpFailure("connect", detail)
         case httpx.RemoteProtocolError() | httpx.ReadError() | httpx.WriteError():
-            return Broken("broken", detail)
+            return HttpFailure("broken", detail)
         case _:
-            return Broken("garbled", detail)
+            return HttpFailure("garbled", detail)

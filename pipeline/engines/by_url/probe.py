@@ -9,16 +9,16 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.engines.by_url.failures import (
-    Misconfigured,
-    Place,
+    EngineAddress,
+    Misconfiguration,
     complaint_of_bytes,
     refused,
     too_slow,
     unreachable,
 )
-from pipeline.engines.by_url.families import Found, Listed, chosen, family_of, listed
+from pipeline.engines.by_url.families import ListedModel, ProbeResult, chosen, family_of, listed
 from pipeline.engines.by_url.options import UrlOptions, joined
-from pipeline.engines.by_url.pool import Broken, Pool, Request
+from pipeline.engines.by_url.pool import HttpFailure, HttpRequest, Pool
 from pipeline.engines.registry import Kind
 
 ANSWER_S = 10.0
@@ -28,14 +28,14 @@ MOST_NAMES = 8
 
 
 async def probe(
-    place: Place, options: UrlOptions, pool: Pool, before: Found | None = None
-) -> Found:
+    place: EngineAddress, options: UrlOptions, pool: Pool, before: ProbeResult | None = None
+) -> ProbeResult:
     """Find the server's family and model. ``before``: what the last probe found.
 
-    Raises ``Unreachable`` if waiting may help, ``Misconfigured`` if not, and other kinds of
+    Raises ``Unreachable`` if waiting may help, ``Misconfiguration`` if not, and other kinds of
     ``EngineError``."""
     if options.check is None:
-        return Found(model=options.model or "")
+        return ProbeResult(model=options.model or "")
     status, content = await _get(place, options, pool, options.check)
     if status == 404 and not options.url.endswith("/v1"):
         await _hint_at_v1(place, options, pool)
@@ -44,19 +44,23 @@ async def probe(
     models = listed(_json(content))
     if models is None:
         if options.check == "models":
-            raise Misconfigured(
+            raise Misconfiguration(
                 f"{place.who} does not list its models",
                 why=f"{joined(options.url, options.check)} returned something else",
                 fix=f"Correct {place.kind}.url (most end in /v1), or set {place.kind}.check to null"
                 f" and {place.kind}.model to a name",
             )
-        return Found(model=options.model or "")
-    return await _found(place, options, pool, models, before or Found())
+        return ProbeResult(model=options.model or "")
+    return await _found(place, options, pool, models, before or ProbeResult())
 
 
 async def _found(
-    place: Place, options: UrlOptions, pool: Pool, models: list[Listed], before: Found
-) -> Found:
+    place: EngineAddress,
+    options: UrlOptions,
+    pool: Pool,
+    models: list[ListedModel],
+    before: ProbeResult,
+) -> ProbeResult:
     family = family_of(models)
     if family.ready_path:
         status, content = await _get(place, options, pool, family.ready_path)
@@ -71,7 +75,7 @@ async def _found(
     if model is None and not (ignored and options.model):
         raise _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
-    found = Found(family, name, model.context_tokens if model else 0)
+    found = ProbeResult(family, name, model.context_tokens if model else 0)
     if running is not None:
         found = replace(found, loaded=(model.id if model else name) in running)
     elif model:
@@ -95,17 +99,19 @@ async def _found(
     )
 
 
-async def _told(place: Place, options: UrlOptions, pool: Pool, path: str) -> Any:
+async def _told(place: EngineAddress, options: UrlOptions, pool: Pool, path: str) -> Any:
     """The JSON at ``path``; ``None`` if there is none."""
     status, content = await _get(place, options, pool, path)
     return _json(content) if status == 200 else None
 
 
-def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> Misconfigured:
+def _no_such_model(
+    place: EngineAddress, options: UrlOptions, models: list[ListedModel]
+) -> Misconfiguration:
     names = [model.id for model in models[:MOST_NAMES]]
     more = len(models) - len(names)
     has = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-    return Misconfigured(
+    return Misconfiguration(
         f"{place.who} has no model {options.model!r}" if options.model else f"{place.who} is empty",
         why=f"it has {has}" if names else "it lists no model",
         fix=f"Set {place.kind}.model to one of them, or load the model there"
@@ -114,21 +120,23 @@ def _no_such_model(place: Place, options: UrlOptions, models: list[Listed]) -> M
     )
 
 
-async def _hint_at_v1(place: Place, options: UrlOptions, pool: Pool) -> None:
-    """Raise ``Misconfigured`` if only the ``/v1`` is missing."""
+async def _hint_at_v1(place: EngineAddress, options: UrlOptions, pool: Pool) -> None:
+    """Raise ``Misconfiguration`` if only the ``/v1`` is missing."""
     status, content = await _get(place, options, pool, joined(options.url, "v1/models"))
     if status == 200 and listed(_json(content)) is not None:
-        raise Misconfigured(
+        raise Misconfiguration(
             f"{place.who} has no API at that path",
             why=f"its API is at {options.url}/v1",
             fix=f"Set {place.kind}.url to {options.url}/v1",
         )
 
 
-async def _get(place: Place, options: UrlOptions, pool: Pool, path: str) -> tuple[int, bytes]:
+async def _get(
+    place: EngineAddress, options: UrlOptions, pool: Pool, path: str
+) -> tuple[int, bytes]:
     """Status and body. ``path``: as for ``joined``, or a whole URL."""
     url = path if "://" in path else joined(options.url, path)
-    request = Request("GET", url, options.headers)
+    request = HttpRequest("GET", url, options.headers)
     try:
         async with asyncio.timeout(ANSWER_S):
             answer = await pool.send(request, options.connect_s)
@@ -141,7 +149,7 @@ async def _get(place: Place, options: UrlOptions, pool: Pool, path: str) -> tupl
                 return answer.status, whole
             finally:
                 await answer.close()
-    except Broken as broken:
+    except HttpFailure as broken:
         raise unreachable(place, broken) from broken
     except TimeoutError:
         raise too_slow(place, ANSWER_S, "url") from None

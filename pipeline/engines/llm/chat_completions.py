@@ -10,9 +10,9 @@ from pipeline.engines.contract import FinishReason
 from pipeline.engines.llm.pictures import pieces
 from pipeline.engines.llm.template_messages import adapted, call_data, function_data
 from pipeline.engines.llm.url_prompts import (
-    Asked,
-    Garbled,
+    MalformedAnswer,
     RawCall,
+    UrlRequest,
     arguments_text,
     decoded,
     format_fields,
@@ -23,7 +23,7 @@ from pipeline.messages import Image, Message, Usage
 PATH = "chat/completions"
 
 
-def body_of(asked: Asked, *, stream: bool) -> dict[str, Any]:
+def body_of(asked: UrlRequest, *, stream: bool) -> dict[str, Any]:
     messages = adapted(asked.messages, asked.offered, asked.capabilities)
     body: dict[str, Any] = {
         "model": asked.model or None,
@@ -84,7 +84,8 @@ class ChatReader:
         """All calls, once ``ended`` is set."""
 
     def feed(self, data: str) -> str:
-        """The text that an event adds, without thoughts. Raises ``Complained``, ``Garbled``."""
+        """The text that an event adds, without thoughts. Raises ``StreamError`` and
+        ``MalformedAnswer``."""
         if data.strip() == "[DONE]":
             self.ended = self.ended or "stop"  # some servers give no ``finish_reason``
             return ""
@@ -94,11 +95,11 @@ class ChatReader:
         if not choices:
             return ""
         if not isinstance(choices, list) or not isinstance(choices[0], dict):
-            raise Garbled("a chunk of its answer has no choice")
+            raise MalformedAnswer("a chunk of its answer has no choice")
         choice = choices[0]
         delta = choice.get("delta") or choice.get("message") or {}
         if not isinstance(delta, dict):
-            raise Garbled("a chunk of its answer has no delta")
+            raise MalformedAnswer("a chunk of its answer has no delta")
         for piece in delta.get("tool_calls") or ():
             self._take(piece)
         if reason := choice.get("finish_reason"):
@@ -109,7 +110,7 @@ class ChatReader:
     def _take(self, piece: Any) -> None:
         function = piece.get("function") if isinstance(piece, dict) else None
         if not isinstance(function, dict):
-            raise Garbled("a call of its answer has no function")
+            raise MalformedAnswer("a call of its answer has no function")
         key, index = piece.get("id") or "", piece.get("index")
         call = self._of(index, str(key))
         name, arguments = function.get("name"), function.get("arguments")

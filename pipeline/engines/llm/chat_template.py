@@ -42,7 +42,7 @@ _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PromptPart:
     """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: the
     data URL of a picture, instead of a text."""
 
@@ -114,7 +114,7 @@ class ChatTemplate:
             # The template has no switch. Templates that have one write an empty thought.
             self._closing, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Piece]:
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[PromptPart]:
         """The prompt, up to where the assistant's answer begins.
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
@@ -240,14 +240,14 @@ def capabilities_of(source: str) -> Capabilities:
     return Capabilities(late_system=False)  # some drop it without a word
 
 
-def _pieces(text: str, spelled: Sequence[str | Image]) -> list[Piece]:
+def _pieces(text: str, spelled: Sequence[str | Image]) -> list[PromptPart]:
     found = []
     for number, part in enumerate(_PLACEHOLDER.split(text)):
         hidden = spelled[int(part)] if number % 2 else ""
         if isinstance(hidden, Image):
-            found.append(Piece("", plain=True, image=hidden.url or ""))
+            found.append(PromptPart("", plain=True, image=hidden.url or ""))
         elif hidden or part:
-            found.append(Piece(hidden or part, plain=bool(hidden)))
+            found.append(PromptPart(hidden or part, plain=bool(hidden)))
     return found
 
 

@@ -15,8 +15,8 @@ _WORTH_KEEPING_TOKENS = 256
 """More than an interrupted answer; about a second of reading on a CPU."""
 
 
-class Memory(Protocol):
-    """The cells of a context (``llama_context.Context``)."""
+class KvCells(Protocol):
+    """The cells of a context (``llama_context.LlamaContext``)."""
 
     forgets_partly: bool
 
@@ -47,7 +47,7 @@ class Sequence:
 class KvCache:
     """Hands out sequences, pre-filled with tokens that any sequence already has."""
 
-    def __init__(self, memory: Memory, sequences: int) -> None:
+    def __init__(self, memory: KvCells, sequences: int) -> None:
         self._memory = memory
         self._all = [Sequence(i) for i in range(sequences)]
         self.clock = 0

@@ -26,7 +26,7 @@ _PREEMPTIBLE_TOKENS = 8
 """Shorter computations end before preemption would pay."""
 
 
-class Outcome(Enum):
+class DecodeOutcome(Enum):
     """How a computation ended. Only ``DONE`` leaves its tokens in the cells."""
 
     DONE = auto()
@@ -53,7 +53,7 @@ class ContextShape:
     removed again."""
 
 
-class Context:
+class LlamaContext:
     """KV cells and computations on them. Not thread-safe, except for aborting.
 
     ``forgets_partly`` is False for models with recurrent state: their sequences can grow or be
@@ -99,7 +99,7 @@ class Context:
         by: CancelToken,
         preemptible: bool = True,
         probe: int | None = None,
-    ) -> Outcome:
+    ) -> DecodeOutcome:
         """Compute ``tokens`` of one sequence, which holds ``position`` tokens so far.
 
         ``logits``: keep those of the last token; ``probe``: also keep those of the token at this
@@ -114,7 +114,7 @@ class Context:
 
     def decode_media(
         self, media: Media, position: int, sequence: int, *, by: CancelToken, preemptible: bool
-    ) -> Outcome:
+    ) -> DecodeOutcome:
         """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
 
         Raises ``EngineError``, and ``VisionFailed`` if the projector failed.
@@ -131,12 +131,12 @@ class Context:
             )
         return self._outcome(result, position, sequence)
 
-    def _outcome(self, result: int, position: int, sequence: int) -> Outcome:
+    def _outcome(self, result: int, position: int, sequence: int) -> DecodeOutcome:
         if result == 0:
-            return Outcome.DONE
+            return DecodeOutcome.DONE
         self.remove(sequence, position)
         if result in (1, 2):
-            return Outcome.FULL if result == 1 else Outcome.ABORTED
+            return DecodeOutcome.FULL if result == 1 else DecodeOutcome.ABORTED
         why = recent_problems() or f"llama_decode returned {result}"
         raise EngineError("The language model failed during a computation", why=why)
 

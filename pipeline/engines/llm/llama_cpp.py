@@ -13,13 +13,13 @@ from pathlib import Path
 from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm.kv_cache import KvCache
 from pipeline.engines.llm.llama_api import library
-from pipeline.engines.llm.llama_context import Context, ContextShape
+from pipeline.engines.llm.llama_context import ContextShape, LlamaContext
 from pipeline.engines.llm.llama_files import companion_path, model_path
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import KvType, LlamaCppOptions
 from pipeline.engines.llm.llama_session import LlamaSession, prompt_limit
 from pipeline.engines.llm.prompts import Prompts
-from pipeline.engines.llm.run import Parts
+from pipeline.engines.llm.run import SharedParts
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
 from pipeline.engines.llm.vision import VisionProjector
 from pipeline.engines.registry import EngineSpec, Kind
@@ -45,7 +45,7 @@ _BLOCK = 32
 class LlamaCpp:
     """An ``Llm`` on one GGUF."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SharedParts) -> None:
         self._parts = parts
         self.context_tokens = parts.context.tokens
 
@@ -75,13 +75,13 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
             "(%s) is shared by all conversations",
             *(path.name, model.trained_tokens, options.context_tokens),
         )
-    context = Context(model, shape)
+    context = LlamaContext(model, shape)
     cache = KvCache(context, options.sequences)
     vision = _vision(options, options.mmproj, weights, model, shape) if options.mmproj else None
     most_tokens = prompt_limit(context.tokens)
     prompts = Prompts(model, options.template_arguments, most_tokens, vision, options.examples)
     saved = _saved(options, model, shape)
-    engine = LlamaCpp(Parts(model, prompts, context, cache, saved, scratch=options.sequences))
+    engine = LlamaCpp(SharedParts(model, prompts, context, cache, saved, scratch=options.sequences))
     _warm_up(engine)
     return engine
 

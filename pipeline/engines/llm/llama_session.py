@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, Warmed
 from pipeline.engines.llm.prompts import known_texts
-from pipeline.engines.llm.run import Parts, Run
+from pipeline.engines.llm.run import Run, SharedParts
 from pipeline.engines.llm.vision import Picture, VisionFailed
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import PromptTooLong
@@ -48,7 +48,7 @@ def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, I
 class LlamaSession:
     """An ``LlmSession``. Its KV sequence is only a cache and can always be rebuilt."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SharedParts) -> None:
         self._parts = parts
         self._limit = prompt_limit(parts.context.tokens)
         self._known = known_texts()

@@ -16,11 +16,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.engines.by_url.endpoint import Body, Exchange
+from pipeline.engines.by_url.endpoint import Body, HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
-    Failed,
-    Misconfigured,
+    Misconfiguration,
+    ServerFailure,
     broke_off,
     complaint,
     garbled,
@@ -35,16 +35,16 @@ from pipeline.engines.llm.chat_template import capabilities_of
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
 from pipeline.engines.llm.url_prompts import (
-    Asked,
-    Complained,
-    Garbled,
-    Parts,
+    MalformedAnswer,
+    ReplyParser,
+    StreamError,
+    UrlRequest,
     error_in,
     for_eyes,
     for_the_blind,
 )
 from pipeline.engines.registry import Kind, UrlEngineSpec
-from pipeline.errors import EngineError, PromptTooLong, Refused
+from pipeline.errors import EngineError, PromptTooLong, Rejection
 from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Cancelled, Priority, Work
 
@@ -162,7 +162,7 @@ class UrlConversation:
         if self._llm.reads_ahead:
             try:
                 self._seen = await self._read(asked.read_ahead(request.unfinished), work)
-            except Refused as error:
+            except Rejection as error:
                 self._llm.refuses_reading = True
                 log.warning("prompts are no longer read ahead: %s", error)
         usage = self._seen
@@ -189,7 +189,7 @@ class UrlConversation:
                     async for delta in deltas:
                         yield delta
                 return
-            except (Refused, Failed) as error:
+            except (Rejection, ServerFailure) as error:
                 log.warning("asking for a call without its schema: %s", error.what)
                 asked = replace(asked, form="any arguments")
             except NoCall as error:  # llama-server ignores the bounds of a "number"
@@ -199,9 +199,11 @@ class UrlConversation:
             async for delta in deltas:
                 yield delta
 
-    async def _answer(self, asked: Asked, work: Work, spent: Usage) -> AsyncGenerator[Delta, None]:
+    async def _answer(
+        self, asked: UrlRequest, work: Work, spent: Usage
+    ) -> AsyncGenerator[Delta, None]:
         """``spent``: usage of an earlier attempt."""
-        reader, parts = ChatReader(), Parts(asked)
+        reader, parts = ChatReader(), ReplyParser(asked)
         async with (
             self._ask(asked, work, stream=True) as exchange,
             aclosing(self._texts(exchange, reader, asked)) as texts,
@@ -224,7 +226,7 @@ class UrlConversation:
 
     # -- room
 
-    def _require_room(self, asked: Asked) -> None:
+    def _require_room(self, asked: UrlRequest) -> None:
         """Raise ``PromptTooLong`` if the server would not. The length is estimated from the last
         prompt."""
         llm = self._llm
@@ -234,7 +236,7 @@ class UrlConversation:
         if cuts and most and tokens > most:
             raise PromptTooLong(tokens, most)
 
-    def _learn(self, asked: Asked, usage: Usage) -> None:
+    def _learn(self, asked: UrlRequest, usage: Usage) -> None:
         if usage.prompt and (chars := _chars(asked)):
             self._tokens_per_char = usage.prompt / chars
 
@@ -244,10 +246,10 @@ class UrlConversation:
         if self._closed:
             raise Cancelled
 
-    def _asked(self, request: LlmRequest) -> Asked:
+    def _asked(self, request: LlmRequest) -> UrlRequest:
         found = self._llm.found
         shown = for_eyes if self._llm.chat_options.vision else for_the_blind
-        return Asked(
+        return UrlRequest(
             found.model,
             found.family,
             list(map(shown, request.messages)),
@@ -257,13 +259,15 @@ class UrlConversation:
         )
 
     @asynccontextmanager
-    async def _ask(self, asked: Asked, work: Work, *, stream: bool) -> AsyncIterator[Exchange]:
+    async def _ask(
+        self, asked: UrlRequest, work: Work, *, stream: bool
+    ) -> AsyncIterator[HttpExchange]:
         async with AsyncExitStack() as open_exchange:
             yield await self._accepted(asked, work, stream, open_exchange)
 
     async def _accepted(
-        self, asked: Asked, work: Work, stream: bool, open_exchange: AsyncExitStack
-    ) -> Exchange:
+        self, asked: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+    ) -> HttpExchange:
         """The answer to a request. If the server refuses it, it is written for templates that can
         take less; what is accepted is remembered, unless the refusal may be a passing failure."""
         llm, before, refusal = self._llm, None, None
@@ -282,17 +286,17 @@ class UrlConversation:
                     if error := error_in(await exchange.peek()):
                         raise refused(llm.place, complaint(200, error), asked.private)
                     open_exchange.push_async_exit(attempt.pop_all())
-            except (Refused, Failed, Misconfigured) as problem:
+            except (Rejection, ServerFailure, Misconfiguration) as problem:
                 refusal = refusal or problem
             else:
-                if refusal and (isinstance(refusal, Refused) or _is_of_template(refusal)):
+                if refusal and (isinstance(refusal, Rejection) or _is_of_template(refusal)):
                     llm.descend(rung, refusal)
                 return exchange
         assert refusal
         raise refusal
 
     async def _texts(
-        self, exchange: Exchange, reader: ChatReader, asked: Asked
+        self, exchange: HttpExchange, reader: ChatReader, asked: UrlRequest
     ) -> AsyncGenerator[str, None]:
         """The text. Token counts may follow its end; the answer does not fail without them."""
         place = self._llm.place
@@ -303,9 +307,9 @@ class UrlConversation:
                         yield text
                     if reader.ended:
                         exchange.linger(LINGER_S)
-        except Garbled as problem:
+        except MalformedAnswer as problem:
             raise garbled(place, str(problem)) from problem
-        except Complained as problem:
+        except StreamError as problem:
             raise refused(place, complaint(0, problem.body), asked.private) from problem
         except EngineError:
             if not reader.ended:
@@ -313,7 +317,7 @@ class UrlConversation:
         if not reader.ended:
             raise broke_off(place, "its stream ended before the answer did")
 
-    async def _read(self, asked: Asked, work: Work) -> Usage:
+    async def _read(self, asked: UrlRequest, work: Work) -> Usage:
         async with self._ask(asked, work, stream=False) as exchange:
             content = await exchange.body()
         try:
@@ -342,18 +346,18 @@ _MARKS_CHARS = 24
 """Tokens that a template adds around a message, as the equivalent in characters of text."""
 
 
-def _tool_chars(asked: Asked) -> int:
+def _tool_chars(asked: UrlRequest) -> int:
     return sum(len(json.dumps([tool.description, tool.parameters])) for tool in asked.tools)
 
 
-def _chars(asked: Asked) -> int:
+def _chars(asked: UrlRequest) -> int:
     """Length of everything that the model reads."""
     texts = sum(len(message.content) + _MARKS_CHARS for message in asked.messages)
     calls = sum(len(json.dumps(call)) for m in asked.messages for call in m.tool_calls)
     return _tool_chars(asked) + texts + calls
 
 
-def _fixed_tokens(asked: Asked, usage: Usage) -> int:
+def _fixed_tokens(asked: UrlRequest, usage: Usage) -> int:
     """Tokens of instructions and tools, by their share of the text: servers report only the sum."""
     first = asked.messages[0] if asked.messages else None
     system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, Piece
+from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, PromptPart
 from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
@@ -170,7 +170,7 @@ class Prompts:
 
     # --- reading
 
-    def _tokens(self, pieces: Sequence[Piece], known: Recent) -> list[int]:
+    def _tokens(self, pieces: Sequence[PromptPart], known: Recent) -> list[int]:
         known.begin()
         tokens: list[int] = []
         for piece in pieces:
@@ -187,11 +187,11 @@ class Prompts:
         missing = model.starts_with_bos and tokens[:1] != [model.bos]
         return [model.bos, *tokens] if missing else tokens
 
-    def _parts(self, piece: Piece) -> list[Piece]:
+    def _parts(self, piece: PromptPart) -> list[PromptPart]:
         """A piece, cut before its control tokens: no other token spans such a border."""
         if piece.plain or piece.image or self._border is None:
             return [piece]
-        return [Piece(text, plain=False) for text in self._border.split(piece.text) if text]
+        return [PromptPart(text, plain=False) for text in self._border.split(piece.text) if text]
 
     def _borders(self) -> re.Pattern[str] | None:
         """Matches before the control tokens that messages begin and end with."""
@@ -199,7 +199,7 @@ class Prompts:
         marks = [re.escape(mark) for mark in self._model.border_texts if mark in shown]
         return re.compile(f"(?={'|'.join(marks)})") if marks else None
 
-    def _read_part(self, part: Piece, known: Recent) -> list[int]:
+    def _read_part(self, part: PromptPart, known: Recent) -> list[int]:
         if part.image:
             assert self._vision
             picture = self._read_picture(self._vision, part.image, known)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
-from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_context import DecodeOutcome, LlamaContext
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.engines.llm.saved_prefixes import SavedPrefixes
@@ -36,12 +36,12 @@ class Owner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SharedParts:
     """What all sessions of one engine share. ``scratch``: a sequence without an owner."""
 
     model: Model
     prompts: Prompts
-    context: Context
+    context: LlamaContext
     cache: KvCache
     saved: SavedPrefixes | None
     scratch: int
@@ -60,7 +60,7 @@ class Run:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: SharedParts,
         owner: Owner,
         cancel: CancelToken,
         tokens: list[int],
@@ -124,7 +124,7 @@ class Run:
                 probe=probe,
             )
             self._cache.touch(sequence)
-            if outcome is Outcome.DONE:
+            if outcome is DecodeOutcome.DONE:
                 sequence.tokens += piece
                 if probe is not None:
                     self.probed = self._context.logits(probe).copy()
@@ -132,14 +132,14 @@ class Run:
                     return
             yield from self._end_step(outcome, sequence)
 
-    def _end_step(self, outcome: Outcome, sequence: Sequence) -> Iterator[None]:
+    def _end_step(self, outcome: DecodeOutcome, sequence: Sequence) -> Iterator[None]:
         """Let other runs work after a computation."""
-        if outcome is not Outcome.DONE:
+        if outcome is not DecodeOutcome.DONE:
             done = len(sequence.tokens)
             if not (self._context.forgets_partly and self._context.reaches(sequence.id, done)):
                 self._cache.trim(sequence, 0)
         self._check()
-        if outcome is Outcome.FULL:
+        if outcome is DecodeOutcome.FULL:
             yield from self._make_room()
         else:
             yield None
@@ -163,7 +163,7 @@ class Run:
             media, done, sequence.id, by=self._cancel, preemptible=not insist
         )
         self._cache.touch(sequence)
-        if outcome is Outcome.DONE:
+        if outcome is DecodeOutcome.DONE:
             sequence.tokens += self.tokens[done : done + media.positions]
         yield from self._end_step(outcome, sequence)
 

@@ -27,7 +27,7 @@ NOTHING_SAID = "."
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UrlRequest:
     """One request to a model."""
 
     model: str
@@ -75,7 +75,7 @@ class Asked:
             for call in message.tool_calls:
                 yield arguments_text(call["function"]["arguments"])
 
-    def read_ahead(self, said: str) -> Asked:
+    def read_ahead(self, said: str) -> UrlRequest:
         """The same prompt, to be read without an answer. ``said``: the user's next words so
         far."""
         messages = list(self.messages)
@@ -103,7 +103,7 @@ def arguments_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def sampling_fields(asked: Asked) -> dict[str, Any]:
+def sampling_fields(asked: UrlRequest) -> dict[str, Any]:
     """Fields that all servers share, and those whose names depend on the family."""
     sampling = asked.sampling
     names = asked.family.sampling
@@ -116,7 +116,7 @@ def sampling_fields(asked: Asked) -> dict[str, Any]:
     return fields
 
 
-def format_fields(asked: Asked) -> dict[str, Any]:
+def format_fields(asked: UrlRequest) -> dict[str, Any]:
     """``response_format``: one call as JSON, if it is requested by schema."""
     if asked.form == "free":
         return {}
@@ -159,7 +159,7 @@ def _moved(schema: Any, place: str) -> Any:
 # --- answers -----------------------------------------------------------------------------------
 
 
-class Complained(Exception):
+class StreamError(Exception):
     """An error in the middle of a stream; ``body`` is the server's report."""
 
     def __init__(self, body: Any) -> None:
@@ -167,7 +167,7 @@ class Complained(Exception):
         self.body = body
 
 
-class Garbled(Exception):
+class MalformedAnswer(Exception):
     """The answer does not follow the API."""
 
 
@@ -182,15 +182,15 @@ class RawCall:
 
 
 def decoded(data: str) -> dict[str, Any]:
-    """One event's JSON object. Raises ``Complained``, ``Garbled``."""
+    """One event's JSON object. Raises ``StreamError``, ``MalformedAnswer``."""
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
-        raise Garbled("an event of its stream is not JSON") from None
+        raise MalformedAnswer("an event of its stream is not JSON") from None
     if not isinstance(event, dict):
-        raise Garbled("an event of its stream is not an object")
+        raise MalformedAnswer("an event of its stream is not an object")
     if event.get("error"):
-        raise Complained(event)
+        raise StreamError(event)
     return event
 
 
@@ -206,7 +206,7 @@ def error_in(begin: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) and answer.get("error") else None
 
 
-class Parts:
+class ReplyParser:
     """Extracts text and calls from a server's stream.
 
     Thoughts in the text are left out, and calls that the server has left in the text are extracted
@@ -214,7 +214,7 @@ class Parts:
 
     """
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: UrlRequest) -> None:
         self._asked = asked
         self._tools = {tool.name: tool for tool in asked.callable}
         # Only Hermes marks: each server's own parser handles other syntaxes in its own way.

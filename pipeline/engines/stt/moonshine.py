@@ -20,7 +20,7 @@ from pydantic import Field
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stt.whole_passes import Heard, WholeUtterance
+from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.errors import EngineError
 
 MIN_SAMPLES = LISTEN_RATE // 10
@@ -51,7 +51,7 @@ class MoonshineOptions(EngineOptions):
         return (self.language,)
 
 
-class Recogniser:
+class MoonshineRecogniser:
     """The runtime: samples in, text out. Not thread-safe."""
 
     def __init__(self, directory: Path, options: MoonshineOptions) -> None:
@@ -115,7 +115,7 @@ class Moonshine:
     rate = LISTEN_RATE
     streams = False
 
-    def __init__(self, recogniser: Recogniser, options: MoonshineOptions) -> None:
+    def __init__(self, recogniser: MoonshineRecogniser, options: MoonshineOptions) -> None:
         self._recogniser = recogniser
         self._options = options
         self.languages: Sequence[str] = options.languages
@@ -129,13 +129,13 @@ class Moonshine:
                 fix=f"Set the language to {self._options.language}, or choose another stt.engine",
             )
         interval_ms = self._options.partial_interval_ms if partials else 0
-        return WholeUtterance(lambda pcm: Heard(self._recogniser.transcribe(pcm)), interval_ms)
+        return WholeUtterance(lambda pcm: PassResult(self._recogniser.transcribe(pcm)), interval_ms)
 
 
 def build(options: MoonshineOptions, weights: Path | None) -> Moonshine:
     """Load the model and run it once. Raises ``WeightsError``."""
     files = [model_file(weights, name) for name in _FILES]
-    recogniser = Recogniser(files[0].parent, options)
+    recogniser = MoonshineRecogniser(files[0].parent, options)
     recogniser.transcribe(np.zeros(LISTEN_RATE, dtype=np.int16))
     return Moonshine(recogniser, options)
 

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import unreadable
 from pipeline.engines.stt.nemo_streaming import Tokens, Window
-from pipeline.engines.torch_place import Place, place
+from pipeline.engines.torch_place import TorchPlace, place
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
 
@@ -25,7 +25,7 @@ log = logging.getLogger("reachy_voice.stt")
 class NemoModel:
     """One network. Not thread-safe."""
 
-    def __init__(self, model: Any, where: Place) -> None:
+    def __init__(self, model: Any, where: TorchPlace) -> None:
         """``model``: a restored ``EncDecRNNTBPEModel`` in evaluation mode, on its device."""
         import torch
 

@@ -19,7 +19,7 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ContextSize:
     """``chunk``: new frames between two passes. ``right``: how many must follow a frame before it
     is decoded for good. ``left``: how many earlier frames are encoded again. ``most``: limit of
     new frames per pass, if more than a chunk has arrived."""
@@ -45,7 +45,7 @@ class Stream:
     """One utterance, as far as it is decoded. If fed in pieces of up to one chunk, its text depends
     only on the audio."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ContextSize) -> None:
         self._context = context
         self._taken = 0
         """Frames decoded for good."""

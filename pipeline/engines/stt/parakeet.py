@@ -16,7 +16,7 @@ from pydantic import Field
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.stt.nemo_streaming import Context, Stream, settled
+from pipeline.engines.stt.nemo_streaming import ContextSize, Stream, settled
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import NEVER, Cancelled, CancelToken
 
@@ -86,11 +86,11 @@ class Parakeet:
         return ParakeetUtterance(self.model, stream)
 
 
-def _context(options: ParakeetOptions, frame_samples: int) -> Context:
+def _context(options: ParakeetOptions, frame_samples: int) -> ContextSize:
     def frames(seconds: float) -> int:
         return round(seconds * LISTEN_RATE / frame_samples)
 
-    return Context(
+    return ContextSize(
         left=frames(options.left_s),
         chunk=max(1, frames(options.chunk_s)),
         right=frames(options.right_s),

@@ -17,7 +17,7 @@ from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.stt.sound_notes import spoken
-from pipeline.engines.stt.whole_passes import Heard, WholeUtterance
+from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.engines.turn.log_mel import log_mel
 from pipeline.errors import EngineError
 
@@ -51,7 +51,7 @@ class WhisperOptions(EngineOptions):
     costs a whole pass."""
 
 
-class Recogniser:
+class WhisperRecogniser:
     """The model: samples in, words out. Not thread-safe."""
 
     def __init__(self, directory: Path, options: WhisperOptions) -> None:
@@ -73,10 +73,10 @@ class Recogniser:
             raise unreadable(directory, error) from error
         self.languages = {code for code, _ in self._odds(self._encoded(np.zeros(1, np.int16)))}
 
-    def read(self, pcm: Pcm, language: str) -> Heard:
+    def read(self, pcm: Pcm, language: str) -> PassResult:
         """Words of at most 28 s of audio. ``language``: empty, to tell it by the sound."""
         if not len(pcm):
-            return Heard()
+            return PassResult()
         encoded = self._encoded(pcm)
         sure, share = language, 1.0
         if not language:
@@ -91,9 +91,9 @@ class Recogniser:
             return_no_speech_prob=True,
         )
         if found.no_speech_prob > NO_SPEECH and found.scores[0] < UNLIKELY:
-            return Heard()
+            return PassResult()
         text = spoken(text_of(found.sequences[0]))
-        return Heard(text, sure if text else "", share)
+        return PassResult(text, sure if text else "", share)
 
     def _encoded(self, pcm: Pcm) -> Any:
         size = max(SHORTEST_WINDOW_SAMPLES, len(pcm) + SILENCE_SAMPLES)
@@ -117,7 +117,7 @@ class Whisper:
     rate = LISTEN_RATE
     streams = False
 
-    def __init__(self, recogniser: Recogniser, options: WhisperOptions) -> None:
+    def __init__(self, recogniser: WhisperRecogniser, options: WhisperOptions) -> None:
         self._recogniser = recogniser
         self._options = options
         self.languages: Sequence[str] = sorted(recogniser.languages)
@@ -156,7 +156,7 @@ def text_of(tokens: list[str]) -> str:
 def build(options: WhisperOptions, weights: Path | None) -> Whisper:
     """Load the model and run it once. Raises ``WeightsError``, ``EngineError``."""
     files = [model_file(weights, name) for name in _FILES]
-    recogniser = Recogniser(files[0].parent, options)
+    recogniser = WhisperRecogniser(files[0].parent, options)
     if unknown := set(options.languages) - recogniser.languages:
         raise EngineError(
             f"Whisper does not know {', '.join(sorted(unknown))}",

@@ -18,7 +18,7 @@ half of the pass."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class PassResult:
     """Words of one pass; ``language`` and its probability: see ``Transcript``."""
 
     text: str = ""
@@ -26,7 +26,7 @@ class Heard:
     language_probability: float = 1.0
 
 
-Pass = Callable[[Pcm], Heard]
+Pass = Callable[[Pcm], PassResult]
 """Reads 16 kHz audio of any length up to ``LONGEST_PASS_SAMPLES``."""
 
 
@@ -38,11 +38,11 @@ class WholeUtterance:
         pass; 0: none."""
         self._read = read
         self._partial_interval_samples = partial_interval_ms * LISTEN_RATE // 1000
-        self._settled = Heard()
+        self._settled = PassResult()
         self._pieces: list[Pcm] = []
         self._samples = 0
         self._decoded_samples = 0
-        self._heard = Heard()
+        self._heard = PassResult()
 
     def feed(self, pcm: Pcm) -> Partial:
         """Take more audio; all text before the end is tentative. Empty if no pass was made, because
@@ -81,10 +81,10 @@ class WholeUtterance:
         self._decoded_samples = self._samples
 
 
-def _joined(before: Heard, after: Heard) -> Heard:
+def _joined(before: PassResult, after: PassResult) -> PassResult:
     told = after if after.language else before
     text = f"{before.text} {after.text}".strip()
-    return Heard(text, told.language, told.language_probability)
+    return PassResult(text, told.language, told.language_probability)
 
 
 def quietest(pcm: Pcm) -> int:

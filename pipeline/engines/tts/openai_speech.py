@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.by_url.endpoint import Body, Exchange
+from pipeline.engines.by_url.endpoint import Body, HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
-    Failed,
-    Misconfigured,
+    Misconfiguration,
+    ServerFailure,
     complaint_of_bytes,
     refused,
     without,
@@ -25,9 +25,9 @@ from pipeline.engines.by_url.failures import (
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind, UrlEngineSpec
-from pipeline.engines.stages import Spoken
+from pipeline.engines.stages import LanguageChoice
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
-from pipeline.errors import EngineError, Refused
+from pipeline.errors import EngineError, Rejection
 from pipeline.messages import SpeechRequest
 from pipeline.work import Priority, Work
 
@@ -68,7 +68,7 @@ class UrlTts(UrlEngine):
 
         super().__init__(Kind.TTS, options, pool)
         self._options = options
-        self._spoken = Spoken()
+        self._spoken = LanguageChoice()
         self._format = ""
         """In which the server has made speech; some refuse raw PCM, others WAV."""
 
@@ -102,7 +102,7 @@ class UrlTts(UrlEngine):
                         self._keep(form, refusal)
                         yield pcm
                 return
-            except (Refused, Failed) as problem:
+            except (Rejection, ServerFailure) as problem:
                 refusal = refusal or problem
                 if not _FORMAT_WORDS.search(problem.why):
                     break
@@ -112,7 +112,7 @@ class UrlTts(UrlEngine):
     def _keep(self, form: str, refusal: EngineError | None) -> None:
         """Ask for ``form``, which works, from now on. ``refusal``: of the other one; a mere failure
         changes nothing once that has worked."""
-        if form == self._format or (self._format and isinstance(refusal, Failed)):
+        if form == self._format or (self._format and isinstance(refusal, ServerFailure)):
             return
         if refusal:
             log.warning("%s is asked for from now on: %s", form, refusal)
@@ -150,7 +150,7 @@ class UrlTts(UrlEngine):
         options = self._options
         return name if name in options.voices else options.voice or options.voices[0]
 
-    async def _samples(self, exchange: Exchange) -> AsyncGenerator[Pcm, None]:
+    async def _samples(self, exchange: HttpExchange) -> AsyncGenerator[Pcm, None]:
         rate = self._options.rate
         reader = SpeechReader(rate, exchange.answer.headers.get("content-type", ""))
         made = EMPTY
@@ -170,7 +170,7 @@ class UrlTts(UrlEngine):
             return refused(place, complaint, (text,))
         says = without(complaint.message, (text, place.key))
         asked = "raw PCM was asked for (response_format: pcm)"
-        return Misconfigured(
+        return Misconfiguration(
             f"{place.who} sends {wrong.what}, which cannot be played",
             why=f"{asked}; it says: {says}" if says else asked,
             fix="Have it send raw 16-bit PCM or WAV: start it so, set tts.extra to"

@@ -45,7 +45,7 @@ _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class ClauseRequest:
     """What is to be said, in the model's own names. ``seed``: of the random numbers; ``None``:
     others each time. ``limit``: frames that it may have."""
 

@@ -11,22 +11,22 @@ import numpy as np
 
 from pipeline.audio import Pcm
 from pipeline.engines.onnx import unreadable
-from pipeline.engines.torch_place import Place
-from pipeline.engines.tts.qwen3_codes import Clause, CodeWatch
+from pipeline.engines.torch_place import TorchPlace
+from pipeline.engines.tts.qwen3_codes import ClauseRequest, CodeWatch
 from pipeline.engines.tts.qwen3_talker import Row, Talker, looking
 from pipeline.work import Cancelled, CancelToken
 
 
-class Speaker:
+class Qwen3Speech:
     """One model. Not thread-safe; clauses may take turns, and an urgent one waits for the frame
     that is being made."""
 
-    def __init__(self, package: Any, place: Place, clauses: int) -> None:
+    def __init__(self, package: Any, place: TorchPlace, clauses: int) -> None:
         """``package``: a ``qwen_tts.Qwen3TTSModel`` that has voices; ``clauses``: how many are made
         at once."""
         self.talker = Talker(package, clauses, together=place.device.startswith("cuda"))
 
-    def say(self, clause: Clause, cancel: CancelToken) -> Generator[Pcm | None, None, None]:
+    def say(self, clause: ClauseRequest, cancel: CancelToken) -> Generator[Pcm | None, None, None]:
         """int16 mono at 24 kHz, 80 ms each; ``None`` where nothing can be given yet.
 
         Raises ``Cancelled`` within a frame, and ``NotSpeech``.
@@ -51,7 +51,7 @@ class Speaker:
         if held:
             yield np.concatenate(held)
 
-    def _begin(self, clause: Clause, cancel: CancelToken) -> Row | None:
+    def _begin(self, clause: ClauseRequest, cancel: CancelToken) -> Row | None:
         """A row for a clause; if none is free, one that is made goes on, so that it ends."""
         look = _look(cancel)
         look()
@@ -82,7 +82,7 @@ def _look(cancel: CancelToken) -> Callable[[], None]:
     return look
 
 
-def load(directory: Path, where: Place) -> Any:
+def load(directory: Path, where: TorchPlace) -> Any:
     """A ``qwen_tts.Qwen3TTSModel``. Raises ``WeightsError``."""
     from qwen_tts import Qwen3TTSModel
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pipeline.audio import Pcm, from_float
 from pipeline.engines.tts.qwen3_codec import Codec
-from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, Clause
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest
 from pipeline.engines.tts.qwen3_network import Rows, Stack
 from pipeline.errors import EngineError
 
@@ -31,7 +31,7 @@ _PROMPTS = 32, 64, 96
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class CodeSampling:
     """How a code is chosen, as the model's ``generation_config.json`` has it."""
 
     sample: bool
@@ -115,7 +115,7 @@ class Talker:
 
     # -- clauses
 
-    def begin(self, clause: Clause) -> Row | None:
+    def begin(self, clause: ClauseRequest) -> Row | None:
         """Read a clause's prompt; ``None`` if all rows are taken. Raises ``EngineError``."""
         number = next((n for n in range(self._count) if n not in self._rows), None)
         if number is None:
@@ -182,7 +182,7 @@ class Talker:
 
     # -- the model
 
-    def _prompt(self, clause: Clause) -> Mapping[str, Any]:
+    def _prompt(self, clause: ClauseRequest) -> Mapping[str, Any]:
         """What the package makes of a clause, up to where it would begin to generate."""
         try:
             with torch.inference_mode():
@@ -199,7 +199,7 @@ class Talker:
     def _learn(self) -> None:
         """Take from a first prompt what is the same in all of them."""
         voices, languages = self._config.spk_id, self._config.codec_language_id
-        clause = Clause("Hello.", next(iter(voices)), next(iter(languages)), "", 1, None)
+        clause = ClauseRequest("Hello.", next(iter(voices)), next(iter(languages)), "", 1, None)
         found = self._prompt(clause)
         self._pad: Tensor = found["tts_pad_embed"][:, 0]
         self._end = int(found["eos_token_id"])
@@ -320,11 +320,11 @@ class Talker:
 
 def _sampling(
     found: Mapping[str, Any], prefix: str, codes: int, repetition: float = 1.0
-) -> Sampling:
+) -> CodeSampling:
     sample = found["subtalker_dosample" if prefix else "do_sample"]
     top_k = min(found[f"{prefix}top_k"] or codes, codes)
     top_p, temperature = found[f"{prefix}top_p"], found[f"{prefix}temperature"]
-    return Sampling(bool(sample), top_k, top_p, temperature, repetition)
+    return CodeSampling(bool(sample), top_k, top_p, temperature, repetition)
 
 
 def _give_prompt(**arguments: Any) -> None:

@@ -25,7 +25,7 @@ from pipeline.engines.tts.espeak_ng import speakable
 from pipeline.engines.tts.qwen3_codes import (
     LANGUAGES,
     RATE,
-    Clause,
+    ClauseRequest,
     language_name,
     most_frames,
     spoken,
@@ -35,7 +35,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import NEVER, CancelToken
 
 if TYPE_CHECKING:
-    from pipeline.engines.tts.qwen3_speech import Speaker
+    from pipeline.engines.tts.qwen3_speech import Qwen3Speech
 
 _WARM_UP = "Hello there, this is how I sound."
 _WARM_UP_STEPS = 24
@@ -80,7 +80,7 @@ class Qwen3Tts:
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: Qwen3Speech,
         voices: Sequence[str],
         options: Qwen3TtsOptions,
         language: str,
@@ -112,7 +112,7 @@ class Qwen3Tts:
             log.warning("Qwen3-TTS has one pace; the speed %g is not used", request.speed)
         wanted, seed = request.voice.lower(), self._options.seed
         language = request.language
-        clause = Clause(
+        clause = ClauseRequest(
             text,
             voice=wanted if wanted in self.voices else self._default,
             language=language_name(language) if language in self.languages else self._language,
@@ -133,10 +133,10 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     check_directory(directory)
     _go_offline()
     where = place("tts", options.device, options.precision, options.threads)
-    from pipeline.engines.tts.qwen3_speech import Speaker, load
+    from pipeline.engines.tts.qwen3_speech import Qwen3Speech, load
 
     model = load(directory, where)
-    speaker = Speaker(model, where, options.clauses)
+    speaker = Qwen3Speech(model, where, options.clauses)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
     known = tuple(model.get_supported_languages() or ())

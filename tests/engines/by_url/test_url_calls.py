@@ -16,7 +16,13 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.url_prompts import Asked, Parts, RawCall, call_schema, format_fields
+from pipeline.engines.llm.url_prompts import (
+    RawCall,
+    ReplyParser,
+    UrlRequest,
+    call_schema,
+    format_fields,
+)
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -141,7 +147,7 @@ async def test_halves_of_surrogate_pairs_are_put_together() -> None:
 
 
 async def test_halves_in_the_arguments_of_a_call_too() -> None:
-    parts = Parts(Asked("", LLAMA_SERVER, [], [DANCE]))
+    parts = ReplyParser(UrlRequest("", LLAMA_SERVER, [], [DANCE]))
     raw = RawCall("", "dance", '{"steps": 3, "to": "\ud83e' + '\udd16"}')
     assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
 
@@ -297,7 +303,7 @@ def test_a_required_call_schema_yields_calls(weights: Any) -> None:
     path: Path = next(weights(MODEL).glob("*.gguf"))
     model = Model(path, LlamaCppOptions(requantize=False))
     tools = robot_tools()
-    asked = Asked("", LLAMA_SERVER, [], tools, ToolChoice("required"), form="schema")
+    asked = UrlRequest("", LLAMA_SERVER, [], tools, ToolChoice("required"), form="schema")
     schema = format_fields(asked)["response_format"]["json_schema"]["schema"]
     grammar = Vocabulary(model, ()).matcher(f"start: %json {json.dumps(schema)}")
     ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
@@ -313,7 +319,7 @@ def test_a_required_call_schema_yields_calls(weights: Any) -> None:
             if token is None or model.ends(token):
                 break
             data += model.piece(token)
-        parts = Parts(asked)
+        parts = ReplyParser(asked)
         (call,) = [*parts.text(data.decode()), *parts.finish([])]
         assert not isinstance(call, TextDelta)
         assert fits(json.loads(call.arguments), schemas[call.name])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url import engine as engine_module
-from pipeline.engines.by_url.failures import Misconfigured
+from pipeline.engines.by_url.failures import Misconfiguration
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -192,7 +192,7 @@ async def test_waiting_does_not_help_a_wrong_setting(impatient: None) -> None:
     far = FarServer("vllm")
     async with serving(far), Pool() as pool:
         engine = built(pool, Kind.LLM, CHAT, far.url, start_s=600, model="other")
-        with pytest.raises(Misconfigured):
+        with pytest.raises(Misconfiguration):
             await engine.run(lambda: None)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url.failures import (
-    Failed,
-    Loading,
-    Misconfigured,
-    Overloaded,
-    Place,
+    EngineAddress,
+    Misconfiguration,
+    ServerFailure,
+    ServerLoading,
+    ServerOverload,
     complaint,
     complaint_of_bytes,
     refused,
@@ -20,7 +20,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import base_url, joined
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Refused, Unreachable
+from pipeline.errors import EngineError, PromptTooLong, ReachyVoiceError, Rejection, Unreachable
 from pipeline.work import Work
 from tests.engines.by_url.test_url_requests import ALL, PATHS, finished
 from tests.support.far_server import FarServer, Mood, problem, serving
@@ -28,7 +28,7 @@ from tests.support.url_engines import running
 
 pytestmark = pytest.mark.quick
 
-LLM, TTS = (Place(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM, Kind.TTS))
+LLM, TTS = (EngineAddress(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM, Kind.TTS))
 
 
 def error(status: int, body: Any, *private: str) -> EngineError:
@@ -132,50 +132,50 @@ def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> Non
         (
             401,
             {"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}},
-            Misconfigured,
+            Misconfiguration,
             "refuses access: HTTP 401, Invalid API Key",
             "REACHY_VOICE__LLM__API_KEY",
         ),
         (
             404,
             {"error": {"message": "The model `qwen` does not exist.", "code": 404}},
-            Misconfigured,
+            Misconfiguration,
             "does not know the path or the model: HTTP 404, The model `qwen` does not exist",
             "llm.model",
         ),
-        (307, {}, Misconfigured, "redirects to another address: HTTP 307", "llm.url"),
-        (429, {"error": "rate limit"}, Overloaded, "is overloaded", "llm.max_requests"),
-        (500, {"detail": "CUDA out of memory"}, Failed, "failed: HTTP 500, CUDA out", "log"),
+        (307, {}, Misconfiguration, "redirects to another address: HTTP 307", "llm.url"),
+        (429, {"error": "rate limit"}, ServerOverload, "is overloaded", "llm.max_requests"),
+        (500, {"detail": "CUDA out of memory"}, ServerFailure, "failed: HTTP 500, CUDA out", "log"),
         (
             503,
             {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},
-            Loading,
+            ServerLoading,
             "is not ready: HTTP 503, Loading model",
             "loaded",
         ),
         (
             400,
             {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}},
-            Refused,
+            Rejection,
             'refuses the request: HTTP 400, "auto" tool choice requires --enable-auto-tool-choice',
             "llm.extra",
         ),
         (
             422,
             {"detail": [{"loc": ["body"], "msg": "field required", "input": {"secret": "words"}}]},
-            Refused,
+            Rejection,
             "HTTP 422, field required",
             "llm.extra",
         ),
-        (402, {"error": "no credit"}, Overloaded, "for now: HTTP 402, no credit", "account"),
-        (200, {"error": {"code": 429, "message": "Slow down"}}, Overloaded, "HTTP 429", "max_req"),
-        (200, {"error": {"code": "502", "message": "Bad"}}, Failed, "HTTP 502, Bad", "log"),
-        (200, {"error": {"http_status_code": 422, "message": "Bad"}}, Refused, "HTTP 422", "extra"),
-        (200, {"error": "Bad", "error_type": "generation"}, Failed, "HTTP 200, Bad", "log"),
-        (200, {"error": {"code": 7, "message": "Bad"}}, Failed, "failed: HTTP 200, Bad", "log"),
-        (400, {"error": {"message": None}}, Refused, "refuses the request: HTTP 400", "llm.extra"),
-        (400, ["?"], Refused, "refuses the request: HTTP 400", "llm.extra"),
-        (400, None, Refused, "refuses the request: HTTP 400", "llm.extra"),
+        (402, {"error": "no credit"}, ServerOverload, "for now: HTTP 402, no credit", "account"),
+        (200, {"error": {"code": 429, "message": "Slow"}}, ServerOverload, "HTTP 429", "max_req"),
+        (200, {"error": {"code": "502", "message": "Bad"}}, ServerFailure, "HTTP 502, Bad", "log"),
+        (200, {"error": {"http_status_code": 422, "message": ""}}, Rejection, "HTTP 422", "extra"),
+        (200, {"error": "Bad", "error_type": "generation"}, ServerFailure, "HTTP 200, Bad", "log"),
+        (200, {"error": {"code": 7, "message": "Bad"}}, ServerFailure, "failed: HTTP 200", "log"),
+        (400, {"error": {"message": None}}, Rejection, "refuses the request: HTTP 400", "extra"),
+        (400, ["?"], Rejection, "refuses the request: HTTP 400", "extra"),
+        (400, None, Rejection, "refuses the request: HTTP 400", "extra"),
     ],
 )
 def test_each_error_says_what_and_what_to_do(
@@ -193,21 +193,21 @@ def test_each_error_says_what_and_what_to_do(
     ("place", "status", "message", "kind"),
     [
         (LLM, 413, "Request Entity Too Large", PromptTooLong),
-        (LLM, 429, "Rate limit reached: tokens per minute exceeded", Overloaded),
+        (LLM, 429, "Rate limit reached: tokens per minute exceeded", ServerOverload),
         (LLM, 413, "Request too large on tokens per minute: limit 6000", PromptTooLong),
-        (LLM, 413, "Image exceeds 5 MB", Refused),
-        (LLM, 200, "Tokens per minute limit exceeded", Failed),
-        (LLM, 400, "Input tokens exceed your quota", Refused),
-        (LLM, 400, "Invalid input: image exceeds the limit of 20 MB", Refused),
-        (LLM, 400, "The input exceeds the maximum picture size", Refused),
-        (LLM, 400, "Input too large: 20971520 bytes", Refused),
+        (LLM, 413, "Image exceeds 5 MB", Rejection),
+        (LLM, 200, "Tokens per minute limit exceeded", ServerFailure),
+        (LLM, 400, "Input tokens exceed your quota", Rejection),
+        (LLM, 400, "Invalid input: image exceeds the limit of 20 MB", Rejection),
+        (LLM, 400, "The input exceeds the maximum picture size", Rejection),
+        (LLM, 400, "Input too large: 20971520 bytes", Rejection),
         (LLM, 400, "Prompt too long: 5000 tokens (2 images) > 4096", PromptTooLong),
-        (LLM, 422, "Input should be less than or equal to 2", Refused),
-        (TTS, 400, "The input text is too long", Refused),
-        (LLM, 503, "Model is not ready", Loading),
-        (LLM, 503, "engine is initializing", Loading),
-        (LLM, 503, "The model is not loaded yet", Loading),
-        (LLM, 503, "waiting to load the model", Loading),
+        (LLM, 422, "Input should be less than or equal to 2", Rejection),
+        (TTS, 400, "The input text is too long", Rejection),
+        (LLM, 503, "Model is not ready", ServerLoading),
+        (LLM, 503, "engine is initializing", ServerLoading),
+        (LLM, 503, "The model is not loaded yet", ServerLoading),
+        (LLM, 503, "waiting to load the model", ServerLoading),
         (LLM, 503, "The server is overloaded", Unreachable),
         (LLM, 503, "High load, try later", Unreachable),
         (LLM, 503, "heavily loaded", Unreachable),
@@ -215,7 +215,7 @@ def test_each_error_says_what_and_what_to_do(
     ],
 )
 def test_words_that_are_close_are_told_apart(
-    place: Place, status: int, message: str, kind: type[ReachyVoiceError]
+    place: EngineAddress, status: int, message: str, kind: type[ReachyVoiceError]
 ) -> None:
     assert type(refused(place, complaint(status, {"error": message}), ())) is kind
 

@@ -16,7 +16,7 @@ import pytest
 from app.server.tls import tls_generated
 from pipeline.engines.by_url import pool
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.pool import Pool, Request
+from pipeline.engines.by_url.pool import HttpRequest, Pool
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, SpeechRequest
@@ -135,12 +135,12 @@ async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:
     far = FarServer(moods={"/long": [Mood(body=[b"one", 0.01, b"two"])]})
     async with serving(far), asyncio.timeout(10):
         async with Pool() as pool:
-            answer = await pool.send(Request("GET", f"{far.root}/long"), 1.0)
+            answer = await pool.send(HttpRequest("GET", f"{far.root}/long"), 1.0)
             for _ in range(2):  # sent, and nothing is read
                 await far.began.get()
             await answer.close()
         async with Pool() as pool:
-            await pool.send(Request("GET", f"{far.root}/long"), 1.0)
+            await pool.send(HttpRequest("GET", f"{far.root}/long"), 1.0)
 
 
 @ALL

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.failures import Misconfigured
+from pipeline.engines.by_url.failures import Misconfiguration
 from pipeline.engines.contract import Partial
 from pipeline.engines.registry import Kind
 from pipeline.engines.stt.sound_notes import spoken
@@ -289,7 +289,7 @@ MP3_FRAMES = 6 * (b"\xff\xfb\x90\x64" + bytes(413))
 async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: str) -> None:
     far = FarServer("speech", moods={SAID: [mood]})
     async with serving(far):
-        with pytest.raises(Misconfigured, match=what) as error:
+        with pytest.raises(Misconfiguration, match=what) as error:
             async with running(Kind.TTS, TTS, far.url, warm_up=True):
                 pass
     assert "response_format" in error.value.fix

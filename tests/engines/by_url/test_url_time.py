@@ -12,7 +12,7 @@ import httpx  # noqa: F401  # a real pool loads it in a thread, not on the loop
 import pytest
 
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.pool import Broken, Pool, Why
+from pipeline.engines.by_url.pool import HttpFailure, Pool, Why
 from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -144,7 +144,7 @@ class LookedAtPool(ScriptedPool):
         if asked[0].method == "POST":
             return await super().send(*asked)
         if self.wrong:
-            raise Broken(self.wrong, "All connection attempts failed")
+            raise HttpFailure(self.wrong, "All connection attempts failed")
         return ScriptedAnswer("application/json", [b'{"data": [{"id": "m"}]}'])
 
 

@@ -14,22 +14,13 @@ from typing import Any
 import pytest
 
 from pipeline.engines.llm.llama_api import _load_backends
-from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_context import LlamaContext
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.messages import LlmRequest, Message, Sampling
-from tests.support.llama_talk import (
-    FRANCE,
-    LONG,
-    SHORT_TOOLS,
-    SYSTEM,
-    Token,
-    answer,
-    replies,
-    warm,
-)
+from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, Token, answer, replies, warm
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -73,13 +64,13 @@ def test_warm_reads_and_reply_goes_on(engine: LlamaCpp) -> None:
 
 def test_every_step_is_one_slice(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    decode = Context.decode
+    decode = LlamaContext.decode
 
-    def counted(self: Context, tokens: Sequence[int], *args: Any, **more: Any) -> Any:
+    def counted(self: LlamaContext, tokens: Sequence[int], *args: Any, **more: Any) -> Any:
         sizes.append(len(tokens))
         return decode(self, tokens, *args, **more)
 
-    monkeypatch.setattr(Context, "decode", counted)
+    monkeypatch.setattr(LlamaContext, "decode", counted)
     steps = replies(engine.open(), [*LONG, Message("user", "Another one")])
     for _ in steps:
         assert len(sizes) <= 1
@@ -168,7 +159,7 @@ def test_a_prompt_that_is_too_long_costs_nothing(
     session = small.open()
     endless = [SYSTEM, Message("user", "on and on " * 500)]
     with monkeypatch.context() as patch:
-        patch.setattr(Context, "decode", None)
+        patch.setattr(LlamaContext, "decode", None)
         for call in (replies(session, endless), session.warm(LlmRequest(endless), Token())):
             with pytest.raises(PromptTooLong, match=r"limit is 384\..*context_tokens") as caught:
                 next(call)

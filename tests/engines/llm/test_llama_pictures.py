@@ -21,7 +21,7 @@ import pytest
 
 from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm import llama_api
-from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_context import DecodeOutcome, LlamaContext
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE
 from pipeline.engines.llm.prompts import known_texts
@@ -252,19 +252,19 @@ def test_stepping_aside_in_the_middle_of_a_picture(
 ) -> None:
     expected = ask(engine.open(), shows(ONE))
     forget(engine)
-    outcomes: list[Outcome] = []
-    decode = Context.decode_media
+    outcomes: list[DecodeOutcome] = []
+    decode = LlamaContext.decode_media
 
-    def interrupted(self: Context, *args: Any, **how: Any) -> Outcome:
+    def interrupted(self: LlamaContext, *args: Any, **how: Any) -> DecodeOutcome:
         if not outcomes:
             how["by"] = Token(preempt_after=0)
         outcomes.append(decode(self, *args, **how))
         return outcomes[-1]
 
-    monkeypatch.setattr(Context, "decode_media", interrupted)
+    monkeypatch.setattr(LlamaContext, "decode_media", interrupted)
     assert ask(engine.open(), shows(ONE)) == expected
-    assert outcomes[0] in (Outcome.ABORTED, Outcome.DONE)
-    assert outcomes[-1] is Outcome.DONE
+    assert outcomes[0] in (DecodeOutcome.ABORTED, DecodeOutcome.DONE)
+    assert outcomes[-1] is DecodeOutcome.DONE
 
 
 def test_two_sessions_show_pictures_at_once(engine: LlamaCpp) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.llm.llama_context import Context, Outcome
+from pipeline.engines.llm.llama_context import DecodeOutcome, LlamaContext
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled
@@ -122,10 +122,10 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
     """With the real scheduler: the reply arrives inside a slice of the warm-up."""
     answers: list[Answer] = []
     host = EngineHost(engine, answers.append)
-    outcomes: list[Outcome] = []
-    decode = Context.decode
+    outcomes: list[DecodeOutcome] = []
+    decode = LlamaContext.decode
 
-    def interrupted(self: Context, *args: Any, **more: Any) -> Outcome:
+    def interrupted(self: LlamaContext, *args: Any, **more: Any) -> DecodeOutcome:
         if len(outcomes) == 2:
             call = Submit(
                 4, 2, "reply", (LlmRequest(FRANCE, [], AUTO, GREEDY),), 0, cancellable=True
@@ -134,7 +134,7 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
         outcomes.append(decode(self, *args, **more))
         return outcomes[-1]
 
-    monkeypatch.setattr(Context, "decode", interrupted)
+    monkeypatch.setattr(LlamaContext, "decode", interrupted)
     for job in (1, 2):
         host.receive(Submit(job, 0, "open", (), 2, cancellable=False, keep_as=job))
     host.run_until_idle()
@@ -143,8 +143,8 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
     )
     host.run_until_idle()
 
-    assert outcomes.count(Outcome.ABORTED) == 1
-    assert outcomes[2] is Outcome.ABORTED
+    assert outcomes.count(DecodeOutcome.ABORTED) == 1
+    assert outcomes[2] is DecodeOutcome.ABORTED
     ends = [done for done in answers if isinstance(done, Done) and done.job > 2]
     assert [(done.job, done.error) for done in ends] == [(4, None), (3, None)]
     items = [item.value for item in answers if isinstance(item, Item) and item.job == 4]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engines.contract import Partial
-from pipeline.engines.stt.nemo_streaming import Context, Stream, Window, settled
+from pipeline.engines.stt.nemo_streaming import ContextSize, Stream, Window, settled
 
 pytestmark = pytest.mark.quick
 
 CONTEXTS = st.builds(
-    Context,
+    ContextSize,
     left=st.integers(0, 40),
     chunk=st.integers(1, 12),
     right=st.integers(0, 20),
@@ -39,7 +39,7 @@ def advance(stream: Stream, frames: int) -> list[Window]:
 
 
 @given(CONTEXTS, st.lists(st.integers(0, 30), max_size=30))
-def test_each_frame_is_taken_once_and_in_time(context: Context, pieces: list[int]) -> None:
+def test_each_frame_is_taken_once_and_in_time(context: ContextSize, pieces: list[int]) -> None:
     stream, fed = Stream(context), 0
     for piece in pieces:
         fed += piece
@@ -58,7 +58,7 @@ def test_each_frame_is_taken_once_and_in_time(context: Context, pieces: list[int
 
 
 @given(CONTEXTS, st.data())
-def test_pieces_up_to_a_chunk_make_no_difference(context: Context, data: st.DataObject) -> None:
+def test_pieces_up_to_a_chunk_make_no_difference(context: ContextSize, data: st.DataObject) -> None:
     total = 60
     cuts = data.draw(st.lists(st.integers(1, context.chunk), min_size=1))
     one_by_one, cut = Stream(context), Stream(context)
@@ -73,7 +73,7 @@ def test_pieces_up_to_a_chunk_make_no_difference(context: Context, data: st.Data
 
 
 def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() -> None:
-    stream = Stream(Context(left=10, chunk=4, right=6, most=100))
+    stream = Stream(ContextSize(left=10, chunk=4, right=6, most=100))
     assert stream.due(3) is None
     assert advance(stream, 4) == [Window(0, 4, 0, 0)]
     assert stream.sure == ()
@@ -84,13 +84,13 @@ def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() ->
 
 
 def test_waiting_audio_is_taken_in_one_pass_up_to_a_limit() -> None:
-    stream = Stream(Context(left=10, chunk=4, right=4, most=20))
+    stream = Stream(ContextSize(left=10, chunk=4, right=4, most=20))
     assert [window.end for window in advance(stream, 50)] == [20, 40, 48]
 
 
 @pytest.mark.parametrize("right", [0, 5])
 def test_left_context_stays_within_its_limit(right: int) -> None:
-    stream = Stream(Context(left=7, chunk=4, right=right, most=0))
+    stream = Stream(ContextSize(left=7, chunk=4, right=right, most=0))
     assert max(window.skip for window in advance(stream, 80)) == 7
 
 

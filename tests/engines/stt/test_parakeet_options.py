@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.models.catalogue import Catalogue
-from pipeline.engines.stt.nemo_streaming import Context
+from pipeline.engines.stt.nemo_streaming import ContextSize
 from pipeline.engines.stt.parakeet import ParakeetOptions, _context, build
 from pipeline.errors import WeightsError
 
@@ -25,7 +25,7 @@ def test_its_weights_are_in_the_catalogue() -> None:
 
 def test_lengths_are_whole_frames() -> None:
     chosen = ParakeetOptions(left_s=2, chunk_s=0.3, right_s=0.5)
-    assert _context(chosen, 1280) == Context(left=25, chunk=4, right=6, most=250)
+    assert _context(chosen, 1280) == ContextSize(left=25, chunk=4, right=6, most=250)
     assert _context(ParakeetOptions(chunk_s=0.08), 2560).chunk == 1
 
 

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.contract import NotSpeech
-from pipeline.engines.tts.qwen3_codes import (
-    CodeWatch,
-    language_name,
-    most_frames,
-    spoken,
-)
+from pipeline.engines.tts.qwen3_codes import CodeWatch, language_name, most_frames, spoken
 from pipeline.engines.tts.qwen3_tts import Qwen3TtsOptions, build, check_directory
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 

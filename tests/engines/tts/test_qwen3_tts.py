@@ -19,21 +19,14 @@ import pytest
 
 from pipeline.audio import Pcm, from_float
 from pipeline.engines.contract import NotSpeech
-from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, Clause, most_frames
+from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest, most_frames
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 from tests.support.recordings import Uncancelled
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
-from tests.support.tiny_qwen import (
-    TEXT,
-    directory,
-    engine,
-    joined,
-    needs_qwen,
-    options,
-)
+from tests.support.tiny_qwen import TEXT, directory, engine, joined, needs_qwen, options
 
 # torch and transformers warn about each other while they are imported, which takes a minute on a
 # busy machine.
@@ -89,7 +82,7 @@ def test_it_says_what_the_package_says(text: str) -> None:
         text, speaker="ryan", language="english", max_new_tokens=most
     )
     tts = build(options(model_dir=str(certain())), None)
-    clause = Clause(text, "ryan", "english", "", most, None)
+    clause = ClauseRequest(text, "ryan", "english", "", most, None)
     pieces: list[Pcm | None] = []
     with suppress(NotSpeech):
         pieces.extend(tts.speaker.say(clause, Uncancelled()))
@@ -127,12 +120,12 @@ def test_sound_goes_on_where_the_codec_has_long_forgotten_the_beginning() -> Non
 def test_codes_are_drawn_by_their_probability() -> None:
     import torch
 
-    from pipeline.engines.tts.qwen3_talker import Sampling
+    from pipeline.engines.tts.qwen3_talker import CodeSampling
 
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -9.0]).expand(20_000, -1)
     noise = torch.empty(20_000, 4).exponential_(generator=torch.manual_seed(1))
     for top_p, kept in ((1.0, 4), (0.8, 3)):
-        chosen = Sampling(True, 4, top_p, 2.0).choose(logits, noise)
+        chosen = CodeSampling(True, 4, top_p, 2.0).choose(logits, noise)
         shares = torch.bincount(chosen, minlength=5) / len(chosen)
         wanted = torch.zeros(5)
         wanted[:kept] = (logits[0, :kept] / 2).softmax(0)
@@ -146,7 +139,7 @@ def test_clauses_that_are_made_at_once_are_what_they_are_alone(together: bool) -
     rows = (2, "ryan"), (4, "serena"), (5, "aiden"), (0, "ryan"), (7, "serena")
 
     def speech(seed: int, voice: str) -> Iterator[Pcm | None]:
-        clause = Clause(TEXT + " So" * seed, voice, "english", "", 40, seed)
+        clause = ClauseRequest(TEXT + " So" * seed, voice, "english", "", 40, seed)
         with suppress(NotSpeech):
             yield from tts.speaker.say(clause, Uncancelled())
 
@@ -171,12 +164,14 @@ def test_a_clause_that_is_cancelled_while_it_waits_changes_no_other(looks: int) 
 
     def speech(seed: int) -> Iterator[Pcm | None]:
         with suppress(NotSpeech):
-            yield from tts.speaker.say(Clause(TEXT, "ryan", "english", "", 30, seed), Uncancelled())
+            yield from tts.speaker.say(
+                ClauseRequest(TEXT, "ryan", "english", "", 30, seed), Uncancelled()
+            )
 
     alone = [joined(speech(seed)) for seed in (4, 5)]
     streams = [speech(seed) for seed in (4, 5)]
     made = [[next(stream) for _ in range(2)] for stream in streams]
-    waiting = tts.speaker.say(Clause(TEXT, "ryan", "english", "", 30, 6), StopsAfter(looks))
+    waiting = tts.speaker.say(ClauseRequest(TEXT, "ryan", "english", "", 30, 6), StopsAfter(looks))
     with suppress(Cancelled):
         for _ in range(4):
             next(waiting)
