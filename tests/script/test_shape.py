@@ -1,4 +1,4 @@
-"""``script/shape --check``: a folder does not outgrow its number unnoticed."""
+"""``script/shape --check``: no folder outgrows its number unnoticed, no class name occurs twice."""
 
 from __future__ import annotations
 
@@ -52,3 +52,16 @@ def test_files_count_for_the_nearest_folder_of_the_table(
         (tmp_path / name).write_text("class A:\n    def f(): ...\n")
     found = shape.sizes()
     assert found == {"app": 2, "app/cli": 2, "pipeline/engines": 2, "tests": 2, "classes": 3}
+
+
+def test_a_public_class_name_occurs_once(
+    shape: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shape, "ROOT", tmp_path)
+    for name in ("app/a.py", "benchmarks/b.py", "tests/c.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(
+            f"class Sound: ...\nclass _Own: ...\nclass {name[-4:-3]}: ...\n"
+        )
+    (message,) = shape.duplicate_names()
+    assert message.startswith("2 classes are called Sound: app/a.py, benchmarks/b.py.")
