@@ -39,14 +39,15 @@ class TlsPort:
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
     """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
-    not ready; ``notes``: what its owner should know of one that is. ``voices``: called once all
-    are. ``callers``: clients seen (``app.server.callers``). ``use``: replace engines, as
-    ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
+    not ready; ``notes``: what its owner should know of one that is; ``in_use``: its name and
+    weights. ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
+    ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
     they block. ``array``: the robot's microphones (``app.server.robot_directions.ArraySeen``)."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     notes: Callable[[], Mapping[str, str]] = dict
+    in_use: Callable[[], Mapping[str, str]] = dict
     sessions: Callable[[], int] = int
     voices: Callable[[], Sequence[str]] = tuple
     callers: Callable[[], Rows] = tuple
@@ -71,6 +72,7 @@ class ConsoleServer:
         return {
             "engines": engines,
             "notes": dict(self.notes()),
+            "models": dict(self.in_use()),
             "voices": [] if any(engines.values()) else list(self.voices()),
             "sessions": self.sessions(),
             "array": self.array(),

@@ -81,6 +81,7 @@ async def run_server(
             access_file=access.file,
             use=live.use if live else None,
             notes=lambda: assistant.engines.notes(),
+            in_use=lambda: {kind: assistant.describe(kind) for kind in Kind},
             secure=secure,
             array=lambda: asdict(array) if array else None,
         )

@@ -244,7 +244,7 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await expect(page.get_by_role("alert")).to_have_count(0)
         await page.get_by_role("button", name="Start talking").click()
-        await expect(page.get_by_role("status")).to_contain_text("listening")
+        await expect(page.get_by_role("status")).to_contain_text("the microphone is on")
 
 
 # --- turns -------------------------------------------------------------------------------------
@@ -331,10 +331,102 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await page.get_by_label("Write to Reachy").fill("Hello there.")
         await page.keyboard.press("Enter")
-        lines = page.locator("ol.talk li")
+        lines = page.locator(".captions li")
         await expect(lines.nth(0)).to_contain_text("Hello there.")
         await expect(lines.nth(1)).to_contain_text("Reachy")
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("leave", "reason"),
+    [
+        ("prompt", "Reachy needs your microphone to hear you, so the browser will ask you."),
+        ("denied", "The microphone is blocked for this page."),
+    ],
+)
+async def test_a_first_visit_says_what_to_say_and_why_the_microphone_is_asked_for(
+    serving: Serve, tmp_path: Path, leave: str, reason: str
+) -> None:
+    served = await serving(StagedAssistant())
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        asked = f"Permissions.prototype.query = async () => ({{ state: '{leave}' }})"
+        await page.add_init_script(asked)
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await expect(page.get_by_role("heading", name="Say something to Reachy")).to_be_visible()
+        await expect(page.get_by_text(reason)).to_be_visible()
+        await page.get_by_role("button", name="What can you do?").click()
+        await expect(page.locator(".captions li").nth(0)).to_contain_text("What can you do?")
+        await expect(page.get_by_text("Say something to Reachy")).to_have_count(0)
+        assert visit.complaints == []
+
+
+DRAWINGS = """async () => {
+  const { Being, WORDS } = await import("./being.js");
+  const being = new Being({});
+  const drawn = {};
+  for (const state of Object.keys(WORDS)) {
+    being.show(state);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    drawn[state] = [...being.element.children].map((part) => part.outerHTML).join("");
+  }
+  const last = being.element.innerHTML;
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  return [drawn, last === being.element.innerHTML];
+}"""
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+async def test_each_state_has_a_shape_of_its_own_which_moves_only_where_motion_is_wanted(
+    serving: Serve, tmp_path: Path, motion: str
+) -> None:
+    served = await serving(StagedAssistant())
+    async with browsing(tmp_path, reduced_motion=motion) as visit:
+        await visit.page.goto(f"http://localhost:{served.port}/console/")
+        drawn, still = await visit.page.evaluate(DRAWINGS)
+        assert len(drawn) == len(set(drawn.values())) == 6
+        assert still is (motion == "reduce")
+
+
+STATES = [
+    ({"playing": True}, "away"),
+    ({"open": True}, "resting"),
+    ({"open": True, "listening": True}, "listening"),
+    ({"open": True, "listening": True, "awaited": True}, "thinking"),
+    ({"open": True, "listening": True, "awaited": True, "playing": True}, "speaking"),
+    ({"open": True, "listening": True, "playing": True, "cut": 1}, "interrupted"),
+]
+
+
+async def test_of_several_states_one_is_shown(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(StagedAssistant())
+    async with console(served.port, tmp_path, "talk") as visit:
+        shown = 'async (rows) => rows.map((await import("./being.js")).stateOf)'
+        facts, states = zip(*STATES, strict=True)
+        assert await visit.page.evaluate(shown, facts) == list(states)
+
+
+async def test_what_is_heard_moves_the_ring_and_nothing_else(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant())
+    said = np.tile(recording("goforward").pcm, 3)
+    async with browsing(tmp_path, said) as visit:
+        page = visit.page
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.get_by_role("button", name="Start talking").click()
+        await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
+        widest = """(part) => new Promise((resolve) => {
+          const part_ = document.querySelector(part), widths = [];
+          const look = () => {
+            widths.push(part_.getBBox().width);
+            if (widths.length < 60) requestAnimationFrame(look);
+            else resolve(Math.max(...widths));
+          };
+          look();
+        })"""
+        assert await page.evaluate(widest, ".being .ring") > 2 * 84 + 8
+        assert await page.evaluate(widest, ".being .head") < 2 * 62 + 4
 
 
 async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
@@ -352,10 +444,10 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         await expect(page.get_by_alt_text("The picture you sent")).to_be_visible()
         await page.get_by_label("Write to Reachy").fill("Throw two dice.")
         await page.keyboard.press("Enter")
-        await expect(page.locator("ol.talk .tool")).to_contain_text(
+        await expect(page.locator(".captions .tool")).to_contain_text(
             'dice({"count": 2}) → {"dice":['
         )
-        await expect(page.locator("ol.talk .assistant")).to_contain_text("You have thrown")
+        await expect(page.locator(".captions .assistant")).to_contain_text("You have thrown")
         tools, _ = assistant.llm.offered[-1]
         assert [tool.name for tool in tools] == ["clock", "dice"]
         assert visit.complaints == []
@@ -369,7 +461,7 @@ async def test_a_lost_connection_goes_on_in_the_same_conversation(
     async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
         page = visit.page
         field = page.get_by_label("Write to Reachy")
-        lines = page.locator("ol.talk li")
+        lines = page.locator(".captions li")
         await field.fill("My name is Ada.")
         await page.keyboard.press("Enter")
         await expect(lines).to_have_count(2)
@@ -410,11 +502,14 @@ async def test_a_spoken_question_is_answered_aloud_by_the_real_engines(
     async with really_talking(weights, cache, tmp_path, said, 24) as visit:
         page = visit.page
         await page.get_by_role("button", name="Start talking").click()
-        lines = page.locator("ol.talk li")
+        lines = page.locator(".captions li")
         await expect(lines.nth(0)).to_contain_text(re.compile("go forward", re.I), timeout=SLOW_MS)
-        await expect(page.get_by_role("status")).to_contain_text("speaking", timeout=SLOW_MS)
+        await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible(
+            timeout=SLOW_MS
+        )
         await expect(page.get_by_role("button", name="Stop")).to_be_disabled(timeout=60_000)
         answer = (await lines.nth(1).inner_text()).partition("\n")[2]
+        await expect(page.locator(".quiet")).to_contain_text("s to the first sound")
         heard = Recording("answer", await visit.tape("played"), answer, "synthetic: joe")
         path = await asyncio.to_thread(weights, "moonshine-tiny-en")
         stt = await asyncio.to_thread(moonshine.build, moonshine.MoonshineOptions(), path)
@@ -435,11 +530,14 @@ async def test_speech_over_the_answer_stops_it(
     said = np.concatenate((PAUSE, recording("something").pcm, PAUSE))
     async with really_talking(weights, cache, tmp_path, said, 120) as visit:
         page = visit.page
-        lines = page.locator("ol.talk li")
+        lines = page.locator(".captions li")
         await page.get_by_label("Write to Reachy").fill("Tell me a long story about the sea.")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("status")).to_contain_text("speaking", timeout=SLOW_MS)
+        await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible(
+            timeout=SLOW_MS
+        )
         await page.get_by_role("button", name="Start talking").click()
         await expect(lines.nth(1)).to_contain_text("Reachy, interrupted", timeout=SLOW_MS)
+        await expect(lines.nth(1).locator(".unheard")).to_contain_text("not heard: ")
         again = re.compile("somewhere", re.I)
         await expect(lines.nth(2)).to_contain_text(again, timeout=SLOW_MS)

@@ -25,6 +25,7 @@ import pytest
 from app.access.policy import Rules, digest, parse_network
 from app.console.console import STATIC
 from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, RecordingSpan, _Session
+from app.console.running import ConsoleServer
 from app.server.gate import Access
 from pipeline.audio import Recording
 from pipeline.bus import Bus, Published
@@ -323,10 +324,11 @@ async def test_a_reader_that_falls_behind_is_let_go() -> None:
 
 async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
     assistant = ScriptedAssistant()
-    served = await serving(assistant)
+    served = await serving(assistant, console=Running(in_use=lambda: {"tts": "piper (piper-joe)"}))
     async with talking(served) as talk:
         await served.session_of(talk)
         assistant.reasons["llm"] = "is starting"
         state = (await served.get("/console/api/state")).json()
     assert state["engines"] == {"stt": None, "llm": "is starting"}
+    assert state["models"] == {"tts": "piper (piper-joe)"}
     assert state["sessions"] == 1

@@ -17,6 +17,8 @@ export class Sound {
     await this.context.audioWorklet.addModule("capture-worklet.js");
     this.player = new AudioWorkletNode(this.context, "player", { numberOfInputs: 0, outputChannelCount: [1] });
     this.player.port.onmessage = ({ data }) => this.onPlaying(data === "playing");
+    this.mouth = analyser(this.context);
+    this.player.connect(this.mouth);
     this.player.connect(this.context.destination);
   }
 
@@ -29,12 +31,14 @@ export class Sound {
     this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
     this.capture.port.onmessage = ({ data }) => this.onPiece(data.pcm, data.level);
     this.source.connect(this.capture);
+    this.ear = analyser(this.context);
+    this.source.connect(this.ear);
   }
 
   mute() {
     this.source?.disconnect();
     for (const track of this.stream?.getTracks() ?? []) track.stop();
-    this.source = this.capture = this.stream = null;
+    this.source = this.capture = this.stream = this.ear = null;
   }
 
   play(pcm) {
@@ -50,6 +54,16 @@ export class Sound {
     this.context?.close();
     this.context = null;
   }
+}
+
+function analyser(context) {
+  return new AnalyserNode(context, { fftSize: 1024, minDecibels: -75, maxDecibels: -20, smoothingTimeConstant: 0.6 });
+}
+
+// "granted", "denied", or "prompt" where the browser will ask or does not say.
+export async function leave() {
+  const asked = await navigator.permissions?.query({ name: "microphone" }).catch(() => null);
+  return asked?.state ?? "prompt";
 }
 
 export async function microphones() {

@@ -1,111 +1,73 @@
 // Talk: by microphone or by text.
 import { html, render, nothing } from "./lit-html.js";
 import { Realtime, base64, bytes } from "./realtime.js";
-import { Sound, microphones } from "./sound.js";
+import { Sound, leave, microphones } from "./sound.js";
 import { get } from "./api.js";
-import { call, offered } from "./tools.js";
+import { Being, WORDS, stateOf } from "./being.js";
+import { Conversation } from "./conversation.js";
+import { offered } from "./tools.js";
 import { fromCamera, fromFile } from "./picture.js";
 
 const LANGUAGES = { "": "as configured", en: "English", de: "Deutsch", fr: "Français", es: "Español", it: "Italiano", pt: "Português", nl: "Nederlands" };
 const DRAW_EVERY_MS = 100; // the level; chunks of audio come five times as often
 const LOUD = 0.02; // RMS (0 to 1) above which there is speech
-const NAMES = { connecting: "Connecting …", open: "Connected", lost: "Connection lost; trying again …" };
+const CUT_SHOWN_MS = 1500;
+const LINKS = { connecting: "Connecting …", open: "Connected", lost: "Connection lost; trying again …" };
+const SUGGESTED = ["What can you do?", "Tell me a joke.", "My name is Ada. What is yours?"];
 
 export const talk = {
   show(host) {
-    const items = new Map(); // by id, in the conversation's order: { role, text, cut }
-    let state = "connecting", problem = "", devices = [], device = "";
+    let link = "connecting", devices = [], device = "", allowed = "prompt", models = {};
     let voices = [], voice = "", language = "", tools = false;
-    let listening = false, held = false, byKey = false, level = 0, playing = false, responding = false, called = false;
-    let lastLoud = 0, waited = 0; // ms: when the microphone was last loud, and from then to the first sound
+    let listening = false, held = false, byKey = false, level = 0, playing = false, cut = 0;
+    let shown = 0; // how much of the conversation
+    let asked = 0, waited = 0; // ms: when the microphone was last loud or words were sent, and from then to the first sound
 
-    get("state").then((answer) => { ({ voices } = answer); draw(); }, () => {});
+    get("state").then((answer) => { ({ voices, models } = answer); draw(); }, () => {});
+    leave().then((answer) => { allowed = answer; draw(); });
 
     const sound = new Sound(
       (pcm, loudness) => {
         level = loudness;
-        if (loudness > LOUD && !playing) lastLoud = performance.now();
+        if (loudness > LOUD && !playing) asked = performance.now();
         if (!byKey || held) client.send("input_audio_buffer.append", { audio: base64(pcm) });
         later();
       },
       (sounding) => {
         playing = sounding;
-        if (sounding && lastLoud) {
-          waited = performance.now() - lastLoud;
-          lastLoud = 0;
+        if (sounding && asked) {
+          waited = performance.now() - asked;
+          asked = 0;
         }
         draw();
       },
     );
+    const being = new Being(sound);
+    const conversation = new Conversation((type, fields) => client.send(type, fields));
     const client = new Realtime(hear, (now, why) => {
-      state = now;
-      problem = now === "lost" && why ? why : "";
-      if (now === "lost") responding = false;
+      link = now;
+      conversation.problem = now === "lost" && why ? why : "";
+      if (now === "lost") conversation.lost();
       if (now === "open") setUp();
       draw();
     });
 
     function hear(event) {
-      switch (event.type) {
-        case "conversation.item.added": {
-          const { id, type, role, content } = event.item;
-          if (type !== "message" || role === "system" || items.has(id)) return;
-          items.set(id, { role, text: content.map((part) => part.text ?? part.transcript ?? "").join("") });
-          break;
-        }
-        case "conversation.item.input_audio_transcription.delta":
-          note(event.item_id, "user").text += event.delta;
-          break;
-        case "conversation.item.input_audio_transcription.completed":
-          note(event.item_id, "user").text = event.transcript;
-          break;
-        case "conversation.item.input_audio_transcription.failed":
-          note(event.item_id, "user").text = "(not understood)";
-          break;
-        case "response.created": responding = true; break;
-        case "response.output_audio_transcript.delta":
-        case "response.output_text.delta":
-          note(event.item_id, "assistant").text += event.delta;
-          break;
-        case "response.function_call_arguments.done":
-          answerCall(event);
-          break;
-        case "response.output_audio.delta":
-          sound.play(bytes(event.delta));
-          return;
-        case "input_audio_buffer.speech_started":
-          sound.flush();
-          break;
-        case "response.done":
-          responding = false;
-          if (event.response.status === "cancelled") sound.flush();
-          if (event.response.status === "failed") problem = event.response.status_details?.error?.message ?? "The answer failed.";
-          if (called) { called = false; client.send("response.create"); }
-          for (const item of event.response.output) {
-            if (item.type === "message" && event.response.status === "cancelled") client.send("conversation.item.retrieve", { item_id: item.id });
-          }
-          break;
-        case "conversation.item.retrieved": {
-          // An interrupted answer: keep only the words that were heard.
-          const item = items.get(event.item.id);
-          if (!item) return;
-          item.text = event.item.content.map((part) => part.text ?? part.transcript ?? "").join("");
-          item.cut = true;
-          break;
-        }
-        case "error": problem = event.error.message; break;
-        default: return;
-      }
-      draw();
+      if (event.type === "response.output_audio.delta") return sound.play(bytes(event.delta));
+      const speaking = playing || conversation.responding;
+      if (event.type === "response.done" && event.response.status === "cancelled") interrupt();
+      if (event.type === "input_audio_buffer.speech_started" && speaking) interrupt();
+      if (conversation.hear(event)) draw();
     }
 
-    function note(id, role) {
-      if (!items.has(id)) items.set(id, { role, text: "" });
-      return items.get(id);
+    function interrupt() {
+      sound.flush();
+      clearTimeout(cut);
+      cut = setTimeout(() => { cut = 0; draw(); }, CUT_SHOWN_MS);
     }
 
     async function toggle() {
-      problem = "";
+      conversation.problem = "";
       try {
         if (listening) sound.mute();
         else await sound.listen(device);
@@ -113,9 +75,10 @@ export const talk = {
         level = 0;
         devices = await microphones();
       } catch (error) {
-        problem = `The microphone cannot be used: ${error.message}`;
+        conversation.problem = refusal(error);
         listening = false;
       }
+      allowed = await leave();
       draw();
     }
 
@@ -131,20 +94,11 @@ export const talk = {
       client.send("session.update", { session: { type: "realtime", audio: { input, output }, tools: tools ? offered : [] } });
     }
 
-    function answerCall({ call_id, name, arguments: given }) {
-      const output = JSON.stringify(call(name, given));
-      items.set(call_id, { role: "tool", text: `${name}(${given}) → ${output}` });
-      client.send("conversation.item.create", { item: { type: "function_call_output", call_id, output } });
-      called = true;
-    }
-
     async function show(picture) {
-      problem = "";
+      conversation.problem = "";
       try {
-        const image_url = await picture();
-        client.send("conversation.item.create", { item: { type: "message", role: "user", content: [{ type: "input_image", image_url }] } });
-        items.set(image_url, { role: "user", picture: image_url, text: "" });
-      } catch (error) { problem = `The picture cannot be sent: ${error.message}`; }
+        conversation.show(await picture());
+      } catch (error) { conversation.problem = `The picture cannot be sent: ${error.message}`; }
       draw();
     }
 
@@ -162,20 +116,24 @@ export const talk = {
     }
 
     function stop() {
-      if (responding) client.send("response.cancel");
+      if (conversation.responding) client.send("response.cancel");
       sound.flush();
     }
 
-    async function write(event) {
-      event.preventDefault();
-      const field = event.target.elements.words;
-      const text = field.value.trim();
-      if (!text || state !== "open") return;
-      field.value = "";
+    async function write(text) {
+      if (!text || link !== "open") return;
       await sound.open();
       stop();
-      client.send("conversation.item.create", { item: { type: "message", role: "user", content: [{ type: "input_text", text }] } });
-      client.send("response.create");
+      asked = performance.now();
+      conversation.write(text);
+      draw();
+    }
+
+    function send(event) {
+      event.preventDefault();
+      const field = event.target.elements.words;
+      write(field.value.trim());
+      if (link === "open") field.value = "";
     }
 
     let waiting = 0;
@@ -184,44 +142,101 @@ export const talk = {
     }
 
     function draw() {
-      render(html`
-        <p class="note" role="status">${NAMES[state]}${playing ? " · speaking" : listening ? " · listening" : ""}${waited ? ` · first sound ${Math.round(waited)} ms after your last` : ""}</p>
+      const open = link === "open", { problem, items, responding } = conversation;
+      const state = stateOf({ open, cut, playing, awaited: conversation.awaited, listening });
+      const lines = [...items.values()].filter((item) => item.text || item.picture || item.cut);
+      being.show(state);
+      render(html`<div class="place">
+        ${being.element}
+        <p class="state" aria-hidden="true">${open ? WORDS[state] : LINKS[link]}</p>
+        <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}</p>
+        <p class="hidden" aria-live="polite">${conversation.spoken}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
+        ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
+        ${controls(open, responding)}
+        <p class="quiet">${quiet()}</p>
+        ${options()}
+      </div>`, host);
+      const written = lines.reduce((sum, { text }) => sum + text.length, lines.length);
+      if (written === shown) return;
+      shown = written;
+      host.querySelector(".captions").scrollTop = Number.MAX_SAFE_INTEGER;
+    }
+
+    function welcome() {
+      return html`<section class="welcome">
+        <h2>Say something to Reachy</h2>
+        <p>Speak as you would to a person, and interrupt it when you like. For instance:</p>
+        <p class="row">${SUGGESTED.map((text) => html`<button class="plain" ?disabled=${link !== "open"} @click=${() => write(text)}>${text}</button>`)}</p>
+        ${listening ? nothing : html`<p class="note">${reason(allowed)}</p>`}
+      </section>`;
+    }
+
+    function controls(open, responding) {
+      return html`<div class="controls">
         <div class="row">
-          <button class="main" @click=${toggle} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
-          <button aria-pressed=${byKey} @click=${() => { byKey = !byKey; setUp(); draw(); }}>Push to talk</button>
-          ${byKey ? html`<button aria-pressed=${held} ?disabled=${!listening}
+          <button class=${listening ? "" : "main"} @click=${toggle} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
+          ${byKey ? html`<button class="main" aria-pressed=${held} ?disabled=${!listening}
               @pointerdown=${() => press(true)} @pointerup=${() => press(false)} @pointerleave=${() => press(false)}
               @keydown=${(event) => { if (event.key === " ") { event.preventDefault(); press(true); } }}
               @keyup=${(event) => { if (event.key === " ") press(false); }}>Hold to talk</button>` : nothing}
           <button @click=${stop} ?disabled=${!responding && !playing}>Stop</button>
-          <label>Level <meter min="0" max="0.3" .value=${listening ? level : 0}></meter></label>
+          ${listening ? html`<meter aria-label="Level of the microphone" min="0" max="0.3" .value=${level}></meter>` : nothing}
+        </div>
+        <form class="row" @submit=${send}>
+          <input type="text" name="words" aria-label="Write to Reachy" placeholder="Or write to Reachy" autocomplete="off" enterkeyhint="send">
+          <button ?disabled=${!open}>Send</button>
+        </form>
+      </div>`;
+    }
+
+    function quiet() {
+      const names = ["stt", "llm", "tts"].map((kind) => models[kind]).filter(Boolean).map((name) => name.replace(/^.*\((.*)\)$/, "$1"));
+      const latency = waited ? html`<strong>${(waited / 1000).toFixed(2)} s</strong> to the first sound` : nothing;
+      return html`${latency}${waited && names.length ? " · " : ""}${names.map((name, index) => html`${index ? " → " : ""}<span class="name">${name}</span>`)}`;
+    }
+
+    function options() {
+      return html`<details class="options"><summary>Voice, language, pictures, tools</summary>
+        <div class="row">
+          ${voices.length > 1 ? html`<label>Voice <select @change=${({ target }) => { voice = target.value; setUp(); }}>
+            <option value="">as configured</option>${voices.map((name) => html`<option>${name}</option>`)}</select></label>` : nothing}
+          <label>You speak <select @change=${({ target }) => { language = target.value; setUp(); }}>
+            ${Object.entries(LANGUAGES).map(([code, name]) => html`<option value=${code}>${name}</option>`)}</select></label>
           ${devices.length > 1 ? html`<label>Microphone <select @change=${choose}>
               ${devices.map((each) => html`<option value=${each.deviceId} ?selected=${each.deviceId === device}>${each.label || "Microphone"}</option>`)}
             </select></label>` : nothing}
+          <label><input type="checkbox" @change=${({ target }) => { byKey = target.checked; setUp(); draw(); }}> Push to talk</label>
+          <label><input type="checkbox" @change=${({ target }) => { tools = target.checked; setUp(); }}> Tools: clock, dice</label>
         </div>
-        <ol class="talk panel" aria-live="polite" aria-label="Conversation">
-          ${[...items.values()].filter((item) => item.text || item.picture).map((item) => html`<li class=${item.role}>
-            <span class="who">${item.role === "user" ? "You" : item.role === "tool" ? "Tool" : item.cut ? "Reachy, interrupted; you heard" : "Reachy"}</span>${item.picture ? html`<img src=${item.picture} alt="The picture you sent" width="160">` : item.text}</li>`)}
-        </ol>
-        <form class="row" @submit=${write}>
-          <input type="text" name="words" aria-label="Write to Reachy" placeholder="Write to Reachy" autocomplete="off">
-          <button>Send</button>
-        </form>
-        <details class="panel"><summary>Voice, language, pictures, tools</summary>
-          <div class="row">
-            ${voices.length > 1 ? html`<label>Voice <select @change=${({ target }) => { voice = target.value; setUp(); }}>
-              <option value="">as configured</option>${voices.map((name) => html`<option>${name}</option>`)}</select></label>` : nothing}
-            <label>You speak <select @change=${({ target }) => { language = target.value; setUp(); }}>
-              ${Object.entries(LANGUAGES).map(([code, name]) => html`<option value=${code}>${name}</option>`)}</select></label>
-            <label><input type="checkbox" @change=${({ target }) => { tools = target.checked; setUp(); }}> Tools: clock, dice</label>
-            <label>Picture <input type="file" accept="image/*" @change=${({ target }) => { const [file] = target.files; if (file) show(() => fromFile(file)); target.value = ""; }}></label>
-            <button ?disabled=${!isSecureContext} @click=${() => show(fromCamera)}>Take a picture</button>
-          </div>
-        </details>`, host);
+        <div class="row">
+          <label>Picture <input type="file" accept="image/*" @change=${({ target }) => { const [file] = target.files; if (file) show(() => fromFile(file)); target.value = ""; }}></label>
+          <button ?disabled=${!isSecureContext} @click=${() => show(fromCamera)}>Take a picture</button>
+        </div>
+      </details>`;
     }
 
     draw();
-    return () => { client.close(); sound.close(); clearTimeout(waiting); };
+    return () => { client.close(); sound.close(); being.close(); clearTimeout(waiting); clearTimeout(cut); };
   },
 };
+
+function caption({ role, text, rest, cut, picture }) {
+  const who = { user: "You", tool: "Tool", assistant: cut ? "Reachy, interrupted" : "Reachy" }[role];
+  return html`<li class=${role}><span class="who">${who}</span>
+    ${picture ? html`<img src=${picture} alt="The picture you sent" width="160">` : text}${cut ? html` <span class="unheard"><span class="hidden">not heard: </span>${rest || "…"}</span>` : nothing}</li>`;
+}
+
+// Why the microphone is asked for, before the browser asks.
+function reason(allowed) {
+  if (!isSecureContext) return "The browser gives this page no microphone, because it is not encrypted. You can write.";
+  if (allowed === "granted") return `Your voice goes from here only to your own server, ${location.host}.`;
+  if (allowed === "denied") return "The microphone is blocked for this page. Allow it beside the browser's address bar, or write.";
+  return `Reachy needs your microphone to hear you, so the browser will ask you. Your voice goes from here only to your own server, ${location.host}. Without a microphone, write.`;
+}
+
+function refusal({ name, message }) {
+  if (name === "NotAllowedError") return "The microphone is not allowed for this page. Allow it beside the browser's address bar, or write.";
+  if (name === "NotFoundError") return "No microphone was found. Connect one, or write.";
+  return `The microphone cannot be used: ${message}`;
+}

@@ -1,0 +1,127 @@
+// What was said, from the events of a Realtime connection.
+import { call } from "./tools.js";
+
+export class Conversation {
+  constructor(send) {
+    this.send = send;
+    this.items = new Map(); // by id, in order: { role, text, rest, cut, picture }; rest: not heard
+    this.responding = this.awaited = this.called = false;
+    this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
+  }
+
+  // Whether something to show has changed.
+  hear(event) {
+    switch (event.type) {
+      case "conversation.item.added": {
+        const { id, type, role } = event.item;
+        if (type !== "message" || role === "system" || this.items.has(id)) return false;
+        this.line(id, role).text = textOf(event.item);
+        return true;
+      }
+      case "input_audio_buffer.speech_started":
+        this.awaited = false;
+        return true;
+      case "input_audio_buffer.committed":
+        this.awaited = true;
+        return true;
+      case "conversation.item.input_audio_transcription.delta":
+        this.line(event.item_id, "user").text += event.delta;
+        return true;
+      case "conversation.item.input_audio_transcription.completed":
+        this.line(event.item_id, "user").text = event.transcript;
+        this.spoken = `You: ${event.transcript}`;
+        this.awaited &&= Boolean(event.transcript);
+        return true;
+      case "conversation.item.input_audio_transcription.failed":
+        this.line(event.item_id, "user").text = "(not understood)";
+        this.awaited = false;
+        return true;
+      case "response.created":
+        this.responding = this.awaited = true;
+        return true;
+      case "response.output_audio_transcript.delta":
+      case "response.output_text.delta":
+        this.line(event.item_id, "assistant").text += event.delta;
+        return true;
+      case "response.function_call_arguments.done":
+        this.answerCall(event);
+        return true;
+      case "response.done":
+        this.finish(event.response);
+        return true;
+      case "conversation.item.retrieved":
+        return this.cut(event.item);
+      case "error":
+        this.problem = event.error.message;
+        this.awaited = this.responding;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  line(id, role) {
+    if (!this.items.has(id)) this.items.set(id, { role, text: "" });
+    return this.items.get(id);
+  }
+
+  lost() {
+    this.responding = this.awaited = false;
+  }
+
+  finish({ status, status_details: details, output }) {
+    this.responding = this.awaited = false;
+    if (status === "failed") this.problem = details?.error?.message ?? "The answer failed.";
+    const messages = output.filter(({ type }) => type === "message");
+    for (const { id } of messages) {
+      if (status === "cancelled") this.send("conversation.item.retrieve", { item_id: id });
+      else this.spoken = `Reachy: ${this.items.get(id)?.text ?? ""}`;
+    }
+    if (!this.called) return;
+    this.called = false;
+    this.send("response.create");
+  }
+
+  // Of an interrupted answer, the words that were heard; the rest stays, but apart.
+  cut(item) {
+    const line = this.items.get(item.id);
+    if (!line) return false;
+    const heard = textOf(item).trim();
+    line.rest = wordsAfter(line.text, heard);
+    line.text = heard;
+    line.cut = true;
+    this.spoken = `Reachy, interrupted: ${heard}`;
+    return true;
+  }
+
+  answerCall({ call_id, name, arguments: given }) {
+    const output = JSON.stringify(call(name, given));
+    this.line(call_id, "tool").text = `${name}(${given}) → ${output}`;
+    this.send("conversation.item.create", { item: { type: "function_call_output", call_id, output } });
+    this.called = true;
+  }
+
+  write(text) {
+    this.say([{ type: "input_text", text }]);
+    this.send("response.create");
+    this.awaited = true;
+  }
+
+  show(image_url) {
+    this.say([{ type: "input_image", image_url }]);
+    this.line(image_url, "user").picture = image_url;
+  }
+
+  say(content) {
+    this.send("conversation.item.create", { item: { type: "message", role: "user", content } });
+  }
+}
+
+function textOf(item) {
+  return item.content.map((part) => part.text ?? part.transcript ?? "").join("");
+}
+
+function wordsAfter(whole, heard) {
+  const count = heard ? heard.split(/\s+/).length : 0;
+  return whole.trim().split(/\s+/).slice(count).join(" ");
+}
