@@ -263,10 +263,9 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         row = page.locator("ol.turns > li")
         await expect(row).to_contain_text("What is the time?")
         await expect(row).to_contain_text("interrupted: question · first audio after 410 ms")
-        await expect(row.get_by_role("img")).to_have_attribute(
-            "aria-label",
-            re.compile("1500 ms of speech.*turn over at 190 ms.*first audio at 410 ms"),
-        )
+        bar = row.get_by_role("slider")
+        summary = re.compile("1500 ms of speech.*turn over at 190 ms.*first audio at 410 ms")
+        await expect(bar).to_have_attribute("aria-label", summary)
         await expect(row.locator("svg path")).to_have_attribute("d", re.compile("^M[0-9.L -]+Z$"))
         await expect(row.get_by_role("button", name="Listen")).to_have_count(0)
         why = row.locator("summary")
@@ -278,8 +277,25 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await expect(row.locator("tbody tr").first).to_contain_text("1 (lasted 400 ms)")
         await expect(row).to_contain_text("Not an interruption (backchannel, 300 ms): mm-hm")
         await expect(row).to_contain_text("1 discarded unused, 0.10 s of engine time")
+        explanation = row.locator(".bar + .note")
+        await bar.focus()
+        await expect(explanation).to_have_text("Speech, 500 ms.")
+        await page.keyboard.press("ArrowRight")
+        await expect(explanation).to_contain_text("A pause of 400 ms, over with probability 0.31")
+        await expect(bar).to_have_attribute("aria-valuetext", re.compile("^A pause of 400 ms"))
+        await row.locator("rect.fill-think").hover()
+        await expect(explanation).to_contain_text("410 ms from the end of the speech: transcript")
+        await row.locator("rect.fill-bad").hover()
+        await expect(explanation).to_have_text("Interrupted after 1700 ms, by a question.")
         session.bus.publish(TurnRecord("text", "answered", text="Slow.", first_audio_ms=1_400.0))
         await expect(row).to_have_count(2)
+        await expect(row.first.locator("svg path")).to_have_count(0)
+        await expect(row.first.get_by_role("slider")).to_have_attribute(
+            "aria-label", re.compile("a written turn, first audio at 1400 ms")
+        )
+        session.bus.publish(TurnRecord("text", "answered", text="Only words."))
+        await expect(row).to_have_count(3)
+        await expect(row.first.locator("svg")).to_have_count(0)
         session.bus.publish(TurnRecord("voice", "rejected", text="", invented="credits"))
         await expect(row.first).to_contain_text("(voice)")
         await expect(row.first).to_contain_text("rejected · not believed: credits")
@@ -288,7 +304,7 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
             "cut off": 0,
             "interrupted": 1,
             "failed": 0,
-            "all": 3,
+            "all": 4,
         }.items():
             await page.get_by_role("button", name=name, exact=True).click()
             await expect(row).to_have_count(shown)

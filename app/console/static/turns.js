@@ -17,6 +17,7 @@ const LEVEL_MS = 20;
 export const turns = {
   show(host) {
     const all = new Map();
+    const chosen = new Map(); // by the turn's number: the piece of its bar that is explained
     const sounds = new Map(); // by the turn's number: its audio player, or the error
     let filter = "all", live = false;
     const stop = follow("turns", (kind, turn) => {
@@ -46,9 +47,9 @@ export const turns = {
         <div class="row" role="group" aria-label="Show">
           ${Object.keys(FILTERS).map((name) => html`<button aria-pressed=${name === filter} @click=${() => { filter = name; draw(); }}>${name}</button>`)}
         </div>
-        <p class="note">${legend()}</p>
+        <p class="note">${legend()}Point at a bar, or focus it and use the arrow keys, for what it means.</p>
         <p class="note" role="status">${live ? `${shown.length} of ${all.size} turns` : "The server cannot be reached; trying again …"}</p>
-        <ol class="turns">${shown.map((turn) => row(turn, sounds.get(turn.number), listen))}</ol>`, host);
+        <ol class="turns">${shown.map((turn) => row(turn, sounds.get(turn.number), listen, chosen.get(turn.number), (piece) => { chosen.set(turn.number, piece); draw(); }))}</ol>`, host);
     }
 
     draw();
@@ -65,7 +66,7 @@ function legend() {
   return Object.entries(names).map(([key, name]) => html`<span class=${`key ${key}`}></span>${name}&ensp;`);
 }
 
-function row(turn, sound, listen) {
+function row(turn, sound, listen, chosen, choose) {
   const when = new Date(turn.at * 1000).toLocaleTimeString();
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
   return html`<li>
@@ -73,30 +74,56 @@ function row(turn, sound, listen) {
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
     <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · not believed: ${turn.invented}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
-    ${bar(turn)}
+    ${bar(turn, chosen, choose)}
     ${turn.recorded ? sound ?? html`<button @click=${() => listen(turn.number)}>Listen</button>` : nothing}
     ${why(turn)}
   </li>`;
 }
 
-// One axis: 0 is the end of the speech.
-function bar(turn) {
-  const speech = parts(turn);
-  const begin = Math.min(0, ...speech.map((part) => part.from));
+// One axis: 0 is the end of the speech, or the request. What never sounded has no bar.
+function bar(turn, chosen, choose) {
+  const pieces = explained(turn);
+  if (!pieces.length) return nothing;
+  const begin = Math.min(0, ...pieces.map(({ from }) => from));
   const marks = moments(turn);
-  const end = Math.max(400, turn.ended_ms ?? 0, ...marks.map(([, at]) => at));
+  const end = Math.max(400, turn.ended_ms ?? 0, ...pieces.map(({ to }) => to), ...marks.map(([, at]) => at));
   const x = (at) => ((at - begin) / (end - begin)) * 1000;
-  const box = (from, to, fill, title) => svg`<rect x=${x(from)} width=${Math.max(2, x(to) - x(from))} y="20" height="14" class=${`fill-${fill}`}><title>${title}</title></rect>`;
+  const spoken = turn.levels.length > 0;
+  const summary = [begin < 0 ? `${Math.round(-begin)} ms of speech` : "a written turn", ...marks.map(([name, at]) => `${name} at ${Math.round(at)} ms`)].join(", ");
+  const at = Math.min(chosen ?? 0, pieces.length - 1);
+  function step(event) {
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    choose(chosen === undefined ? 0 : Math.max(0, Math.min(pieces.length - 1, at + by)));
+  }
+  return html`<div class="bar" role="slider" tabindex="0" aria-label=${summary} aria-valuemin="1" aria-valuemax=${pieces.length} aria-valuenow=${at + 1} aria-valuetext=${pieces[at].text}
+      @keydown=${step} @focus=${() => choose(at)} @pointerover=${({ target }) => { if (target.dataset.piece) choose(Number(target.dataset.piece)); }}>
+    <svg viewBox=${`0 ${spoken ? 0 : 18} 1000 ${spoken ? 42 : 24}`} height=${spoken ? 42 : 24} preserveAspectRatio="none" aria-hidden="true">
+    ${spoken ? svg`<path d=${wave(turn, x)} class="fill-speech"></path>` : nothing}
+    ${pieces.map(({ kind, from, to }, index) => svg`<rect data-piece=${index} x=${kind === "bad" ? x(to) - 8 : x(from)} width=${kind === "bad" ? 8 : Math.max(2, x(to) - x(from))} y=${kind === "bad" ? 18 : 20} height=${kind === "bad" ? 18 : 14} class=${`fill-${kind}${index === chosen ? " chosen" : ""}`}></rect>`)}
+    ${marks.map(([, at]) => svg`<rect x=${x(at)} y="35" width="2" height="7" class="fill-ink"></rect>`)}
+  </svg></div><p class="note">${chosen === undefined ? marks.map(([name, at]) => `${name} ${Math.round(at)} ms`).join(" · ") : pieces[at].text}</p>`;
+}
+
+// The pieces of the bar, each with its explanation.
+function explained(turn) {
+  const ms = (length) => `${Math.round(length)} ms`;
+  const pieces = parts(turn).map((part) => ({ ...part, text: part.kind === "speech" ? `Speech, ${ms(part.to - part.from)}.` : pausing(part, ms) }));
   const first = turn.first_audio_ms;
-  const over = turn.last_audio_ms ?? first;
-  const text = [`${Math.round(-begin)} ms of speech`, ...marks.map(([name, at]) => `${name} at ${Math.round(at)} ms`)].join(", ");
-  return html`<svg class="bar" viewBox="0 0 1000 42" preserveAspectRatio="none" role="img" aria-label=${text}>
-    ${turn.levels.length ? svg`<path d=${wave(turn, x)} class="fill-speech"><title>committed speech</title></path>` : nothing}
-    ${speech.map((part) => box(part.from, part.to, part.kind, `${part.kind}, ${Math.round(part.to - part.from)} ms`))}
-    ${first === null ? nothing : [box(0, first, "think", `${Math.round(first)} ms until the first audio`), box(first, Math.max(first, over), "voice", "answer")]}
-    ${turn.outcome === "interrupted" ? svg`<rect x=${x(turn.ended_ms) - 4} width="4" y="18" height="18" class="fill-bad"><title>interrupted: ${turn.cut_by}</title></rect>` : nothing}
-    ${marks.map(([name, at]) => svg`<rect x=${x(at)} y="34" width="1.5" height="7" class="fill-pause"><title>${name}</title></rect>`)}
-  </svg><p class="note">${marks.map(([name, at]) => `${name} ${Math.round(at)} ms`).join(" · ")}</p>`;
+  if (first !== null) {
+    const over = Math.max(first, turn.last_audio_ms ?? first);
+    const steps = moments(turn).map(([name, at]) => `${name} at ${ms(at)}`).join(", ");
+    pieces.push({ kind: "think", from: 0, to: first, text: `Waiting for the answer, ${ms(first)} from ${pieces.length ? "the end of the speech" : "the request"}: ${steps}.` });
+    pieces.push({ kind: "voice", from: first, to: over, text: `The answer, ${ms(over - first)} of sound.` });
+  }
+  if (turn.outcome === "interrupted" && pieces.length) pieces.push({ kind: "bad", from: turn.ended_ms, to: turn.ended_ms, text: `Interrupted after ${ms(turn.ended_ms)}${turn.cut_by ? `, by a ${turn.cut_by}` : ""}.` });
+  return pieces;
+}
+
+function pausing({ from, to, pause }, ms) {
+  const last = pause.judgements.at(-1);
+  return `A pause of ${ms(to - from)}${last ? `, over with probability ${last.probability.toFixed(2)}, so it would have waited ${last.wait_ms} ms` : ""}; then the speech went on.`;
 }
 
 // Samples of the session as milliseconds from the end of the speech.
@@ -124,7 +151,7 @@ function parts(turn) {
     found.push({ kind: "speech", from: at(from), to: at(pause.start_sample) });
     if (pause.lasted_ms === null) return found;
     from = pause.start_sample + pause.lasted_ms * RATE;
-    found.push({ kind: "pause", from: at(pause.start_sample), to: at(from) });
+    found.push({ kind: "pause", from: at(pause.start_sample), to: at(from), pause });
   }
   found.push({ kind: "speech", from: at(from), to: Math.max(at(from), at(last)) });
   return found;
