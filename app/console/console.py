@@ -84,6 +84,7 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
     reads: dict[str, Read] = {
         "state": running.state,
         "access": running.who,
+        "load": running.usage,
         "doctor": running.findings,
         "models": running.catalogue,
     }

@@ -40,7 +40,8 @@ class TlsPort:
 class ConsoleServer:
     """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
     not ready; ``notes``: what its owner should know of one that is; ``in_use``: its name and
-    weights. ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
+    weights. ``load``: memory and processor time (``app.server.load.LoadHistory``).
+    ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
     ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
     they block. ``array``: the robot's microphones (``app.server.robot_directions.ArraySeen``)."""
@@ -49,6 +50,7 @@ class ConsoleServer:
     notes: Callable[[], Mapping[str, str]] = dict
     in_use: Callable[[], Mapping[str, str]] = dict
     sessions: Callable[[], int] = int
+    load: Callable[[], Mapping[str, Any]] = dict
     voices: Callable[[], Sequence[str]] = tuple
     callers: Callable[[], Rows] = tuple
     access_file: AccessFile | None = None
@@ -95,6 +97,9 @@ class ConsoleServer:
             if each["refused"] and each["status"] == 401 and not _within(each["address"], allowed)
         ]
         return {"addresses": addresses, "keys": keys, "refused": refused}
+
+    async def usage(self) -> dict[str, Any]:
+        return dict(self.load())
 
     async def findings(self) -> dict[str, Any]:
         return {"checks": await asyncio.to_thread(_available(self.doctor))}

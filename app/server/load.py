@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import psutil
+
+from app.server.process_usage import MIB, Usage, usage
+
 PERIOD_S = 5.0
 """Time over which load is measured."""
 
@@ -37,3 +48,46 @@ class Load:
             self.too_high = busy or self._late > LATE_SHARE * self._timers
         self._last = (now, cpu_s)
         self._timers = self._late = 0
+
+
+SAMPLE_S = 10.0
+"""Time between two samples of memory and load."""
+SAMPLES = 360
+"""How many are kept: an hour."""
+
+
+class LoadHistory:
+    """Memory and processor time of the server and its engines' processes over the last hour."""
+
+    def __init__(
+        self,
+        measure: Callable[[], Usage] = lambda: usage(os.getpid()),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``measure`` blocks."""
+        self._measure = measure
+        self._clock = clock
+        self._samples: deque[tuple[float, float, float]] = deque(maxlen=SAMPLES)
+        self._last: tuple[float, float] | None = None
+
+    async def watch(self) -> NoReturn:
+        """Take samples until cancelled."""
+        while True:
+            self.note(await asyncio.to_thread(self._measure), self._clock())
+            await asyncio.sleep(SAMPLE_S)
+
+    def note(self, now: Usage, at: float) -> None:
+        """A process that ends takes its time with it; then the load counts as 0."""
+        cores = 0.0
+        if self._last is not None and at > self._last[0]:
+            cores = max(0.0, (now.cpu_seconds - self._last[1]) / (at - self._last[0]))
+        self._last = (at, now.cpu_seconds)
+        self._samples.append((round(at, 1), round(now.rss_mib), round(cores, 2)))
+
+    def shown(self) -> dict[str, Any]:
+        """``samples``: Unix time, memory in MiB, and cores that were busy until then."""
+        return {
+            "cores": os.cpu_count() or 1,
+            "memory_mib": round(psutil.virtual_memory().total / MIB),
+            "samples": list(self._samples),
+        }

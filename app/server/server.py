@@ -37,7 +37,7 @@ from app.server.gate import CALLER, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
 from app.server.identity import Identity, identity_of
 from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
-from app.server.load import PERIOD_S, Load
+from app.server.load import PERIOD_S, Load, LoadHistory
 from app.server.metrics import Metrics, watch_lag
 from app.server.realtime_socket import (
     GOING_AWAY,
@@ -82,6 +82,7 @@ class OpenSockets:
         self.metrics = Metrics()
         self.parked = parked
         self.turns = turns
+        self.history = LoadHistory()
         self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
         self._most = most
         self._each = limits.sessions_per_address or most
@@ -228,6 +229,7 @@ def build_app(
             console,
             readiness=assistant.readiness,
             sessions=sockets.__len__,
+            load=sockets.history.shown,
             voices=lambda: assistant.defaults().voices,
         )
         routes += console_routes(turns, here)
@@ -321,15 +323,17 @@ async def serve(
             stack.enter_context(contextlib.closing(each.socket))
         stack.enter_context(_signals(stop, at_once))
         ending = asyncio.create_task(_end(server, app, stop, at_once, finish_s, drain_s))
-        watching = asyncio.create_task(app.state.sockets.watch())
+        sockets: OpenSockets = app.state.sockets
+        watching = [asyncio.create_task(each.watch()) for each in (sockets, sockets.history)]
         try:
             await server.serve(sockets=[each.socket for each in listeners])
         finally:
             server.stop_accepting()  # uvicorn does not if a signal came at once
             app.state.sockets.parked.close()
             ending.cancel()
-            watching.cancel()
-            await asyncio.gather(ending, watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(ending, *watching, return_exceptions=True)
 
 
 @contextlib.contextmanager

@@ -148,6 +148,8 @@ async def test_every_page_is_accessible(
                 await expect(visit.page.get_by_text("reachy-voice setup")).to_be_visible()
                 compass = visit.page.get_by_label("speech from 30°")
                 await expect(compass).to_be_visible()
+                memory = visit.page.get_by_label(re.compile("^Memory: [0-9]+ MiB of"))
+                await expect(memory).to_be_visible()
             found = await Axe().run(visit.page)
             assert found.violations_count == 0, found.generate_report()
             sideways = "document.documentElement.scrollWidth - innerWidth"

@@ -27,6 +27,8 @@ from app.console.console import STATIC
 from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, RecordingSpan, _Session
 from app.console.running import ConsoleServer
 from app.server.gate import Access
+from app.server.load import LoadHistory
+from app.server.process_usage import Usage
 from pipeline.audio import Recording
 from pipeline.bus import Bus, Published
 from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
@@ -159,6 +161,7 @@ NEVER = [
     "/console/api/turns",
     "/console/api/turns/1/sound",
     "/console/api/state",
+    "/console/api/load",
     "/console/api/access",
     "/console/api/models",
 ]
@@ -324,7 +327,7 @@ async def test_a_reader_that_falls_behind_is_let_go() -> None:
 
 async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
     assistant = ScriptedAssistant()
-    served = await serving(assistant, console=Running(in_use=lambda: {"tts": "piper (piper-joe)"}))
+    served = await serving(assistant, console=ConsoleServer(in_use=lambda: {"tts": "piper (piper-joe)"}))
     async with talking(served) as talk:
         await served.session_of(talk)
         assistant.reasons["llm"] = "is starting"
@@ -332,3 +335,17 @@ async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
     assert state["engines"] == {"stt": None, "llm": "is starting"}
     assert state["models"] == {"tts": "piper (piper-joe)"}
     assert state["sessions"] == 1
+
+
+async def test_memory_and_load_are_kept_and_a_process_that_ends_is_no_negative_load(
+    serving: Serve,
+) -> None:
+    history = LoadHistory()
+    for seconds, mib, at in ((10.0, 500.0, 100.0), (15.0, 600.4, 110.0), (3.0, 300.0, 120.0)):
+        history.note(Usage(seconds, mib), at)
+    assert history.shown()["samples"] == [(100.0, 500, 0.0), (110.0, 600, 0.5), (120.0, 300, 0.0)]
+    served = await serving()
+    kept = (await served.get("/console/api/load")).json()
+    assert kept["cores"] >= 1
+    assert kept["memory_mib"] > 100
+    assert all(len(sample) == 3 for sample in kept["samples"])

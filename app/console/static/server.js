@@ -4,12 +4,14 @@ import { follow, get, post } from "./api.js";
 
 const EVERY_MS = 2000;
 const DIRECTION_EVERY_MS = 500;
+const LOAD_EVERY_MS = 10_000;
 const HOUR_S = 3600;
 
 export const server = {
   show(host) {
     const answers = []; // { at, ms } of the turns that the server keeps
     let state = null, who = null, checks = null, checking = false, made = null, problem = "", timer = 0, over = false;
+    let load = null, loaded = 0; // memory and load, and when they were asked for
 
     const stop = follow("turns", (kind, turn) => {
       if (kind === "begin") answers.length = 0;
@@ -20,6 +22,10 @@ export const server = {
       try {
         state = await get("state");
         if (state.can.includes("access")) who = await get("access");
+        if (Date.now() - loaded >= LOAD_EVERY_MS) {
+          loaded = Date.now();
+          load = await get("load");
+        }
       } catch (error) {
         state = null;
         problem = `The server cannot be reached: ${error.message}`;
@@ -67,7 +73,7 @@ export const server = {
             <p class="note">Conversations: ${state.sessions}. <a href="/metrics">All figures, for Prometheus</a></p>
           </section>
           ${state.array ? array(state.array) : nothing}
-          ${latency()}
+          ${history()}
           ${who ? access() : nothing}
           ${state.can.includes("doctor") ? doctor() : nothing}` : nothing}`, host);
     }
@@ -83,19 +89,24 @@ export const server = {
       </section>`;
     }
 
-    function latency() {
+    function history() {
       const now = Date.now() / 1000;
       const last = answers.filter(({ at }) => now - at < HOUR_S);
       const sorted = last.map(({ ms }) => ms).sort((one, other) => one - other);
       const percentile = (share) => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]);
       const most = Math.max(1000, ...sorted);
       const text = sorted.length ? `${sorted.length} answers: P50 ${percentile(0.5)} ms, P95 ${percentile(0.95)} ms` : "no spoken answer yet";
-      return html`<section class="panel"><h2>End of speech to first audio, last hour</h2>
-        <p class="note">${text}</p>
+      return html`<section class="panel"><h2>The last hour</h2>
+        <h3>From the end of speech to the first audio</h3><p class="note">${text}</p>
         ${sorted.length ? html`<svg class="plot" viewBox="0 0 1000 120" preserveAspectRatio="none" role="img" aria-label=${text}>
-          ${[0.5, 0.95].map((share) => svg`<rect x="0" width="1000" height="1" y=${118 - (percentile(share) / most) * 110} class="fill-pause"></rect>`)}
-          ${last.map(({ at, ms }) => svg`<rect x=${996 - ((now - at) / HOUR_S) * 990} width="4" height="6" y=${116 - (ms / most) * 110} class="fill-speech"><title>${Math.round(ms)} ms</title></rect>`)}
+          ${[0.5, 0.95].map((share) => svg`<rect x="0" width="1000" height="1" y=${height(percentile(share), most)} class="fill-pause"></rect>`)}
+          ${last.map(({ at, ms }) => svg`<rect x=${when(at, now) - 3} width="4" height="6" y=${height(ms, most) - 3} class="fill-voice"><title>${Math.round(ms)} ms</title></rect>`)}
         </svg>` : nothing}
+        ${load?.samples?.length ? [
+          course("Memory", load.samples.map(([at, mib]) => [at, mib]), load.memory_mib, now, (mib) => `${Math.round(mib)} MiB`, `${(load.memory_mib / 1024).toFixed(1)} GiB`),
+          course("Busy cores", load.samples.map(([at, , cores]) => [at, cores]), load.cores, now, (cores) => cores.toFixed(1), load.cores),
+        ] : nothing}
+        <p class="note ends"><span>an hour ago</span><span>now</span></p>
       </section>`;
     }
 
@@ -130,3 +141,25 @@ export const server = {
     return () => { over = true; clearTimeout(timer); stop(); };
   },
 };
+
+function when(at, now) {
+  return 998 - ((now - at) / HOUR_S) * 996;
+}
+
+function height(value, most) {
+  return 116 - (value / most) * 110;
+}
+
+// A quantity over the last hour, of all that the machine has.
+function course(name, samples, whole, now, shown, all) {
+  const last = samples.filter(([at]) => now - at < HOUR_S);
+  if (!last.length) return nothing;
+  const peak = Math.max(...last.map(([, value]) => value));
+  const text = `${shown(last.at(-1)[1])} of ${all}; at most ${shown(peak)}`;
+  const top = Math.min(whole, Math.max(peak * 1.25, whole / 20));
+  const points = last.map(([at, value]) => `${when(at, now).toFixed(1)} ${height(value, top).toFixed(1)}`);
+  const [from, to] = [points[0], points.at(-1)].map((point) => point.split(" ")[0]);
+  return html`<h3>${name}</h3><p class="note">${text}</p>
+    <svg class="plot" viewBox="0 0 1000 120" preserveAspectRatio="none" role="img" aria-label=${`${name}: ${text}`}>
+      <path class="area" d=${`M${from} 120L${points.join("L")}L${to} 120Z`}></path><path class="line" d=${`M${points.join("L")}`}></path></svg>`;
+}
