@@ -190,7 +190,7 @@ async def synthesize_alone(
 ) -> list[tuple[Pcm, int]]:
     """Speak each text with the voice engine alone: (int16 mono, rate in Hz)."""
     pool = Pool()
-    worker = build_engine(settings.tts, Kind.TTS, cache, pool)
+    worker = await asyncio.to_thread(build_engine, settings.tts, Kind.TTS, cache, pool)
     tts = tts_stage(worker)
     ready = asyncio.Event()
     spoken = []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,10 +22,11 @@ from app.cli.models import catalogue_rows, open_cache
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant
+from app.console.choices import Choices
 from app.console.running import ConsoleServer
 from app.doctor.checks import examine
 from app.doctor.processor import check_compiled_for
-from app.doctor.profile_fit import judge, this_machine
+from app.doctor.profile_fit import judge, profile_summary, this_machine
 from app.doctor.stack import setup_command
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
@@ -120,7 +121,7 @@ def serve(
             tls=tls,
             live=live,
             updates=UpdateFollower(assistant, exchange),
-            console=_console(config, sets, cache, settings),
+            console=_console(config, sets, cache, assistant),
             browser_tls=browser_tls,
             without_servers=True,
         )
@@ -129,7 +130,7 @@ def serve(
 
 
 def _console(
-    config: str | None, sets: Sequence[str], cache: WeightsCache, settings: Settings
+    config: str | None, sets: Sequence[str], cache: WeightsCache, assistant: Assistant
 ) -> ConsoleServer:
     """The functions of ``doctor`` and ``models``, for a browser."""
 
@@ -140,13 +141,21 @@ def _console(
 
         pull_weights(cache, [name], report)
 
-    def profiles() -> list[dict[str, str]]:
-        return [asdict(verdict) for verdict in judge(this_machine())]
+    def profiles() -> list[dict[str, Any]]:
+        return [
+            {**asdict(verdict), "summary": profile_summary(verdict.name)}
+            for verdict in judge(this_machine())
+        ]
+
+    def load(profile: str) -> Settings:
+        loaded = load_settings(profile) if profile else load_settings(config, sets)
+        return loaded.settings
 
     return ConsoleServer(
         profiles=profiles,
         doctor=lambda: [asdict(check) for check in examine(config, sets)],
-        models=lambda: catalogue_rows(cache, settings),
+        models=lambda: catalogue_rows(cache, assistant.settings),
+        choices=Choices(assistant, cache, load),
         pull=pull,
     )
 

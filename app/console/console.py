@@ -93,6 +93,8 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
         "access/key": running.make_key,
         "access/remove-key": running.remove_key,
         "models/use": running.exchange,
+        "models/choose": running.choose,
+        "models/try": running.try_voice,
         "models/pull": running.fetch,
     }
     return [

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.access.api_errors import ApiError, read_body
 from app.access.file import AccessFile, new_key
 from app.access.policy import parse_network, shown_network
+from app.console.choices import AS_STARTED, Choices
 
 HEADER = "x-reachy-voice"
 """Every write needs this header: a page of another origin cannot send it without a preflight."""
@@ -44,7 +46,8 @@ class ConsoleServer:
     ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
     ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
-    they block. ``array``: the robot's microphones (``app.server.robot_directions.ArraySeen``)."""
+    they block. ``choices``: engines to choose from. ``array``: the robot's microphones
+    (``app.server.robot_directions.ArraySeen``)."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     notes: Callable[[], Mapping[str, str]] = dict
@@ -59,6 +62,7 @@ class ConsoleServer:
     doctor: Callable[[], Rows] | None = None
     models: Callable[[], Rows] | None = None
     profiles: Callable[[], Rows] = tuple
+    choices: Choices | None = None
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
     secure: TlsPort | None = None
     busy: list[str] = field(default_factory=list)
@@ -105,8 +109,15 @@ class ConsoleServer:
         return {"checks": await asyncio.to_thread(_available(self.doctor))}
 
     async def catalogue(self) -> dict[str, Any]:
-        models = await asyncio.to_thread(_available(self.models))
-        return {"models": models, "profiles": await asyncio.to_thread(self.profiles)}
+        return await asyncio.to_thread(self._catalogue)
+
+    def _catalogue(self) -> dict[str, Any]:
+        models, profiles = _available(self.models)(), self.profiles()
+        if (choices := self.choices) is None:
+            return {"models": models, "profiles": profiles, "choices": []}
+        rows = [{**each, "in_place": choices.in_place(each["name"])} for each in profiles]
+        shown, changed = choices.shown(), choices.changed()
+        return {"models": models, "profiles": rows, "choices": shown, "changed": changed}
 
     # --- writing
 
@@ -143,16 +154,35 @@ class ConsoleServer:
             await use(asked.assignments, self.busy.append)
             return {"steps": list(self.busy)}
 
+    async def choose(self, request: Request) -> dict[str, Any]:
+        asked = await _asked(request, ChoiceAsked)
+        choices, use = _available(self.choices), _available(self.use)
+        async with self._alone():
+            plan = await asyncio.to_thread(choices.plan, asked.profile, asked.kind)
+            for name in plan[0]:
+                await self._pull(name)
+            await use(plan[1], self.busy.append)
+            return {"steps": list(self.busy)}
+
+    async def try_voice(self, request: Request) -> dict[str, Any]:
+        asked, choices = await _asked(request, VoiceAsked), _available(self.choices)
+        async with self._alone():
+            wav = await choices.speak(asked.profile, asked.voice)
+        return {"wav": base64.b64encode(wav).decode()}
+
     async def fetch(self, request: Request) -> dict[str, Any]:
-        asked, pull = await _asked(request, NameAsked), _available(self.pull)
-        loop = asyncio.get_running_loop()
+        asked = await _asked(request, NameAsked)
+        async with self._alone():
+            await self._pull(asked.name)
+            return await self.catalogue()
+
+    async def _pull(self, name: str) -> None:
+        loop, pull = asyncio.get_running_loop(), _available(self.pull)
 
         def tell(step: str) -> None:
             loop.call_soon_threadsafe(self.busy.__setitem__, slice(None), [step])
 
-        async with self._alone():
-            await asyncio.to_thread(pull, asked.name, tell)
-            return await self.catalogue()
+        await asyncio.to_thread(pull, name, tell)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -191,6 +221,18 @@ class UseAsked(_Asked):
     """``tts=espeak-ng``, ``llm.threads=2``: as in ``reachy-voice models use``."""
 
     assignments: Annotated[list[Text], Field(min_length=1, max_length=20)]
+
+
+class ChoiceAsked(_Asked):
+    """Engines of a profile: one, or all. Without a profile, those of the owner's settings."""
+
+    profile: Annotated[str, Field(max_length=200)] = AS_STARTED
+    kind: Literal["vad", "turn", "stt", "llm", "tts"] | None = None
+
+
+class VoiceAsked(_Asked):
+    profile: Annotated[str, Field(max_length=200)] = AS_STARTED
+    voice: Annotated[str, Field(max_length=200)] = ""
 
 
 _A = TypeVar("_A", bound=_Asked)

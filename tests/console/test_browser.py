@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ from playwright.async_api import expect
 from app.access.file import AccessFile
 from app.access.policy import Rules
 from app.compose import Assistant
+from app.console.choices import Choices
 from app.console.running import ConsoleServer, TlsPort
+from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
@@ -39,7 +43,7 @@ from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
 from tests.support.relay import relayed
 from tests.support.scripted_server import Serve, talking
-from tests.support.staged_server import StagedAssistant
+from tests.support.staged_server import StagedAssistant, quick_cast
 
 pytestmark = pytest.mark.engines
 
@@ -93,15 +97,21 @@ def file(tmp_path: Path) -> AccessFile:
     return AccessFile(tmp_path / "access.json")
 
 
-def running(file: AccessFile) -> ConsoleServer:
+@pytest.fixture
+def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
     """A server that can do everything, in a moment."""
     callers = Callers()
     callers.put(ROBOT, Knocks(refused=3, status=401))
     weights = {"kind": "tts", "size_bytes": 63_000_000, "memory_mb": 90, "licence": "MIT"}
     row = {"name": "piper-joe", "summary": "A voice.", "used": True, "state": "absent", **weights}
+    assistant = SimpleNamespace(
+        settings=load_settings("default").settings, stages=quick_cast().stages()
+    )
 
     async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
-        tell(f"loading {assignments[0]}")
+        tell("loading")
+        loaded = await asyncio.to_thread(load_settings, "default", assignments)
+        assistant.settings = loaded.settings
         tell("in place")
 
     def pull(name: str, tell: Callable[[str], None]) -> None:
@@ -121,7 +131,15 @@ def running(file: AccessFile) -> ConsoleServer:
             "speech": True,
         },
         models=lambda: [row],
-        profiles=lambda: [{"name": "reachy", "why": "needs a GPU", "fetches": "gemma (5 MB)"}],
+        profiles=lambda: [
+            {"name": "reachy", "summary": "A GPU.", "why": "needs a GPU", "fetches": "gemma"},
+            {"name": "espeak", "summary": "Tiny.", "why": "", "fetches": ""},
+        ],
+        choices=Choices(
+            cast(Assistant, assistant),
+            WeightsCache(tmp_path / "cache", Catalogue.load()),
+            lambda profile: load_settings(profile or "default").settings,
+        ),
     )
 
 
@@ -131,9 +149,9 @@ def running(file: AccessFile) -> ConsoleServer:
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible(
-    serving: Serve, file: AccessFile, tmp_path: Path, width: int, scheme: str
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    served = await serving(StagedAssistant(), access=Access(file=file), console=running(file))
+    served = await serving(StagedAssistant(), access=Access(file=file), console=able)
     options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
     async with browsing(tmp_path, **options) as visit, talking(served) as talk:
         await talk.send("input_audio_buffer.clear")
@@ -161,9 +179,9 @@ async def test_every_page_is_accessible(
 
 
 async def test_a_refused_robot_is_let_in_by_a_click(
-    serving: Serve, file: AccessFile, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
-    served = await serving(access=Access(file=file), console=running(file))
+    served = await serving(access=Access(file=file), console=able)
     async with console(served.port, tmp_path, "server") as visit:
         await visit.page.get_by_role("button", name=f"Allow {ROBOT}").click()
         await expect(visit.page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()
@@ -176,29 +194,63 @@ async def test_a_refused_robot_is_let_in_by_a_click(
         assert visit.complaints == []
 
 
-async def test_an_engine_is_replaced_and_weights_are_fetched(
-    serving: Serve, file: AccessFile, tmp_path: Path
+PLAYED = """
+HTMLMediaElement.prototype.play = async function () {
+  this.onloadedmetadata = () => console.log([this.duration]);
+};
+"""
+
+
+async def test_a_profile_is_put_in_place_and_there_is_a_way_back(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
-    served = await serving(access=Access(file=file), console=running(file))
+    served = await serving(access=Access(file=file), console=able)
     async with console(served.port, tmp_path, "models") as visit:
-        await visit.page.get_by_label("Engine").fill("tts=espeak-ng")
-        await visit.page.get_by_role("button", name="Use it").click()
-        status = visit.page.get_by_role("status")
-        await expect(status).to_contain_text("loading tts=espeak-ng; in place")
-        await expect(visit.page.get_by_text("First start fetches gemma (5 MB)")).to_be_visible()
-        await visit.page.get_by_role("button", name="Fetch piper-joe").click()
-        row = visit.page.get_by_role("row", name="piper-joe")
-        await expect(row.locator("td").nth(1)).to_have_text("yes")
+        page = visit.page
+        back = page.get_by_role("button", name="Go back to my settings")
+        status = page.get_by_role("status")
+        await page.get_by_role("button", name="Put espeak in place").click()
+        await expect(status).to_contain_text("The profile espeak: done loading; in place")
+        await expect(page.get_by_text("Its engines are in place.")).to_be_visible()
+        await back.click()
+        await expect(status).to_contain_text("Your settings: done")
+        await expect(back).to_have_count(0)
+        await page.get_by_text("All profiles, best first").click()
+        await expect(page.get_by_text("needs a GPUFirst")).to_be_visible()
+        assert visit.complaints == []
+
+
+async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+) -> None:
+    served = await serving(access=Access(file=file), console=able)
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        await page.add_init_script(PLAYED)
+        await page.goto(f"http://localhost:{served.port}/console/#models")
+        row = page.get_by_role("listitem").filter(has_text="piper-ljspeech-high")
+        await expect(row).to_contain_text("speaks English · 280 MB of memory · 114 MB to fetch")
+        await page.get_by_role("button", name="Use espeak-ng").click()
+        chosen = page.locator(".choices li.running").filter(has_text="espeak-ng")
+        await expect(chosen).to_contain_text("in use")
+        async with page.expect_console_message() as told:
+            await page.get_by_role("button", name="Try the voice espeak-ng").click()
+        (seconds,) = await (await told.value).args[0].json_value()
+        assert seconds > 0.3
+        await page.get_by_text("All weights").click()
+        await page.get_by_role("button", name="Fetch piper-joe", exact=True).click()
+        table = page.get_by_role("row", name="piper-joe")
+        await expect(table.locator("td").nth(1)).to_have_text("yes")
         assert visit.complaints == []
 
 
 async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
-    serving: Serve, file: AccessFile, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     key = "the-key-of-an-admin"
     await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
     closed = Access(Rules(loopback=False), file)
-    served = await serving(StagedAssistant(), access=closed, console=running(file))
+    served = await serving(StagedAssistant(), access=closed, console=able)
     async with console(served.port, tmp_path, "turns") as visit:
         page = visit.page
         field = page.get_by_label("Admin key")
@@ -215,7 +267,7 @@ async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
 
 
 async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
-    serving: Serve, file: AccessFile, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     key = "the-key-of-an-admin"
     await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
@@ -227,7 +279,7 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
     served = await serving(
         StagedAssistant(),
         access=closed,
-        console=replace(running(file), secure=secure),
+        console=replace(able, secure=secure),
         beside=[second],
     )
     here = ["--host-resolver-rules=MAP box.test 127.0.0.1"]

@@ -327,7 +327,9 @@ async def test_a_reader_that_falls_behind_is_let_go() -> None:
 
 async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
     assistant = ScriptedAssistant()
-    served = await serving(assistant, console=ConsoleServer(in_use=lambda: {"tts": "piper (piper-joe)"}))
+    served = await serving(
+        assistant, console=ConsoleServer(in_use=lambda: {"tts": "piper (piper-joe)"})
+    )
     async with talking(served) as talk:
         await served.session_of(talk)
         assistant.reasons["llm"] = "is starting"

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
+import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import Rules, parse_network
+from app.compose import Assistant
+from app.console.choices import Choices
 from app.console.running import MOST_BYTES, ConsoleServer
+from app.models.catalogue import Catalogue
+from app.models.weights import WeightsCache
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
+from app.settings.load import load_settings
+from app.settings.model import Settings
 from pipeline.errors import EngineError
-from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
+from tests.support.scripted_server import (
+    Serve,
+    Served,
+    appear_from,
+    refusal,
+    talking,
+)
+from tests.support.staged_server import quick_cast
 
 pytestmark = pytest.mark.machine
 
@@ -217,7 +233,7 @@ async def test_weights_are_fetched_and_listed(serving: Serve) -> None:
         here.append({"name": name})
 
     served = await serving(console=ConsoleServer(pull=pull, models=lambda: list(here)))
-    assert (await get(served, "models")).json() == {"models": [], "profiles": []}
+    assert (await get(served, "models")).json() == {"models": [], "profiles": [], "choices": []}
     answer = await post(served, "models/pull", {"name": "piper"})
     assert answer.json()["models"] == [{"name": "piper"}]
 
@@ -228,3 +244,93 @@ async def test_the_doctor_is_asked(serving: Serve) -> None:
     )
     told = (await get(served, "doctor")).json()
     assert told == {"checks": [{"name": "python", "state": "ok"}]}
+
+
+# --- engines to choose from --------------------------------------------------------------------
+
+
+class Offer:
+    """A running server's engines, of which ``profile`` and ``path`` are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = load_settings("default").settings
+        self.stages = quick_cast().stages()
+        self.fetched: list[str] = []
+        choices = Choices(
+            cast(Assistant, self),
+            WeightsCache(folder, Catalogue.load()),
+            lambda profile: load_settings(profile or "default").settings,
+        )
+        self.running = ConsoleServer(
+            use=self._use, pull=self._pull, models=list, profiles=self._profiles, choices=choices
+        )
+
+    def _profiles(self) -> list[dict[str, Any]]:
+        return [{"name": "cpu", "why": ""}, {"name": "languages", "why": ""}]
+
+    def _pull(self, name: str, tell: Callable[[str], None]) -> None:
+        self.fetched.append(name)
+
+    async def _use(self, assignments: Sequence[str], tell: Callable[[str], None]) -> None:
+        self.settings = (await asyncio.to_thread(load_settings, "default", assignments)).settings
+
+
+@pytest.fixture
+def offer(tmp_path: Path) -> Offer:
+    return Offer(tmp_path)
+
+
+async def of_profile(name: str) -> Settings:
+    return (await asyncio.to_thread(load_settings, name)).settings
+
+
+async def test_engines_of_profiles_are_offered_put_in_place_and_taken_back(
+    serving: Serve, offer: Offer
+) -> None:
+    served = await serving(console=offer.running)
+    shown = (await get(served, "models")).json()
+    voices = {each["name"]: each for each in shown["choices"] if each["kind"] == "tts"}
+    assert (voices["piper-joe"]["running"], voices["piper-joe"]["here"]) == (True, False)
+    assert voices["piper-ljspeech-high"]["memory_mb"] == 280
+    assert voices["piper-ljspeech-high"]["languages"] == ["en"]
+    assert voices["qwen3-tts-0.6b-customvoice"]["needs"]
+    assert ([each["in_place"] for each in shown["profiles"]], shown["changed"]) == (
+        [True, False],
+        False,
+    )
+    await post(served, "models/choose", {"profile": "languages", "kind": "stt"})
+    assert offer.fetched == ["whisper-base"]
+    assert offer.settings.stt == (await of_profile("languages")).stt
+    assert offer.settings.tts == (await of_profile("default")).tts
+    await post(served, "models/choose", {"profile": "languages"})
+    shown = (await get(served, "models")).json()
+    assert ([each["in_place"] for each in shown["profiles"]], shown["changed"]) == (
+        [False, True],
+        True,
+    )
+    await post(served, "models/choose", {})
+    assert offer.settings == await of_profile("default")
+
+
+@pytest.mark.parametrize("path", ["models/choose", "models/try"])
+@pytest.mark.parametrize("profile", ["nobody", "/etc/passwd", "../x.yaml", "default.yaml"])
+async def test_only_a_profile_can_be_asked_for(
+    serving: Serve, offer: Offer, path: str, profile: str
+) -> None:
+    served = await serving(console=offer.running)
+    answer = await post(served, path, {"profile": profile})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_profile")
+
+
+async def test_the_voice_in_use_says_a_sentence(serving: Serve, offer: Offer) -> None:
+    served = await serving(console=offer.running)
+    answer = await post(served, "models/try", {})
+    with wave.open(io.BytesIO(base64.b64decode(answer.json()["wav"]))) as file:
+        assert file.getnframes() > 0.3 * file.getframerate()
+
+
+async def test_a_voice_that_is_not_here_says_what_to_do(serving: Serve, offer: Offer) -> None:
+    served = await serving(console=offer.running)
+    answer = await post(served, "models/try", {"profile": "cpu-plus"})
+    assert answer.status_code == 400
+    assert "piper-ljspeech-high" in answer.json()["error"]["message"]

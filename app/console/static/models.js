@@ -1,36 +1,49 @@
-// Models: which exist, fit and run; fetch weights and replace engines.
+// Models: a profile for this machine, an engine of each kind from a list, and all weights.
 import { html, render, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
 
 const EVERY_MS = 500;
+const MOST_LANGUAGES = 10; // named
+export const KINDS = {
+  tts: ["Voice", "speaks"], stt: ["Hearing", "understands"], llm: ["Language model", "speaks"],
+  turn: ["End of a turn", "understands"], vad: ["Voice activity", "understands"],
+};
 
 export const models = {
   show(host) {
-    let rows = [], profiles = [], steps = [], problem = "", busy = "", over = false, timer = 0, can = [];
+    let known = { models: [], profiles: [], choices: [] }, can = [], voices = [], voice = "";
+    let steps = [], problem = "", busy = "", done = "", loading = true, over = false, timer = 0, player = null;
 
     async function load() {
       try {
-        ({ can } = await get("state"));
-        if (can.includes("models")) ({ models: rows, profiles } = await get("models"));
+        ({ can, voices } = await get("state"));
+        if (can.includes("models")) known = await get("models");
       } catch (error) { problem = error.message; }
+      loading = false;
       draw();
     }
 
     async function work(what, path, body) {
       busy = what;
-      problem = "";
+      problem = done = "";
       steps = [];
       watch();
       try {
         const answer = await post(path, body);
-        steps = answer.steps ?? ["done"];
-      } catch (error) { problem = error.message; }
-      busy = "";
-      clearTimeout(timer);
-      load();
+        steps = answer.steps ?? [];
+        done = `${what}: done`;
+        return answer;
+      } catch (error) {
+        problem = error.message;
+      } finally {
+        busy = "";
+        clearTimeout(timer);
+        load();
+      }
     }
 
     async function watch() {
+      draw();
       const state = await get("state").catch(() => null);
       if (over || !busy) return;
       if (state) steps = state.busy;
@@ -38,35 +51,88 @@ export const models = {
       timer = setTimeout(watch, EVERY_MS);
     }
 
-    function use(event) {
-      event.preventDefault();
-      const text = event.target.elements.assignments.value.trim();
-      if (text) work(`Replacing: ${text}`, "models/use", { assignments: text.split(/\s+/) });
+    async function hear({ name, profile, running }) {
+      const answer = await work(`The voice ${name}`, "models/try", { profile, voice: running ? voice : "" });
+      if (!answer || over) return;
+      player?.pause();
+      const wav = Uint8Array.from(atob(answer.wav), (character) => character.charCodeAt(0));
+      const url = URL.createObjectURL(new Blob([wav], { type: "audio/wav" }));
+      player = new Audio(url);
+      player.onended = player.onpause = () => URL.revokeObjectURL(url);
+      player.play().catch((error) => { problem = error.message; draw(); });
     }
+
+    const put = (name, profile, kind) => work(name, "models/choose", { profile, ...(kind && { kind }) });
 
     function draw() {
       if (over) return;
-      render(html`
+      render(html`<div class="models">
+        <div class="progress" role="status">${busy || done ? html`<p class="panel">
+          ${busy ? html`<strong>${busy} …</strong>` : done}${steps.length ? html`<span class="note"> ${steps.join("; ")}</span>` : nothing}</p>` : nothing}</div>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
-        ${problem || can.length ? nothing : html`<p class="note">This server shows no models.</p>`}
-        <p class="note" role="status">${busy}${steps.length ? ` ${steps.join("; ")}` : ""}</p>
-        ${can.includes("use") ? html`<form class="panel" @submit=${use}>
-          <h2>Replace an engine</h2>
-          <p class="note">No client is disconnected. The change lasts until the server stops; to keep it, add it to your settings.</p>
-          <div class="row"><input type="text" name="assignments" aria-label="Engine" placeholder="tts=espeak-ng llm.threads=2">
-            <button ?disabled=${busy}>Use it</button></div></form>` : nothing}
-        ${profiles.length ? html`<section class="panel"><h2>Profiles</h2>
-          <p class="note">Best first; chosen when the server starts: <code>reachy-voice serve --config NAME</code></p>
-          <table><tbody>${profiles.map(({ name, why, fetches }) => html`<tr><th scope="row">${name}</th><td>${why || "fits this machine"}${fetches ? html`<p class="note">First start fetches ${fetches}</p>` : nothing}</td></tr>`)}</tbody></table></section>` : nothing}
-        ${rows.length ? html`<section class="panel"><h2>Weights</h2><div class="wide" tabindex="0" role="region" aria-label="Table of weights"><table>
-          <thead><tr><th scope="col">Name</th><th scope="col">Kind</th><th scope="col">Here</th><th scope="col">Size</th><th scope="col">Memory</th><th scope="col">Licence</th></tr></thead>
-          <tbody>${rows.map((row) => html`<tr>
-            <th scope="row">${row.name}${row.used ? " (configured)" : ""}<p class="note">${row.summary}</p></th><td>${row.kind}</td>
-            <td>${row.state === "present" ? "yes" : html`<button ?disabled=${busy} @click=${() => work(`Fetching ${row.name}`, "models/pull", { name: row.name })}>Fetch ${row.name}</button>`}</td>
-            <td>${Math.round(row.size_bytes / 1e6)} MB</td><td>${row.memory_mb} MB</td><td>${row.licence}</td></tr>`)}</tbody></table></div></section>` : nothing}`, host);
+        ${loading ? html`<p class="note">Looking at this machine …</p>` : problem || can.length ? nothing : html`<p class="note">This server shows no models.</p>`}
+        ${known.profiles.length ? proposal() : nothing}
+        ${Object.entries(KINDS).map(([kind, names]) => list(kind, names))}
+        ${known.models.length ? weights() : nothing}</div>`, host);
+    }
+
+    function proposal() {
+      const best = known.profiles.find(({ why }) => !why);
+      const use = can.includes("use");
+      return html`<section class="panel"><h2>For this machine</h2>
+        ${best ? html`<p><strong>${best.name}</strong> ${best.summary}</p>
+          ${best.in_place ? html`<p class="note">Its engines are in place.</p>` : html`${best.fetches ? html`<p class="note">Fetches ${best.fetches}.</p>` : nothing}
+            ${use ? html`<button class="main" ?disabled=${busy} @click=${() => put(`The profile ${best.name}`, best.name)}>Put ${best.name} in place</button>` : nothing}
+            <p class="note">Nobody is disconnected. To keep it, with its settings for conversations: <code>reachy-voice serve --config ${best.name}</code></p>`}` : html`<p>No profile fits.</p>`}
+        ${known.changed && use ? html`<p><button ?disabled=${busy} @click=${() => put("Your settings", "")}>Go back to my settings</button> <span class="note">What you chose here lasts until the server stops.</span></p>` : nothing}
+        <details><summary>All profiles, best first</summary><div class="wide"><table><tbody>${known.profiles.map(({ name, summary, why, fetches }) => html`<tr>
+          <th scope="row">${name}</th><td>${summary}<p class="note">${why || "fits this machine"}${fetches ? html`<br>First start fetches ${fetches}` : nothing}</p></td></tr>`)}</tbody></table></div></details>
+      </section>`;
+    }
+
+    function list(kind, [title, verb]) {
+      const rows = known.choices.filter((each) => each.kind === kind);
+      return rows.length ? html`<section class="panel"><h2>${title}</h2>
+        <ul class="choices">${rows.sort((one, other) => other.running - one.running).map((row) => choice(row, verb))}</ul></section>` : nothing;
+    }
+
+    function choice(row, verb) {
+      const { kind, name, engine, summary, running, here, needs, profile } = row;
+      return html`<li class=${running ? "running" : ""}>
+        <div><h3>${name}${engine === name ? nothing : html` <span class="note">${engine}</span>`}${running ? html` <span class="badge">in use</span>` : nothing}</h3>
+          <p>${summary}</p><p class="note">${facts(row, verb)}</p>
+          ${needs && !running ? html`<p class="note">Needs ${needs.replace(/^cannot/, "packages: cannot")}</p>` : nothing}</div>
+        <div class="row">
+          ${kind === "tts" && running && voices.length > 1 ? html`<select aria-label="Voice to try" @change=${({ target }) => { voice = target.value; }}>
+            ${voices.map((each) => html`<option>${each}</option>`)}</select>` : nothing}
+          ${kind === "tts" && here && (running || !needs) ? html`<button ?disabled=${busy} @click=${() => hear(row)} aria-label=${`Try the voice ${name}`}>Try this voice</button>` : nothing}
+          ${running || !can.includes("use") ? nothing : html`<button ?disabled=${busy || needs} @click=${() => put(name, profile, kind)} aria-label=${`${here ? "Use" : "Fetch and use"} ${name}`}>${here ? "Use" : "Fetch and use"}</button>`}
+        </div></li>`;
+    }
+
+    function weights() {
+      return html`<details class="panel"><summary>All weights</summary><div class="wide" tabindex="0" role="region" aria-label="Table of weights"><table>
+        <thead><tr><th scope="col">Name</th><th scope="col">Kind</th><th scope="col">Here</th><th scope="col" class="number">Size</th><th scope="col" class="number">Memory</th><th scope="col">Licence</th></tr></thead>
+        <tbody>${known.models.map((row) => html`<tr>
+          <th scope="row">${row.name}${row.used ? " (in use)" : ""}<p class="note">${row.summary}</p></th><td>${row.kind}</td>
+          <td>${row.state === "present" ? "yes" : html`<button ?disabled=${busy} @click=${() => work(`Fetching ${row.name}`, "models/pull", { name: row.name })}>Fetch ${row.name}</button>`}</td>
+          <td class="number">${Math.round(row.size_bytes / 1e6)} MB</td><td class="number">${row.memory_mb} MB</td><td>${row.licence}</td></tr>`)}</tbody></table></div></details>`;
     }
 
     load();
-    return () => { over = true; clearTimeout(timer); };
+    return () => { over = true; clearTimeout(timer); player?.pause(); };
   },
 };
+
+// What an engine speaks, takes and costs.
+function facts({ languages, memory_mb: memory, size_bytes: size, here, licence, url }, verb) {
+  const names = new Intl.DisplayNames("en", { type: "language" });
+  const more = languages.length > MOST_LANGUAGES ? ` and ${languages.length - MOST_LANGUAGES} more` : "";
+  return [
+    url && `at ${url}`,
+    languages.length && `${verb} ${languages.slice(0, MOST_LANGUAGES).map((code) => names.of(code)).join(", ")}${more}`,
+    memory && `${memory.toLocaleString("en")} MB of memory`,
+    size && (here ? "fetched" : `${Math.round(size / 1e6).toLocaleString("en")} MB to fetch`),
+    licence,
+  ].filter(Boolean).join(" · ");
+}

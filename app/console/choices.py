@@ -1,0 +1,162 @@
+"""The engines that a page can offer: those of all profiles, with what each needs and speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import wave
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from app.access.api_errors import ApiError
+from app.compose import Assistant, first_error, synthesize_alone
+from app.models.engine_memory import EngineMemory
+from app.models.gpu import Gpus, find_gpus
+from app.models.memory_room import has_room
+from app.models.weights import WeightsCache
+from app.settings.load import profile_names
+from app.settings.model import Settings
+from pipeline.audio import Pcm
+from pipeline.engines.registry import (
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    engine_spec,
+    require_modules,
+)
+from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
+from pipeline.messages import SpeechRequest
+from pipeline.work import Work
+
+SENTENCE = "Hello, I am Reachy. It is good to talk with you."
+AS_STARTED = ""
+"""In place of a profile's name: the settings with which the server was started."""
+
+Load = Callable[[str], Settings]
+"""Reads the settings of a profile, or ``AS_STARTED``."""
+
+
+class Choices:
+    """All methods but ``speak`` block."""
+
+    def __init__(self, assistant: Assistant, cache: WeightsCache, load: Load) -> None:
+        self._assistant = assistant
+        self._cache = cache
+        self._load = load
+        self._profiles: dict[str, Settings] = {}
+        """Read once: they take a tenth of a second each, and come with the program."""
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Each engine with its weights once, in the first profile that has it."""
+        gpus = find_gpus()
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for profile in (AS_STARTED, *profile_names()):
+            for kind, options in self._engines(profile):
+                if (key := _key(kind, options)) not in found:
+                    found[key] = {"profile": profile, **self._row(kind, options, gpus)}
+        return list(found.values())
+
+    def in_place(self, profile: str) -> bool:
+        """Whether the engines and models of ``profile`` are those that run."""
+        running = self._assistant.settings
+        return all(
+            _key(k, each) == _key(k, running.engine(k)) for k, each in self._engines(profile)
+        )
+
+    def changed(self) -> bool:
+        """Whether engines differ, in any option, from the settings of the start."""
+        return not all(self._runs(*each) for each in self._engines(AS_STARTED))
+
+    def plan(self, profile: str, only: str | None) -> tuple[list[str], list[str]]:
+        """The weights to fetch, and what to assign as in ``reachy-voice models use``, for the
+        engine of the kind ``only``, or all, to become that of ``profile``."""
+        chosen = [pair for pair in self._engines(profile) if only in (None, pair[0])]
+        names = [name for _, each in chosen if (name := getattr(each, "weights", None))]
+        return self._cache.missing(names), [
+            f"{kind}={json.dumps(each.model_dump(mode='json'))}" for kind, each in chosen
+        ]
+
+    async def speak(self, profile: str, voice: str) -> bytes:
+        """A sentence as WAV, in ``voice``, or the default one, of the voice engine of ``profile``.
+        Raises ``ReachyVoiceError``."""
+        settings = await asyncio.to_thread(self._settings, profile)
+        if self._runs(Kind.TTS, settings.tts):
+            tts = self._assistant.stages.tts
+            request = SpeechRequest(SENTENCE, voice)
+            pieces = [pcm async for pcm in tts.synthesize(request, Work())]
+            return _wav(np.concatenate(pieces), tts.rate)
+        if not await asyncio.to_thread(has_room, self._cache, Kind.TTS, settings.tts):
+            raise EngineError(
+                "This voice cannot be tried beside the one in use",
+                why="memory has no room for both",
+                fix="Use it, and try it then",
+            )
+        try:
+            ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
+        except* ReachyVoiceError as errors:
+            raise first_error(errors) from None
+        return _wav(pcm, rate)
+
+    def _settings(self, profile: str) -> Settings:
+        """Only profiles: a path would let a page read files."""
+        if profile not in (AS_STARTED, *profile_names()):
+            raise ApiError(400, "unknown_profile", f"There is no profile called {profile!r}.")
+        if profile == AS_STARTED:
+            return self._load(profile)
+        if profile not in self._profiles:
+            self._profiles[profile] = self._load(profile)
+        return self._profiles[profile]
+
+    def _engines(self, profile: str) -> Iterator[tuple[Kind, EngineOptions]]:
+        settings = self._settings(profile)
+        return ((kind, settings.engine(kind)) for kind in Kind)
+
+    def _runs(self, kind: Kind, options: EngineOptions) -> bool:
+        return self._assistant.settings.engine(kind) == options
+
+    def _row(self, kind: Kind, options: EngineOptions, gpus: Gpus) -> dict[str, Any]:
+        spec = engine_spec(kind, options.engine)
+        name = getattr(options, "weights", None)
+        entry = self._cache.catalogue[name] if name else None
+        running = _key(kind, options) == _key(kind, self._assistant.settings.engine(kind))
+        row = {
+            "kind": kind,
+            "engine": options.engine,
+            "name": name or options.engine,
+            "url": getattr(options, "url", None) or "",
+            "summary": entry.summary if entry else spec.summary,
+            "languages": (entry.languages if entry else ()) or getattr(options, "languages", ()),
+            "licence": entry.licence if entry else "",
+            "size_bytes": entry.size if entry else 0,
+            "here": not name or self._cache.state(name) == "present",
+            "memory_mb": 0,
+            "needs": "",
+            "running": running,
+        }
+        if isinstance(spec, EngineSpec):
+            memory = EngineMemory(spec, options, self._cache.catalogue, None)
+            row["memory_mb"] = sum(part.memory_mb for part in memory.parts())
+            if memory.wants_gpu and not gpus.found:
+                row["needs"] = "a GPU"
+        try:
+            require_modules(spec)
+        except MissingExtra as error:
+            row["needs"] = f"{error.why}. {error.fix}"
+        return row
+
+
+def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
+    """Equal for the same engine with the same model, whatever its other options."""
+    named = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
+    return kind, options.engine, *named
+
+
+def _wav(pcm: Pcm, rate: int) -> bytes:
+    sound = io.BytesIO()
+    with wave.open(sound, "wb") as file:
+        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.writeframes(pcm.tobytes())
+    return sound.getvalue()
