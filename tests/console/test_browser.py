@@ -210,7 +210,7 @@ async def test_a_profile_is_put_in_place_and_there_is_a_way_back(
         back = page.get_by_role("button", name="Go back to my settings")
         status = page.get_by_role("status")
         await page.get_by_role("button", name="Put espeak in place").click()
-        await expect(status).to_contain_text("The profile espeak: done loading; in place")
+        await expect(status).to_contain_text("The profile espeak: done. in place")
         await expect(page.get_by_text("Its engines are in place.")).to_be_visible()
         await back.click()
         await expect(status).to_contain_text("Your settings: done")

@@ -2,7 +2,7 @@
 import { html, render, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
 
-const EVERY_MS = 500;
+const EVERY_MS = 500, DONE_SHOWN_MS = 8000;
 const MOST_LANGUAGES = 10; // named
 export const KINDS = {
   tts: ["Voice", "speaks"], stt: ["Hearing", "understands"], llm: ["Language model", "speaks"],
@@ -27,17 +27,19 @@ export const models = {
       busy = what;
       problem = done = "";
       steps = [];
+      clearTimeout(timer);
       watch();
       try {
         const answer = await post(path, body);
+        clearTimeout(timer);
         steps = answer.steps ?? [];
-        done = `${what}: done`;
+        done = `${what}: done.`;
+        timer = setTimeout(() => { done = ""; steps = []; draw(); }, DONE_SHOWN_MS);
         return answer;
       } catch (error) {
         problem = error.message;
       } finally {
         busy = "";
-        clearTimeout(timer);
         load();
       }
     }
@@ -67,9 +69,10 @@ export const models = {
     function draw() {
       if (over) return;
       render(html`<div class="models">
-        <div class="progress" role="status">${busy || done ? html`<p class="panel">
-          ${busy ? html`<strong>${busy} …</strong>` : done}${steps.length ? html`<span class="note"> ${steps.join("; ")}</span>` : nothing}</p>` : nothing}</div>
-        ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
+        <div class="progress">
+          <div role="status">${busy || done ? html`<p class="panel">${busy ? html`<strong>${busy} …</strong>` : done}${steps.length ? html`<span class="note"> ${steps.at(-1)}</span>` : nothing}</p>` : nothing}</div>
+          ${problem ? html`<p class="panel bad" role="alert">${problem} <button @click=${() => { problem = ""; draw(); }}>Close</button></p>` : nothing}
+        </div>
         ${loading ? html`<p class="note">Looking at this machine …</p>` : problem || can.length ? nothing : html`<p class="note">This server shows no models.</p>`}
         ${known.profiles.length ? proposal() : nothing}
         ${Object.entries(KINDS).map(([kind, names]) => list(kind, names))}
@@ -83,7 +86,7 @@ export const models = {
         ${best ? html`<p><strong>${best.name}</strong> ${best.summary}</p>
           ${best.in_place ? html`<p class="note">Its engines are in place.</p>` : html`${best.fetches ? html`<p class="note">Fetches ${best.fetches}.</p>` : nothing}
             ${use ? html`<button class="main" ?disabled=${busy} @click=${() => put(`The profile ${best.name}`, best.name)}>Put ${best.name} in place</button>` : nothing}
-            <p class="note">Nobody is disconnected. To keep it, with its settings for conversations: <code>reachy-voice serve --config ${best.name}</code></p>`}` : html`<p>No profile fits.</p>`}
+            <p class="note">No conversation is cut off. To keep it, with its settings for conversations: <code>reachy-voice serve --config ${best.name}</code></p>`}` : html`<p>No profile fits.</p>`}
         ${known.changed && use ? html`<p><button ?disabled=${busy} @click=${() => put("Your settings", "")}>Go back to my settings</button> <span class="note">What you chose here lasts until the server stops.</span></p>` : nothing}
         <details><summary>All profiles, best first</summary><div class="wide"><table><tbody>${known.profiles.map(({ name, summary, why, fetches }) => html`<tr>
           <th scope="row">${name}</th><td>${summary}<p class="note">${why || "fits this machine"}${fetches ? html`<br>First start fetches ${fetches}` : nothing}</p></td></tr>`)}</tbody></table></div></details>
