@@ -70,7 +70,7 @@ export const server = {
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
         ${state ? html`
           <section class="panel"><h2>Engines</h2>
-            <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${KINDS[name]?.[0] ?? name}<p class="note">${state.models[name]}</p></th><td class=${why ? "bad" : ""}>${why ?? state.notes[name] ?? "ready"}</td></tr>`)}</tbody></table>
+            <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${KINDS[name]?.[0] ?? name}</th><td class="note">${state.models[name]}</td><td class=${why ? "bad" : ""}>${why ?? state.notes[name] ?? "ready"}</td></tr>`)}</tbody></table>
             <p class="note">Conversations: ${state.sessions}. <a href="/metrics">All figures, for Prometheus</a></p>
           </section>
           ${state.array ? array(state.array) : nothing}
