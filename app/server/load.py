@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from app.server.process_usage import MIB, Usage, usage
+from app.server.process_usage import MIB, ProcessUsage, usage
 
 PERIOD_S = 5.0
 """Time over which load is measured."""
@@ -61,7 +61,7 @@ class LoadHistory:
 
     def __init__(
         self,
-        measure: Callable[[], Usage] = lambda: usage(os.getpid()),
+        measure: Callable[[], ProcessUsage] = lambda: usage(os.getpid()),
         clock: Callable[[], float] = time.time,
     ) -> None:
         """``measure`` blocks."""
@@ -76,7 +76,7 @@ class LoadHistory:
             self.note(await asyncio.to_thread(self._measure), self._clock())
             await asyncio.sleep(SAMPLE_S)
 
-    def note(self, now: Usage, at: float) -> None:
+    def note(self, now: ProcessUsage, at: float) -> None:
         """A process that ends takes its time with it; then the load counts as 0."""
         cores = 0.0
         if self._last is not None and at > self._last[0]:
