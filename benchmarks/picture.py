@@ -11,27 +11,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import html
-import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import websockets.asyncio.client
 
 from app.cli.measuring import spawned_server
-from app.talk.realtime_client import RATE, room_tone
+from app.talk.realtime_client import RATE, dial, room_tone
 from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.energy import speech_span
 from benchmarks.harness.heard_speech import run_program
 from benchmarks.harness.program import arguments
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes, pcm_to_bytes
-from pipeline.speaking.playback import PlaybackClock
+from benchmarks.harness.robot import RobotClient
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
 
 VOICE = "flite slt"
 QUESTION, BACKCHANNEL, COMMAND = "Why is the sky blue?", "Yeah.", "Stop."
 BACKCHANNEL_S, COMMAND_S, END_S = 2.0, 4.5, 2.0
-"""After the answer's first sample; and after the command's onset."""
-CHUNK_MS, BAR_MS = 20, 40
+"""After the answer's first sample; and how long the picture goes on after the answer."""
+BAR_MS = 40
 WIDTH, LEFT, LANE, HEIGHT = 960, 76, 52, 250
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#24292f}.a{fill:#0969da}.b{fill:#8250df}"
@@ -49,99 +49,76 @@ class Caption:
     start_s: float
     end_s: float
 
+    def later(self, by_s: float) -> Caption:
+        return Caption(self.text, self.start_s + by_s, self.end_s + by_s)
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Dialogue:
     """What the client said and heard, in seconds since it began to listen; int16 at ``RATE``."""
 
-    microphone: list[Pcm] = field(default_factory=list)
-    words: list[Caption] = field(default_factory=list)
-    answer: list[tuple[float, Pcm]] = field(default_factory=list)
+    microphone: Pcm
+    words: tuple[Caption, Caption, Caption]
+    answer: Sequence[tuple[float, Pcm]]
     """When each part is played, and its sound."""
-    transcript: str = ""
-    first_audio_s: float = 0.0
-    silent_s: float = 0.0
+    transcript: str
+    silent_s: float
 
 
-class Client:
-    """Speaks and listens as a person at a headset would."""
+class DialogueClient(RobotClient):
+    """Keeps what it hears. ``answer``: when each part is played, on the loop's clock."""
 
-    def __init__(self, socket: websockets.asyncio.client.ClientConnection) -> None:
-        self.heard = Dialogue()
-        self._socket = socket
-        self._player = PlaybackClock()
-        self._answering = asyncio.Event()
-        self._began = 0.0
+    def __init__(self, socket: Any) -> None:
+        super().__init__(socket)
+        self.answer: list[tuple[float, Pcm]] = []
+        self.transcript = ""
 
-    async def converse(self) -> Dialogue:
-        """The whole conversation. Raises ``RuntimeError`` if the server reports an error."""
-        self._began = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
-            listening = group.create_task(self._listen())
-            await self._say(QUESTION, 0.5)
-            while not self._answering.is_set():
-                await self._pause(CHUNK_MS / 1000)
-            first_s = self.heard.first_audio_s
-            await self._say(BACKCHANNEL, first_s + BACKCHANNEL_S)
-            await self._say(COMMAND, first_s + COMMAND_S)
-            await self._pause(END_S)
-            listening.cancel()
-        return self.heard
+    async def _receive(self) -> dict[str, Any]:
+        event = await super()._receive()
+        match event["type"]:
+            case "response.output_audio.delta":
+                pcm = pcm_from_bytes(base64.b64decode(event["delta"]))
+                self.answer.append((self.player.until - len(pcm) / RATE, pcm))
+            case "response.output_audio_transcript.delta":
+                self.transcript += event["delta"]
+            case "error":
+                raise RuntimeError(event["error"]["message"])
+        return event
 
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time() - self._began
 
-    async def _say(self, text: str, at_s: float) -> None:
-        await self._pause(at_s - len(self.heard.microphone) * CHUNK_MS / 1000)
-        resampler = Resampler(LISTEN_RATE, RATE)
-        pcm = run_program(VOICE, text)
-        span = speech_span(to_signal(pcm))
-        start_s = len(self.heard.microphone) * CHUNK_MS / 1000
-        self.heard.words.append(
-            Caption(text, start_s + span.start / LISTEN_RATE, start_s + span.end / LISTEN_RATE)
-        )
-        await self._send(np.concatenate((resampler.feed(pcm), resampler.flush())))
-
-    async def _pause(self, seconds: float) -> None:
-        await self._send(np.zeros(int(max(0.0, seconds) * RATE), np.int16))
-
-    async def _send(self, pcm: Pcm) -> None:
-        """In real time, over the tone of a quiet room."""
-        size = RATE * CHUNK_MS // 1000
-        for start in range(0, len(pcm), size):
-            chunk = pcm[start : start + size]
-            chunk = np.pad(chunk, (0, size - len(chunk))) + room_tone(size)
-            self.heard.microphone.append(chunk)
-            await asyncio.sleep(len(self.heard.microphone) * CHUNK_MS / 1000 - self._now())
-            audio = base64.b64encode(pcm_to_bytes(chunk)).decode()
-            await self._socket.send(
-                json.dumps({"type": "input_audio_buffer.append", "audio": audio})
-            )
-
-    async def _listen(self) -> None:
-        async for message in self._socket:
-            event = json.loads(message)
-            match event["type"]:
-                case "response.output_audio.delta" if not self.heard.silent_s:
-                    pcm = pcm_from_bytes(base64.b64decode(event["delta"]))
-                    self.heard.answer.append((max(self._now(), self._player.plays_until), pcm))
-                    self._player.send(len(pcm) / RATE, self._now())
-                    self.heard.first_audio_s = self.heard.first_audio_s or self._now()
-                    self._answering.set()
-                case "response.output_audio_transcript.delta" if not self.heard.silent_s:
-                    self.heard.transcript += event["delta"]
-                case "input_audio_buffer.speech_started" if self._answering.is_set():
-                    self.heard.silent_s = min(self._now(), self._player.plays_until)
-                case "error":
-                    raise RuntimeError(event["error"]["message"])
+def spoken(text: str) -> tuple[Pcm, Caption]:
+    """``text`` at ``RATE``, over the tone of a quiet room."""
+    pcm, resampler = run_program(VOICE, text), Resampler(LISTEN_RATE, RATE)
+    span = speech_span(to_signal(pcm))
+    sound = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    caption = Caption(text, span.start / LISTEN_RATE, span.end / LISTEN_RATE)
+    return sound + room_tone(len(sound)), caption
 
 
 async def recorded(config: str) -> Dialogue:
-    async with (
-        spawned_server(("--config", config)) as server,
-        websockets.asyncio.client.connect(server.url) as socket,
-    ):
-        return await Client(socket).converse()
+    """Raises ``RuntimeError`` if the conversation did not go as planned."""
+    (asked, question), (yeah, backchannel), (stop, command) = map(
+        spoken, (QUESTION, BACKCHANNEL, COMMAND)
+    )
+    pause = room_tone(round((COMMAND_S - BACKCHANNEL_S) * RATE) - len(yeah))
+    over = np.concatenate((yeah, pause, stop))
+    onset_s = command.start_s + COMMAND_S - BACKCHANNEL_S
+    async with spawned_server(("--config", config)) as server, dial(server.url) as socket:
+        client = DialogueClient(socket)
+        await client.configure()
+        began = asyncio.get_running_loop().time()
+        times = await client.interrupt(over, onset_s, BACKCHANNEL_S, asked)
+    if times.missed:
+        raise RuntimeError("The answer was not interrupted by the command: try again")
+    answer = [(at - began, pcm) for at, pcm in client.answer]
+    over_s = answer[0][0] + BACKCHANNEL_S
+    silent_s = over_s + onset_s + times.silent_ms / 1000
+    microphone = np.zeros(round((silent_s + END_S) * RATE), np.int16)
+    for at_s, pcm in ((0.0, asked), (over_s, over)):
+        start = round(at_s * RATE)
+        microphone[start : start + len(pcm)] = pcm[: len(microphone) - start]
+    words = (question, backchannel.later(over_s), command.later(over_s + COMMAND_S - BACKCHANNEL_S))
+    return Dialogue(microphone, words, answer, client.transcript, silent_s)
 
 
 # --- drawing -----------------------------------------------------------------------------------
@@ -186,28 +163,24 @@ class Drawing:
 
 
 def drawn(talk: Dialogue) -> str:
-    """The picture. Raises ``RuntimeError`` if the conversation did not go as planned."""
-    if len(talk.words) != 3 or talk.silent_s < talk.words[2].start_s:
-        raise RuntimeError("The answer was not interrupted by the command: try again")
     question, backchannel, command = talk.words
     upper, lower = 62, 166
-    microphone = np.concatenate(talk.microphone)
-    picture = Drawing(len(microphone) / RATE)
+    first_s = talk.answer[0][0]
+    picture = Drawing(len(talk.microphone) / RATE)
     picture.text(None, upper + 5, "person")
     picture.text(None, lower + 5, "robot")
-    picture.bars(microphone, 0.0, upper, "a")
+    picture.bars(talk.microphone, 0.0, upper, "a")
     robot = np.zeros(int(talk.silent_s * RATE), np.int16)
     for start_s, pcm in talk.answer:
         start = int(start_s * RATE)
         robot[start : start + len(pcm)] = pcm[: max(0, len(robot) - start)]
-    first = int(talk.first_audio_s * RATE)
-    picture.bars(robot[first:], talk.first_audio_s, lower, "b")
+    picture.bars(robot[int(first_s * RATE) :], first_s, lower, "b")
     for words in talk.words:
         picture.text(words.start_s, 20, words.text)
-    for at_s in (question.end_s, talk.first_audio_s, command.start_s, talk.silent_s):
+    for at_s in (question.end_s, first_s, command.start_s, talk.silent_s):
         picture.mark(at_s, 30, 200)
-    picture.text(talk.first_audio_s, 218, f"“{shortened(talk.transcript)}”")
-    latency_ms = 1000 * (talk.first_audio_s - question.end_s)
+    picture.text(first_s, 218, f"“{shortened(talk.transcript)}”")
+    latency_ms = 1000 * (first_s - question.end_s)
     picture.text(question.end_s, 240, f"answers after {latency_ms:.0f} ms", "n")
     picture.text(backchannel.start_s, 240, "goes on", "n")
     silent_ms = 1000 * (talk.silent_s - command.start_s)

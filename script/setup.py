@@ -27,7 +27,7 @@ from test_steps import checks, debian
 from test_steps.llama_server import llama_server
 
 from app.setup import flow, options
-from app.setup.llama import cores
+from app.setup.computer import usable_cores
 from app.setup.needs import Needs
 from app.setup.place import Place
 from app.setup.stack import STACK, installed_torch, stack_steps
@@ -74,7 +74,7 @@ def _test_quickly(place: Place, base: list[Step], given: Namespace) -> int:
         flow.show_plan(place, flow.to_do(place, base), Needs())
         return 0
     flow.set_up(place, base)
-    return 0 if given.setup_only else checks.run_quick(place, given.others, cores())
+    return 0 if given.setup_only else checks.run_quick(place, given.others, usable_cores())
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.hardware import check_hardware
 from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
 from app.doctor.processor import check_compiled_for, check_trials
-from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine, usable_cores
+from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine
 from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
@@ -27,7 +27,7 @@ from app.models.gpu import Gpus, find_gpus
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, Settings
-from app.setup.computer import own_instructions, space
+from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
 from app.talk.devices import chosen_devices
 from hardware.settings import Sound

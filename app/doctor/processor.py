@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.models.engine_set import EnginesRan
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
@@ -15,6 +14,7 @@ from app.setup.computer import own_instructions
 from app.setup.finding import Check
 from app.setup.llama import PROCESSOR_STAMP
 from app.setup.place import Stamps
+from app.setup.ran_here import RanHere
 from pipeline.engines.registry import EngineSpec, engine_spec
 from pipeline.errors import EngineCrashed, ReachyVoiceError
 from pipeline.workers.process_worker import ProcessWorker
@@ -33,13 +33,14 @@ def check_compiled_for(setup: str, environment: Path | None = None) -> Iterator[
 def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
     """Start each engine that has not run on this processor once, if it would run in the server's
     own process, which it could end."""
-    ran = EnginesRan(cache.directory)
+    ran = RanHere(cache.directory)
     for kind, options in settings.engines():
         spec = engine_spec(kind, options.engine)
         if not isinstance(spec, EngineSpec) or (options.run_in or spec.run_in) == "process":
             continue
         name = getattr(options, "weights", None)
-        if spec in ran or cache.missing([name] if name else []):
+        part = f"{spec.kind}-{spec.name}"
+        if ran.has(part, spec.modules) or cache.missing([name] if name else []):
             continue
         if not has_room(cache, kind, options):
             continue
@@ -51,4 +52,4 @@ def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
         except ReachyVoiceError:
             continue  # other checks and the server itself explain it
         else:
-            ran.add(spec)
+            ran.add(part, spec.modules)

@@ -19,6 +19,7 @@ from app.doctor.stack import check_gpu, check_nvcc, llama_has_cuda
 from app.models.gpu import Gpus, find_gpus, find_nvcc
 from app.settings.load import DEFAULT, load_settings, resolve
 from app.settings.model import NeedsSettings
+from app.setup.computer import usable_cores
 
 SYSTEM_MB = 1500
 """Main memory for everything else: an estimate for a Linux desktop."""
@@ -75,12 +76,6 @@ def this_machine(gpus: Gpus | None = None, environ: Mapping[str, str] = os.envir
         shutil.disk_usage(existing).free // 10**6,
         all(c.state == "ok" for c in check_nvcc(gpus.found, find_nvcc(), llama_has_cuda())),
     )
-
-
-def usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def judge(machine: Machine) -> list[Verdict]:

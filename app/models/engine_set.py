@@ -21,7 +21,6 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (
     EngineOptions,
-    EngineSpec,
     Kind,
     UrlEngineSpec,
     engine_spec,
@@ -275,7 +274,7 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
         engine: UrlEngine = spec.build(options, pool)
         return engine
     weights = weights_of(options, cache)
-    ran = EnginesRan(cache.directory)
+    ran = RanHere(cache.directory)
     if options.batched:
         return BatchedWorker(spec, options, weights, ran=ran)
     return worker_for(spec, _placed(options, cache), weights, ran)
@@ -292,19 +291,6 @@ def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     if getattr(options, "saved_prefix_dir", "") is None:
         return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})
     return options
-
-
-class EnginesRan:
-    """See ``pipeline.workers.placements.Ran``."""
-
-    def __init__(self, cache: Path) -> None:
-        self._ran = RanHere(cache)
-
-    def __contains__(self, spec: EngineSpec) -> bool:
-        return not spec.modules or self._ran.has(f"{spec.kind}-{spec.name}", spec.modules)
-
-    def add(self, spec: EngineSpec) -> None:
-        self._ran.add(f"{spec.kind}-{spec.name}", spec.modules)
 
 
 EXCHANGED = "is being replaced by another one"

@@ -25,7 +25,7 @@ from app.models.delta import BadDelta, Delta, apply_all, read_delta
 from app.models.download import Report, sha256_of
 from app.models.tensor_file import SUFFIXES
 from app.models.weights import WeightsCache
-from app.models.write_whole import write_whole
+from app.write_whole import write_whole
 from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 

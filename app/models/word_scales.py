@@ -11,7 +11,7 @@ from dataclasses import astuple
 from math import isfinite
 from pathlib import Path
 
-from app.models.write_whole import write_whole
+from app.write_whole import write_whole
 from pipeline.engines.stages import LlmStage
 from pipeline.engines.word_scale import UNMEASURED, CutSentence, WordScale, fitted
 from pipeline.errors import ReachyVoiceError

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from app.access.seal import Seal
-from app.models.write_whole import write_whole
 from app.server.identity import Identity
+from app.write_whole import write_whole
 from pipeline.conversation.chat import Chat
 from pipeline.items import (
     AudioPart,

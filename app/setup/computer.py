@@ -82,6 +82,10 @@ def own_instructions() -> str:
     return instructions(cpuinfo)
 
 
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
     """Parallel compilers: one per core, as far as memory allows."""
     match = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo, re.MULTILINE)

@@ -14,7 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.setup.commands import Log
-from app.setup.computer import architecture, compile_jobs, own_instructions, processor
+from app.setup.computer import (
+    architecture,
+    compile_jobs,
+    own_instructions,
+    processor,
+    usable_cores,
+)
 from app.setup.needs import Cuda
 from app.setup.place import Place, completed, digest, locked
 
@@ -225,11 +231,7 @@ def _jobs(cuda: Cuda | None) -> int:
         meminfo = Path("/proc/meminfo").read_text()
     except OSError:
         meminfo = ""
-    return compile_jobs(cores(), meminfo, 1 if cuda is None else CUDA_GB_PER_COMPILER)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return compile_jobs(usable_cores(), meminfo, 1 if cuda is None else CUDA_GB_PER_COMPILER)
 
 
 def typical_build_s(cuda: Cuda | None = None, *, pictures: bool = True) -> float:
@@ -238,4 +240,4 @@ def typical_build_s(cuda: Cuda | None = None, *, pictures: bool = True) -> float
         compiler_s += CUDA_COMPILER_S
     elif portable():
         compiler_s += PORTABLE_COMPILER_S
-    return 20 + compiler_s / cores()
+    return 20 + compiler_s / usable_cores()

@@ -20,8 +20,9 @@ class RanHere:
         self._stamps = Stamps(cache / "ran-here")
 
     def has(self, part: str, packages: Sequence[str]) -> bool:
+        """Of its own code alone, any part has run."""
         with suppress(OSError):
-            return self._stamps.read(_name(part)) == _state(packages)
+            return not packages or self._stamps.read(_name(part)) == _state(packages)
         return False
 
     def add(self, part: str, packages: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,12 +26,12 @@ log = logging.getLogger("reachy_voice.worker")
 _left: list[threading.Thread] = []
 
 
-class Ran(Protocol):
-    """Which engines have run on this processor, with the libraries they have now. Blocks."""
+class Trials(Protocol):
+    """What has run on this processor, with the libraries it has now. Blocks."""
 
-    def __contains__(self, spec: EngineSpec) -> bool: ...
+    def has(self, part: str, packages: Sequence[str]) -> bool: ...
 
-    def add(self, spec: EngineSpec) -> None: ...
+    def add(self, part: str, packages: Sequence[str]) -> None: ...
 
 
 class ThreadWorker(Worker):
@@ -51,7 +51,7 @@ class ThreadWorker(Worker):
         weights: Path | None,
         hang_timeout_s: float = tuning.LONGEST_THREAD_STEP_S,
         stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
-        ran: Ran | None = None,
+        ran: Trials | None = None,
     ) -> None:
         super().__init__(spec, options, weights)
         self._ran = ran
@@ -99,9 +99,8 @@ class ThreadWorker(Worker):
         """Raises ``EngineCrashed`` if the engine ends its process; of other failures the start
         itself will tell."""
         ran, spec = self._ran, self._spec
-        if ran is None or self._closed.is_set():
-            return
-        if await asyncio.to_thread(lambda: spec in ran) or self._closed.is_set():
+        part, packages = f"{spec.kind}-{spec.name}", spec.modules
+        if ran is None or await asyncio.to_thread(ran.has, part, packages) or self._closed.is_set():
             return
         self._trial = ProcessWorker(spec, self._options, self._weights)
         try:
@@ -111,7 +110,7 @@ class ThreadWorker(Worker):
         except ReachyVoiceError:
             return
         if not self._closed.is_set():
-            await asyncio.to_thread(ran.add, spec)
+            await asyncio.to_thread(ran.add, part, packages)
 
     # -- the thread
 
@@ -215,7 +214,7 @@ class InlineWorker(ThreadWorker):
 
 
 def worker_for(
-    spec: EngineSpec, options: EngineOptions, weights: Path | None, ran: Ran | None = None
+    spec: EngineSpec, options: EngineOptions, weights: Path | None, ran: Trials | None = None
 ) -> Worker:
     """The worker that the options, or else the engine's author, ask for."""
     place = options.run_in or spec.run_in

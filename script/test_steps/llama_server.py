@@ -8,14 +8,8 @@ import zipfile
 from pathlib import Path
 
 from app.setup.commands import Log
-from app.setup.llama import (
-    CANNOT_BUILD,
-    LlamaWheel,
-    build_environment,
-    build_tools,
-    cores,
-    lock_file,
-)
+from app.setup.computer import usable_cores
+from app.setup.llama import CANNOT_BUILD, LlamaWheel, build_environment, build_tools, lock_file
 from app.setup.place import Place, completed, digest, locked
 from app.setup.plan import INDEX, Fetch, locked_size
 from app.setup.steps import PYTHON_TAG, Step
@@ -75,7 +69,7 @@ def _unpack_libraries(wheel: Path, directory: Path) -> None:
 
 
 def typical_build_s() -> float:
-    return 20 + COMPILER_S / cores()
+    return 20 + COMPILER_S / usable_cores()
 
 
 def llama_server(place: Place) -> Step:

@@ -282,4 +282,4 @@ def test_an_engine_is_tried_once(
     if checks:
         assert "tts toy engine does not run on this processor" in checks[0].detail
         assert "Set up again" in checks[0].fix
-    assert (spec in processor.EnginesRan(tmp_path)) == (builder is build)
+    assert processor.RanHere(tmp_path).has("tts-toy", spec.modules) == (builder is build)

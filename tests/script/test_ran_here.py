@@ -46,5 +46,6 @@ def test_it_is_known_until_something_changes(
 def test_without_a_cache_nothing_is_known(tmp_path: Path) -> None:
     (tmp_path / "ran-here").write_text("a file")
     ran = RanHere(tmp_path)
-    ran.add("llm", [])
-    assert not ran.has("llm", [])
+    ran.add("llm", ["json"])
+    assert not ran.has("llm", ["json"])
+    assert ran.has("llm", [])

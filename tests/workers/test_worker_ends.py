@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.registry import EngineSpec, Kind
+from pipeline.engines.registry import Kind
 from pipeline.errors import EngineCrashed, EngineError, WrongProcessor
 from pipeline.work import Cancelled, Work
 from pipeline.workers import tuning
@@ -244,14 +244,13 @@ async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.Monkey
 
 
 class Names(set[str]):
-    """``Ran``, by name."""
+    """``Trials``, by name."""
 
-    def __contains__(self, tried: object) -> bool:
-        assert isinstance(tried, EngineSpec)
-        return super().__contains__(tried.name)
+    def has(self, part: str, packages: Sequence[str]) -> bool:
+        return part in self
 
-    def add(self, tried: EngineSpec) -> None:  # type: ignore[override]
-        super().add(tried.name)
+    def add(self, part: str, packages: Sequence[str]) -> None:  # type: ignore[override]
+        super().add(part)
 
 
 @pytest.mark.parametrize("kind", [ThreadWorker, InlineWorker])
@@ -281,7 +280,7 @@ async def test_a_process_of_its_own_tells_the_same() -> None:
 async def test_one_that_has_run_starts_here_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = Names()
     async with running(ThreadWorker(spec(), Options(), None, ran=ran)):
-        assert ran == {"toy"}
+        assert ran == {f"{spec().kind}-toy"}
     monkeypatch.delattr(ProcessWorker, "run")
     async with running(ThreadWorker(spec(), Options(), None, ran=ran)):
         pass
