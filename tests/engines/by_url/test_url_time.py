@@ -324,7 +324,7 @@ def test_a_model_that_is_kept_warm_is_used_every_few_minutes() -> None:
 def test_comments_are_no_sign_of_life() -> None:
     answer = ScriptedAnswer(KINDS["openai-chat"], [1.0, b": ping\n\n"] * 100)
     ended, error = at(finished(well(ScriptedPool(answer), Kind.LLM, "openai-chat"), Work()))
-    assert (ended, type(error).__name__) == (20.0, "TooSlow")
+    assert (ended, type(error).__name__) == (20.0, "ServerTimeout")
 
 
 def test_thoughts_are_a_sign_of_life() -> None:
