@@ -23,7 +23,7 @@ from app.settings.model import Settings
 from benchmarks.answers.judge import Question, on_topic, read, speakable
 from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.statistics import Bootstrap
-from pipeline.conversation.chat import prompt
+from pipeline.conversation.prompt import prompt
 from pipeline.engines.contract import TextDelta
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.errors import ConfigError

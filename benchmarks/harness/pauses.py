@@ -19,7 +19,7 @@ from app.settings.model import Settings
 from benchmarks.harness.ears import Ears
 from benchmarks.harness.scene import Scene, ScenePause
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
-from pipeline.conversation.chat import prompt
+from pipeline.conversation.prompt import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.hearing.turn_taker import TurnPause, TurnResume, TurnStart, TurnTaker
 from pipeline.items import MessageItem, TextPart

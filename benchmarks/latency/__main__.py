@@ -77,7 +77,7 @@ from benchmarks.latency.clips import (
     takes,
     with_inner_pause,
 )
-from pipeline.conversation.chat import prompt
+from pipeline.conversation.prompt import prompt
 from pipeline.errors import ReachyVoiceError
 from pipeline.items import MessageItem, TextPart
 from tests.support.real_servers import RealServer, audio_server, llama_server

@@ -1,43 +1,25 @@
-"""The conversation: its items, in order, and the prompt that the model reads.
-
-The conversation is stored only here. Items are immutable; a change replaces an item. The prompt is
-a pure function of instructions and items. While items are only appended, its beginning stays the
-same, so the model's KV prefix stays valid.
+"""The items of the conversation, in order. It is stored only here. Items are immutable; a change
+replaces an item.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice, zip_longest
+from itertools import islice
 
 from pipeline.conversation.media import has_media, without_old_media
 from pipeline.conversation.room import limits, shortened
-from pipeline.engines.llm.pictures import joined
 from pipeline.errors import PromptTooLong
 from pipeline.items import (
     AudioPart,
-    FunctionCallItem,
     FunctionOutputItem,
-    ImagePart,
     Item,
     MessageItem,
-    MessageRole,
-    spoken_text,
     text_chars,
 )
-from pipeline.messages import Image, Message
 from pipeline.spoken.length import word_ends
 
-UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
-"""What the model reads where speech could not be recognised."""
-
-NO_OUTPUT = "(No result yet.)"
-"""What the model reads as the output of a call while the client has not sent one: many servers
-refuse a call without an output."""
-CUT_OFF = " —"
-"""Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 BARELY_HEARD_S = 1.0
 """Up to here an answer has hardly begun: any speech interrupts it, unless an echo is removed."""
 TALKED_OVER_S = 2.0
@@ -292,118 +274,3 @@ def heard_text(spoken: Sequence[tuple[str, float]], heard_seconds: float) -> str
             )
         heard_seconds -= seconds
     return "".join(heard)
-
-
-_MERGED: frozenset[MessageRole] = frozenset({"user", "assistant"})
-
-
-def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
-    """What the model reads: instructions, then the items that contain something.
-
-    Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
-    had just begun in between. So are adjacent answers, because many templates refuse two in a row.
-    An answer is merged with its calls. The output of each call follows it at once, unless it came
-    only after the next answer.
-    """
-    messages = [Message("system", instructions)] if instructions else []
-    items = list(_with_outputs(items))
-    for item, after in zip_longest(items, items[1:]):
-        message = None if _was_talked_over(item, after) else _message(item)
-        if message is None:
-            continue
-        before = messages[-1] if messages else None
-        if before and before.role == "assistant" and message.tool_calls:
-            calls = before.tool_calls + message.tool_calls
-            messages[-1] = Message("assistant", before.content, calls)
-        elif before and before.role == message.role in _MERGED and not before.tool_calls:
-            messages[-1] = joined(before, message, " ")
-        else:
-            messages.append(message)
-    return messages
-
-
-def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
-    """``items`` with the output of each call behind it, or behind all calls of its answer. An
-    output that came after the next answer, which was given without it, stays where it came: only
-    there it is news, and the beginning of the prompt stays the same. Outputs whose call is not
-    among them are left out."""
-    outputs = _prompt_outputs(items)
-    used = {output.id for output in outputs.values()}
-    called: set[str] = set()
-    waiting: list[FunctionCallItem] = []
-    for item, after in zip_longest(items, items[1:]):
-        if isinstance(item, FunctionOutputItem):
-            if item.call_id in called and item.id not in used:
-                yield item
-            continue
-        yield item
-        if isinstance(item, FunctionCallItem):
-            waiting.append(item)
-        if not isinstance(after, FunctionCallItem):
-            for call in waiting:
-                yield outputs.get(call.id) or FunctionOutputItem("", call.call_id, NO_OUTPUT)
-                called.add(call.call_id)
-            waiting.clear()
-
-
-def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
-    """The outputs that came before the answer after their call, by the item of the call: clients
-    restore calls, and some models write several, that have the same ``call_id``."""
-    outputs: dict[str, FunctionOutputItem] = {}
-    waiting: defaultdict[str, deque[str]] = defaultdict(deque)
-    before: Item | None = None
-    for item in items:
-        match item:
-            case FunctionOutputItem():
-                if waiting[item.call_id]:
-                    outputs[waiting[item.call_id].popleft()] = item
-            case FunctionCallItem():
-                if not isinstance(before, FunctionCallItem):
-                    waiting.clear()
-                waiting[item.call_id].append(item.id)
-            case MessageItem(role="assistant", notice=False):
-                waiting.clear()
-        before = item
-    return outputs
-
-
-def _was_talked_over(item: Item, after: Item | None) -> bool:
-    """Whether it is an answer that had hardly begun when the user went on, or may still go on."""
-    return (
-        isinstance(item, MessageItem)
-        and item.interrupted
-        and all(isinstance(p, AudioPart) and p.seconds <= TALKED_OVER_S for p in item.parts)
-        and (after is None or (isinstance(after, MessageItem) and after.role == "user"))
-    )
-
-
-def _message(item: Item) -> Message | None:
-    match item:
-        case MessageItem(notice=True):
-            return None
-        case MessageItem():
-            unheard = any(isinstance(p, AudioPart) and p.transcript is None for p in item.parts)
-            text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
-            if text and item.role == "assistant" and item.status == "incomplete":
-                text = f"{text.rstrip()}{CUT_OFF}"
-            return Message(item.role, text, images=_images(item)) if text else None
-        case FunctionCallItem():
-            call = {
-                "id": item.call_id,
-                "type": "function",
-                "function": {"name": item.name, "arguments": item.arguments},
-            }
-            return Message("assistant", "", tool_calls=(call,))
-        case FunctionOutputItem():
-            return Message("tool", item.output, tool_call_id=item.call_id)
-
-
-def _images(item: MessageItem) -> tuple[Image, ...]:
-    """Its pictures, with their places in its text."""
-    images, start = [], 0
-    for part in item.parts:
-        text = spoken_text(part)
-        if isinstance(part, ImagePart):
-            images.append(Image(start, len(text), part.url))
-        start += len(text) + 1 if text else 0
-    return tuple(images)

@@ -8,7 +8,8 @@ from itertools import dropwhile
 
 from pipeline.commands import ItemReference, ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import NO_OUTPUT, Chat, prompt
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.prompt import NO_OUTPUT, prompt
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import same_words

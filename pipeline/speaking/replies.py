@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from pipeline.commands import ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import BARELY_HEARD_S, Chat, prompt
+from pipeline.conversation.chat import BARELY_HEARD_S, Chat
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
+from pipeline.conversation.prompt import prompt
 from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts, ask_the_same, awaits_an_answer
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.conversation.chat import NO_OUTPUT, Chat, DuplicateItem, TooShort, UnknownItem, prompt
+from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
+from pipeline.conversation.prompt import NO_OUTPUT, prompt
 from pipeline.conversation.reply_prompts import awaits_an_answer
 from pipeline.engines.llm.template_messages import Capabilities, adapted
 from pipeline.items import (

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from pipeline.commands import CancelResponse, CreateResponse
-from pipeline.conversation.chat import CUT_OFF
+from pipeline.conversation.prompt import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import LlmRequest, Message

@@ -24,7 +24,8 @@ from app.server.server import build_app
 from app.server.serving import _folder
 from app.settings.load import load_settings
 from pipeline.audio import Recording
-from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.prompt import prompt
 from pipeline.errors import ConfigError
 from pipeline.items import (
     AudioPart,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline import events
-from pipeline.conversation.chat import CUT_OFF
+from pipeline.conversation.prompt import CUT_OFF
 from pipeline.settings import Endpointing
 from tests.support.lifelike import Ears, Engines, Instinct, Voice
 from tests.support.scripted import AT_ONCE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeline import events
-from pipeline.conversation.chat import CUT_OFF
+from pipeline.conversation.prompt import CUT_OFF
 from tests.support.lifelike import Brain, Ears, Engines, Voice
 from tests.support.scripted import AT_ONCE
 from tests.support.talk_script import Story, perform, sure_of_more

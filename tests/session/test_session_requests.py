@@ -19,9 +19,10 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.chat import Chat
 from pipeline.conversation.media import PICTURE_CHARS_KEPT
 from pipeline.conversation.memory import Memory
+from pipeline.conversation.prompt import prompt
 from pipeline.conversation.reply_prompts import SILENCE
 from pipeline.engines.llm.pictures import pieces
 from pipeline.events import (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline import events
-from pipeline.conversation.chat import UNHEARD_SPEECH
+from pipeline.conversation.prompt import UNHEARD_SPEECH
 from pipeline.engines.contract import ToolCall
 from tests.support.lifelike import Brain, Ears, Engine, Engines
 from tests.support.spoken_tape import NOISE

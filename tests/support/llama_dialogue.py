@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from pipeline.conversation.chat import Chat, prompt
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.prompt import prompt
 from pipeline.conversation.warm_up import new_beginning
 from pipeline.engines.contract import (
     Delta,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.commands import Configure, CreateResponse, SessionConfig, TurnDetection
-from pipeline.conversation.chat import CUT_OFF
+from pipeline.conversation.prompt import CUT_OFF
 from pipeline.events import (
     InputCommitted,
     ReplyAudio,
