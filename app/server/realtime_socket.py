@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
-import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.access.limits import MessageRate
 from app.access.policy import Caller
 from app.console.recent_turns import RecentTurns
-from app.server.gate import CALLER, SECRET
+from app.server.gate import CALLER
 from app.server.identity import Identity
 from app.server.metrics import Ending, Metrics
 from app.server.reconnect import ParkedConversations
+from app.server.session_address import NO_BETA, asks_for_beta, given_by, id_source, protocol_for
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
 from pipeline.bus import Bus, SlowSubscriber
@@ -114,14 +111,6 @@ class AssistantLike(Protocol):
         ...
 
 
-_BETA_PROTOCOL = "openai-beta.realtime-v1"
-_NO_BETA = (
-    "The beta of the Realtime API is not supported: its events and fields have other names. Use a "
-    "client of the GA API, without the header 'OpenAI-Beta' and the subprotocol "
-    f"'{_BETA_PROTOCOL}'."
-)
-
-
 class _Closed(Exception):
     """The server ends this connection."""
 
@@ -168,8 +157,8 @@ class RealtimeSocket:
             self._given,
             on_error=metrics.client_error,
         )
-        if _asks_for_beta(websocket):
-            self._protocol.refuse(WireError("beta_api_shape_disabled", _NO_BETA))
+        if asks_for_beta(websocket):
+            self._protocol.refuse(WireError("beta_api_shape_disabled", NO_BETA))
         self._assistant = assistant
         self._parked = parked
         self._metrics = metrics
@@ -341,50 +330,6 @@ class RealtimeSocket:
                 await asyncio.sleep(0)  # let other clients run during a long burst
 
 
-def given_by(websocket: WebSocket) -> Mapping[str, Any]:
-    """The session fields of the client's secret, if it has one."""
-    return secret.session if (secret := websocket.scope[SECRET]) else {}
-
-
-def _asks_for_beta(websocket: WebSocket) -> bool:
-    offered = websocket.scope.get("subprotocols", ())
-    return "realtime=v1" in websocket.headers.get("openai-beta", "") or _BETA_PROTOCOL in offered
-
-
-def transcribes(query: Mapping[str, str], given: Mapping[str, Any]) -> bool:
-    """Whether a session only transcribes; arguments as for ``protocol_for``."""
-    return (given.get("type") or query.get("intent")) == "transcription"
-
-
-def protocol_for(
-    defaults: SessionDefaults,
-    query: Mapping[str, str],
-    given: Mapping[str, Any],
-    *,
-    on_error: Callable[[str], None] = lambda code: None,
-) -> RealtimeConnection:
-    """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
-    and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
-
-    ``given``: the session fields of a client secret. They decide the kind of
-    session, and the model unless the address names one.
-    """
-    model = query.get("model") or given.get("model")
-    return RealtimeConnection(
-        replace(
-            defaults,
-            model=model if model and isinstance(model, str) else defaults.model,
-            transcription=transcribes(query, given),
-        ),
-        id_source(),
-        time.time,
-        timings=query.get("timings") == "true",
-        turn_records=query.get("turn_records") == "true",
-        holds=query.get("holds") == "true",
-        on_error=on_error,
-    )
-
-
 async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
     """``protocol.receive``; long frames are read in a thread."""
     if len(frame) <= LARGE_MESSAGE_CHARS:
@@ -395,13 +340,6 @@ async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Comm
         protocol.refuse(error)
         return []
     return protocol.receive_parsed(message)
-
-
-def id_source() -> Callable[[str], str]:
-    """Cheap ids that are unique among all connections."""
-    base = secrets.token_hex(8)
-    numbers = itertools.count()
-    return lambda prefix: f"{prefix}_{base}{next(numbers):x}"
 
 
 async def hang_up(websocket: WebSocket, code: int, reason: str) -> None:

@@ -45,11 +45,10 @@ from app.server.realtime_socket import (
     AssistantLike,
     RealtimeSocket,
     accept,
-    given_by,
-    transcribes,
     turn_away,
 )
 from app.server.reconnect import ParkedConversations
+from app.server.session_address import given_by, transcribes
 from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
 from pipeline.work import CLIENT, new_client

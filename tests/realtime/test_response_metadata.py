@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.server.realtime_socket import protocol_for
+from app.server.session_address import protocol_for
 from pipeline.turn_record import (
     LATENCY,
     MAX_METADATA_PAIRS,
