@@ -22,7 +22,7 @@ from benchmarks.answers.__main__ import AnswerResult
 from benchmarks.answers.__main__ import figures as figures_of_answers
 from benchmarks.answers.judge import Question, read
 from benchmarks.echo.scenes import EchoSceneMaker, InterruptionClip, active_dbfs, onset
-from benchmarks.gpu.models import REPLY, language_model
+from benchmarks.gpu.language_model import REPLY, language_model
 from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears, Memo
 from benchmarks.harness.played_scene import play
