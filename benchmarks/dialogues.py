@@ -34,9 +34,9 @@ from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.messages import LlmRequest
 from pipeline.spoken import speakable
 from pipeline.work import Work
+from reachy_voice.testing import ScriptedConversation, ScriptedLlm
 from tests.support.pico import PicoTts, spoken_by_pico
 from tests.support.recordings import Uncancelled
-from tests.support.scripted import ScriptedConversation, ScriptedLlm
 from tests.support.whisper_weights import whisper_weights
 
 USER_PITCH = 0.8
@@ -79,7 +79,7 @@ class TurnByTurn(ScriptedLlm):
         self.by_turn = [answer.split(" ") for answer in answers]
 
     def open(self) -> ScriptedConversation:
-        self.open_conversations += 1
+        self.opened += 1
         return _Conversation(self)
 
 

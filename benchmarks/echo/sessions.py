@@ -67,7 +67,7 @@ from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Work
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 SER_DB = (6, 0, -6)
 DOWN_S = (0.03, 0.3)

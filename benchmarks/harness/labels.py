@@ -21,7 +21,7 @@ import soundfile
 import soxr
 
 from benchmarks.harness.acoustics import to_pcm
-from benchmarks.harness.scene import Scene, ScenePause
+from benchmarks.harness.scene import RecordedTurn, ScenePause
 from pipeline.audio import LISTEN_RATE, Pcm
 
 INDEX = "labels.json"
@@ -79,7 +79,7 @@ def labels(source: Path) -> Iterator[Label]:
         )
 
 
-def turns(source: Path) -> Iterator[Scene]:
+def turns(source: Path) -> Iterator[RecordedTurn]:
     """Each turn with a labelled end: its holds are ``natural`` pauses, and the silence after it is
     the recording's."""
     by_turn = itertools.groupby(labels(source), lambda each: (each.speaker, each.turn_start_s))
@@ -105,13 +105,13 @@ def read_sound(path: Path, channel: int = 0) -> Pcm:
     return to_pcm(at_16k)
 
 
-def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Scene:
+def _scene(source: Path, number: int, holds: list[Label], last: Label) -> RecordedTurn:
     whole = sound(source, last.recording, last.channel)
     first = [*holds, last][0]
     spoken_s = first.speech_end_s - first.turn_ms / 1000
     begin = max(0, _samples(spoken_s - _LEAD_S))
     silent_s = _resumes_s(last) - _NEXT_TURN_S
-    return Scene(
+    return RecordedTurn(
         id=f"{source.name}-{number:03d}",
         part="frozen",
         source=f"real:{source.name}",

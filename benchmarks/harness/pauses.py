@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from app.settings.model import Settings
 from benchmarks.harness.ears import Ears
-from benchmarks.harness.scene import Scene, ScenePause
+from benchmarks.harness.scene import RecordedTurn, ScenePause
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.conversation.prompt import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
@@ -102,12 +102,12 @@ def milliseconds(count: int) -> float:
     return count * 1000 / LISTEN_RATE
 
 
-def group_of(scene: Scene) -> str:
+def group_of(scene: RecordedTurn) -> str:
     """Key for the same words by the same voice; scenes that share it are not independent."""
     return f"{scene.source}/{scene.speaker}/{scene.text}"
 
 
-def played(scene: Scene) -> Pcm:
+def played(scene: RecordedTurn) -> Pcm:
     """The scene with ``AFTER_S`` of its own room behind the speech; int16 mono, 16 kHz."""
     missing = scene.end + round(AFTER_S * LISTEN_RATE) - len(scene.pcm)
     tail = scene.pcm[max(scene.end, len(scene.pcm) - round(_TAIL_S * LISTEN_RATE)) :]
@@ -152,7 +152,7 @@ def silences(
     return [*found, pause] if pause else found
 
 
-def matched(scene: Scene, silence: VadPause) -> ScenePause | Literal["end"] | None:
+def matched(scene: RecordedTurn, silence: VadPause) -> ScenePause | Literal["end"] | None:
     """The labelled pause, or the end, that a silence overlaps most; ``None``: neither."""
     if silence.resumed is None:
         return "end"
@@ -165,7 +165,7 @@ def matched(scene: Scene, silence: VadPause) -> ScenePause | Literal["end"] | No
 
 
 def sites(
-    scene: Scene, ears: Ears, settings: Settings, silences_ms: Sequence[int] = SILENCES_MS
+    scene: RecordedTurn, ears: Ears, settings: Settings, silences_ms: Sequence[int] = SILENCES_MS
 ) -> list[Site]:
     """Every pause of ``scene``, in order."""
     pcm = played(scene)
@@ -203,7 +203,7 @@ def _prompt(instructions: str, asked: str, said: str) -> list[Message]:
     return prompt(instructions, [*question, MessageItem("", "user", (TextPart(said),))])
 
 
-def _of_scene(scene: Scene) -> dict[str, Any]:
+def _of_scene(scene: RecordedTurn) -> dict[str, Any]:
     return {
         "scene": scene.id,
         "part": scene.part,
@@ -222,7 +222,10 @@ def _of_scene(scene: Scene) -> dict[str, Any]:
 
 
 def _of_label(
-    scene: Scene, silence: VadPause, match: ScenePause | Literal["end"] | None, before: list[Site]
+    scene: RecordedTurn,
+    silence: VadPause,
+    match: ScenePause | Literal["end"] | None,
+    before: list[Site],
 ) -> dict[str, Any]:
     label: Label
     if match == "end":

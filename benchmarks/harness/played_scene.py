@@ -14,7 +14,7 @@ from app.settings.load import config_dir
 from app.settings.model import Settings
 from benchmarks.harness.pauses import milliseconds, played
 from benchmarks.harness.played_session import played_session
-from benchmarks.harness.scene import Scene
+from benchmarks.harness.scene import RecordedTurn
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
@@ -33,7 +33,7 @@ from pipeline.messages import Message
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.work import Priority
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
 """20 ms, like the robot's app."""
@@ -50,7 +50,7 @@ class PlayedScene:
     ahead. ``passes``: of the recogniser.
     """
 
-    scene: Scene
+    scene: RecordedTurn
     log: list[Published]
     prompts: list[list[Message]]
     used_s: float
@@ -74,7 +74,7 @@ def session_settings(settings: Settings) -> SessionSettings:
 
 
 def play(
-    scene: Scene,
+    scene: RecordedTurn,
     ears: ModelResults,
     settings: SessionSettings,
     delays: Delays = EMBEDDED,
@@ -106,7 +106,7 @@ def play(
 
 
 async def _say(
-    scene: Scene, pcm: Pcm, stages: Stages, settings: SessionSettings, config: SessionConfig
+    scene: RecordedTurn, pcm: Pcm, stages: Stages, settings: SessionSettings, config: SessionConfig
 ) -> list[Published]:
     log: list[Published] = []
     answered = asyncio.Event()

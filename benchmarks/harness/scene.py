@@ -55,7 +55,7 @@ class ScenePause:
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class RecordedTurn:
     """One turn, with room tone around it and in its pauses.
 
     ``pcm``: int16 mono, shape ``(n,)``, 16 kHz. ``onset``: its first speech sample. ``end``: the
@@ -106,7 +106,7 @@ class Scene:
             raise ValueError(f"scene {self.id}: not int16 mono")
 
 
-def save(scenes: Iterable[Scene], directory: Path) -> int:
+def save(scenes: Iterable[RecordedTurn], directory: Path) -> int:
     """Write ``scenes.jsonl`` and one ``ID.flac`` each; the number of scenes.
 
     The index is written last and atomically, so a directory with an index is complete.
@@ -122,7 +122,7 @@ def save(scenes: Iterable[Scene], directory: Path) -> int:
     return len(lines)
 
 
-def load(directory: Path) -> Iterator[Scene]:
+def load(directory: Path) -> Iterator[RecordedTurn]:
     """The scenes of ``directory``, in the order they were built, one at a time.
 
     Raises ``FileNotFoundError`` if it holds no corpus.
@@ -139,16 +139,16 @@ def load(directory: Path) -> Iterator[Scene]:
         pcm, rate = soundfile.read(directory / f"{fields['id']}.flac", dtype="int16")
         if rate != LISTEN_RATE:
             raise ValueError(f"scene {fields['id']}: {rate} Hz instead of {LISTEN_RATE}")
-        yield Scene(**fields, pcm=pcm, pauses=pauses)
+        yield RecordedTurn(**fields, pcm=pcm, pauses=pauses)
 
 
-def load_people(directory: Path) -> Iterator[Scene]:
+def load_people(directory: Path) -> Iterator[RecordedTurn]:
     """The scenes of real speakers without noise or room. Raises the same errors as ``load``."""
     for scene in load(directory):
         if scene.real and scene.snr_db is None and scene.rt60_s is None:
             yield scene
 
 
-def _described(scene: Scene) -> dict[str, Any]:
+def _described(scene: RecordedTurn) -> dict[str, Any]:
     fields = {name: value for name, value in vars(scene).items() if name != "pcm"}
     return {**fields, "pauses": [asdict(pause) for pause in scene.pauses]}

@@ -170,7 +170,7 @@ def with_full_stop(text: str) -> str:
     return text if not text or text[-1] in ".?!" else text.rstrip(",;:") + "."
 
 
-class ScriptedStt:
+class TimedStt:
     """Without partial transcripts: Parakeet's come 0.5 s late (anchors, section 3), when the turn
     is over."""
 
@@ -182,12 +182,12 @@ class ScriptedStt:
         self.delays = JitteredSleep(options.seed)
         self.cue = options.cue
 
-    def open(self, language: str, partials: bool) -> ScriptedUtterance:
-        return ScriptedUtterance(self)
+    def open(self, language: str, partials: bool) -> TimedUtterance:
+        return TimedUtterance(self)
 
 
-class ScriptedUtterance:
-    def __init__(self, stt: ScriptedStt) -> None:
+class TimedUtterance:
+    def __init__(self, stt: TimedStt) -> None:
         self._stt = stt
         self._opened_at = self._fed_at = time.monotonic()
         self._samples = 0
@@ -207,7 +207,7 @@ class ScriptedUtterance:
 # --- language model ----------------------------------------------------------------------------
 
 
-class ScriptedLlm:
+class TimedLlm:
     context_tokens = 8192
 
     def __init__(self, options: ScriptedOptions) -> None:
@@ -219,14 +219,14 @@ class ScriptedLlm:
         known = options.opinions.read_text() if options.opinions else "{}"
         self.opinions: dict[str, float] = json.loads(known)
 
-    def open(self) -> ScriptedConversation:
-        return ScriptedConversation(self)
+    def open(self) -> TimedConversation:
+        return TimedConversation(self)
 
 
-class ScriptedConversation:
+class TimedConversation:
     """Remembers the words that it has read, like a KV cache."""
 
-    def __init__(self, llm: ScriptedLlm) -> None:
+    def __init__(self, llm: TimedLlm) -> None:
         self._llm = llm
         self._known: list[str] = []
 
@@ -285,7 +285,7 @@ def _words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[str]:
 # --- text to speech ----------------------------------------------------------------------------
 
 
-class ScriptedTts:
+class TimedTts:
     rate = 24_000
     voices = ("scripted",)
     languages: Sequence[str] = ()
@@ -326,9 +326,9 @@ def _spec(kind: Kind, engine: Callable[[ScriptedOptions], Any]) -> EngineSpec:
     return EngineSpec(NAME, kind, ScriptedOptions, build, summary, run_in="thread")
 
 
-STT = _spec(Kind.STT, ScriptedStt)
-LLM = _spec(Kind.LLM, ScriptedLlm)
-TTS = _spec(Kind.TTS, ScriptedTts)
+STT = _spec(Kind.STT, TimedStt)
+LLM = _spec(Kind.LLM, TimedLlm)
+TTS = _spec(Kind.TTS, TimedTts)
 
 
 def installed(directory: Path) -> None:

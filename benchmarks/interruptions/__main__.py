@@ -67,7 +67,7 @@ from pipeline.events import (
 )
 from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import PlaybackClock
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 CHUNK_SAMPLES = LISTEN_RATE // 50
 CLIENT_LATENCY_S = 0.12

@@ -48,8 +48,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.settings import BargeIn, SessionSettings
 from pipeline.speaking.tuning import JOINT_QUIET
 from pipeline.work import Work
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import Scene, ScriptedLlm, ScriptedStt, run_virtual, scene
 
 How = Literal["voice", "any speech", "cancel", "truncate"]
 HOWS: tuple[How, ...] = ("voice", "any speech", "cancel", "truncate")

@@ -20,7 +20,7 @@ from app.talk.realtime_client import RATE
 from benchmarks.harness import acoustics, energy
 from benchmarks.harness.acoustics import Signal
 from benchmarks.harness.labels import sources, turns
-from benchmarks.harness.scene import Scene, load, load_people
+from benchmarks.harness.scene import RecordedTurn, load, load_people
 from hardware.wav import speech_end
 from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.recordings import real_recordings
@@ -119,11 +119,11 @@ def scenes_with_pauses(directory: Path) -> Iterator[DrySpeech]:
             yield _of_scene(scene, plainly=False)
 
 
-def _short(scene: Scene) -> bool:
+def _short(scene: RecordedTurn) -> bool:
     return scene.end - scene.onset <= MAX_SPEECH_S * LISTEN_RATE
 
 
-def _of_scene(scene: Scene, plainly: bool) -> DrySpeech:
+def _of_scene(scene: RecordedTurn, plainly: bool) -> DrySpeech:
     # The labels are where speech is 40 dB under its loud parts; a margin keeps its decay.
     margin = LISTEN_RATE // 10
     start = max(0, scene.onset - margin)

@@ -29,7 +29,7 @@ from pipeline.hearing.turn_taker import TurnEnd, TurnPause, TurnStart
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, Endpointing, SessionSettings
 from pipeline.work import Work
-from tests.support import scripted
+from reachy_voice import testing
 
 CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
@@ -154,10 +154,10 @@ async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> l
     log: list[Published] = []
     stages = Stages(
         InlineVad(vad),
-        scripted.ScriptedTurn(),
+        testing.ScriptedTurn(),
         Oracle(scene, log),
-        scripted.ScriptedLlm(deltas=("Then I went on. ",) * 30),
-        scripted.ScriptedTts(),
+        testing.ScriptedLlm(deltas=("Then I went on. ",) * 30),
+        testing.ScriptedTts(),
     )
     settings = SessionSettings(endpointing, barge_in=AT_ONCE)
     async with played_session(stages, settings, log.append, began=0.0) as session:

@@ -37,7 +37,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.settings import SessionSettings
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 Part = Literal["silence", "answers", "others", "words", "one word", "one minute", "cost"]
 

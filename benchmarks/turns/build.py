@@ -17,7 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
-from benchmarks.harness.scene import Part, Scene, save
+from benchmarks.harness.scene import Part, RecordedTurn, save
 from benchmarks.turns.clips import Clip
 from benchmarks.turns.compose import compose
 from benchmarks.turns.listen import ClipRecogniser
@@ -50,7 +50,7 @@ class Sources:
     packages: Packages
 
 
-def build(part: Part, seed: int, sources: Sources) -> list[Scene]:
+def build(part: Part, seed: int, sources: Sources) -> list[RecordedTurn]:
     """All scenes of ``part``. Raises ``FileNotFoundError`` naming a package that is absent."""
     listener = ClipRecogniser(sources.weights / "moonshine-tiny-en")
     real = people(part, seed, sources, listener)
@@ -100,7 +100,7 @@ def _voice(name: str, sources: Sources, seed: int) -> Voice:
     return PiperSpeaker(sources.weights / name, voice, seed) if engine == "piper" else Flite(voice)
 
 
-def _as_labelled(scene: Scene) -> Scene:
+def _as_labelled(scene: RecordedTurn) -> RecordedTurn:
     """A turn with a pause between two sentences is of that kind, whatever its source."""
     if scene.kind == "two-sentences" and not any(p.kind == "sentence" for p in scene.pauses):
         return replace(scene, kind="statement")
@@ -155,7 +155,7 @@ def _write(part: Part, out: Path, seed: int, sources: Sources) -> None:
     print(f"{target}: {summary(scenes)}; built in {time.monotonic() - begun:.0f} s")
 
 
-def summary(scenes: Sequence[Scene]) -> str:
+def summary(scenes: Sequence[RecordedTurn]) -> str:
     """Numbers of scenes, pauses and seconds."""
     kinds = Counter(pause.kind for scene in scenes for pause in scene.pauses)
     counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))

@@ -21,7 +21,7 @@ from benchmarks.harness.acoustics import (
     room_tone,
     to_pcm,
 )
-from benchmarks.harness.scene import Part, Scene, ScenePause
+from benchmarks.harness.scene import Part, RecordedTurn, ScenePause
 from benchmarks.turns.splice import SplicedClip
 from pipeline.audio import LISTEN_RATE
 
@@ -56,7 +56,9 @@ class Draws:
         )
 
 
-def compose(spoken: SplicedClip, conditions: Conditions, part: Part, name: str, seed: int) -> Scene:
+def compose(
+    spoken: SplicedClip, conditions: Conditions, part: Part, name: str, seed: int
+) -> RecordedTurn:
     """The scene ``name``. The same arguments produce the same samples."""
     draws = Draws(seed, name)
     rng = draws.of("place")
@@ -77,7 +79,7 @@ def compose(spoken: SplicedClip, conditions: Conditions, part: Part, name: str, 
         sound = noise(_NOISES[int(which.integers(len(_NOISES)))], samples, which)
         heard = heard + at_snr(dry, active, sound, conditions.snr_db)
     clip = spoken.clip
-    return Scene(
+    return RecordedTurn(
         id=name,
         part=part,
         source=clip.source,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from benchmarks.harness.pauses import group_of, milliseconds
 from benchmarks.harness.played_scene import PlayedScene
-from benchmarks.harness.scene import PauseKind, Scene, ScenePause
+from benchmarks.harness.scene import PauseKind, RecordedTurn, ScenePause
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE
 from pipeline.events import (
@@ -175,7 +175,7 @@ def score_scene(played: PlayedScene) -> SceneScore:
     )
 
 
-def condition(scene: Scene) -> str:
+def condition(scene: RecordedTurn) -> str:
     """``clean``, ``20 dB``, ``room``, or both of the latter."""
     noise = f"{scene.snr_db:g} dB" if scene.snr_db is not None else ""
     room = "room" if scene.rt60_s is not None else ""
@@ -266,13 +266,13 @@ def _is_just_after(answer: Answer, pause: ScenePause) -> bool:
     return 0 < answer.gate_ms - milliseconds(pause.end) <= JUST_AFTER_MS
 
 
-def _is_stray(answer: Answer, scene: Scene) -> bool:
+def _is_stray(answer: Answer, scene: RecordedTurn) -> bool:
     speaking = milliseconds(scene.onset) <= answer.gate_ms < milliseconds(scene.end)
     due = any(_is_in(answer, pause) or _is_just_after(answer, pause) for pause in scene.pauses)
     return speaking and not due
 
 
-def _overlap_ms(scene: Scene, answers: list[Answer]) -> float:
+def _overlap_ms(scene: RecordedTurn, answers: list[Answer]) -> float:
     return sum(
         max(0.0, min(heard_to, milliseconds(to)) - max(heard, milliseconds(since)))
         for since, to in _spoken(scene)
@@ -296,14 +296,16 @@ def _merged(
     )
 
 
-def _spoken(scene: Scene) -> list[tuple[int, int]]:
+def _spoken(scene: RecordedTurn) -> list[tuple[int, int]]:
     """When the user speaks, by the labels, in samples."""
     starts = [scene.onset, *(pause.end for pause in scene.pauses)]
     ends = [*(pause.start for pause in scene.pauses), scene.end]
     return list(zip(starts, ends, strict=True))
 
 
-def _around_pauses(scene: Scene) -> Iterator[tuple[ScenePause, tuple[int, int], tuple[int, int]]]:
+def _around_pauses(
+    scene: RecordedTurn,
+) -> Iterator[tuple[ScenePause, tuple[int, int], tuple[int, int]]]:
     """Each pause with the stretches of speech before and after it, up to the next pauses."""
     spoken = _spoken(scene)
     return zip(scene.pauses, spoken, spoken[1:], strict=False)
@@ -339,7 +341,7 @@ def _asks(question: str, text: str) -> bool:
     return bool(wanted) and sum(word in asked for word in wanted) >= _COVERED * len(wanted)
 
 
-def _onset_lost(scene: Scene, commits: list[Commit]) -> bool | None:
+def _onset_lost(scene: RecordedTurn, commits: list[Commit]) -> bool | None:
     """``None``: the words are unknown, or nothing was recognised."""
     said, heard = words(scene.text), [word for commit in commits for word in words(commit.text)]
     if scene.text_by != "source" or not said or not heard:
@@ -347,7 +349,7 @@ def _onset_lost(scene: Scene, commits: list[Commit]) -> bool | None:
     return said[0] not in heard[:2]
 
 
-def _onset_outside_ms(scene: Scene, commits: list[Commit]) -> float | None:
+def _onset_outside_ms(scene: RecordedTurn, commits: list[Commit]) -> float | None:
     if not commits:
         return None
     return max(0.0, min(c.start_ms for c in commits) - milliseconds(scene.onset))

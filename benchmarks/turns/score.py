@@ -30,7 +30,7 @@ from benchmarks.harness.played_scene import play, session_settings
 from benchmarks.harness.program import arguments, keep
 from benchmarks.harness.program import load as machine_load
 from benchmarks.harness.scene import INDEX as SCENES
-from benchmarks.harness.scene import Scene, load
+from benchmarks.harness.scene import RecordedTurn, load
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import BY_URL, EMBEDDED, H100, NO_DELAYS, Delays
 from benchmarks.turns.baselines import ASKED_AT_MS, Curve, compare, curves
@@ -56,7 +56,7 @@ class Task:
     def settings(self) -> Settings:
         return load_settings(self.config, self.overrides).settings
 
-    def scenes(self) -> Iterator[Scene]:
+    def scenes(self) -> Iterator[RecordedTurn]:
         """Raises ``FileNotFoundError`` if there are none."""
         read = turns if (self.directory / LABELS).is_file() else load
         return read(self.directory)
@@ -71,7 +71,7 @@ def score_corpus(task: Task) -> list[SceneScore]:
         return [score_scene(play(scene, ears, *how)) for scene in progress(task.scenes())]
 
 
-def progress(scenes: Iterable[Scene]) -> Iterator[Scene]:
+def progress(scenes: Iterable[RecordedTurn]) -> Iterator[RecordedTurn]:
     """The same, with a line on stderr every 100 scenes if they are slow."""
     began = time.monotonic()
     for count, scene in enumerate(scenes, start=1):

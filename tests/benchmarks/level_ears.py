@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import soundfile
 
-from benchmarks.harness.scene import Scene, ScenePause
+from benchmarks.harness.scene import RecordedTurn, ScenePause
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, MoonshineRecogniser
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
@@ -53,7 +53,7 @@ def voice(level: int, samples: int) -> Pcm:
     return np.where(phase % 1 < 0.5, level, -level).astype(np.int16)
 
 
-def scene(*spans_ms: int, name: str = "s") -> Scene:
+def scene(*spans_ms: int, name: str = "s") -> RecordedTurn:
     """Speech and pauses in turn, after 512 ms of room; whole windows: VAD and label agree."""
     assert all(ms % 32 == 0 for ms in spans_ms)
     pieces = [np.full(512 * 16, 3, np.int16)]
@@ -65,7 +65,7 @@ def scene(*spans_ms: int, name: str = "s") -> Scene:
             pauses.append(ScenePause(at, at + ms * 16, "word"))
         at += ms * 16
     pieces.append(np.full(3000 * 16, 3, np.int16))
-    return Scene(
+    return RecordedTurn(
         id=name,
         part="tuning",
         source="synthetic:levels",

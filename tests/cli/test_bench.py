@@ -30,7 +30,7 @@ from app.talk.realtime_client import (
 )
 from pipeline.audio import pcm_from_bytes
 from pipeline.errors import ReachyVoiceError
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 pytestmark = pytest.mark.quick
 

@@ -13,10 +13,10 @@ from app.cli import devices
 from app.cli.devices import advise
 from app.talk.devices import SoundTest, run_test
 from hardware.settings import Robot, Sound
+from reachy_voice.testing import run_virtual
 from tests.support.scripted_driver import SleepyDriver
 from tests.support.steady import on_a_steady_machine
 from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
-from tests.support.virtual_time import run_virtual
 
 pytestmark = pytest.mark.machine
 

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.messages import Message, Tool, ToolChoice
-from tests.support.scripted import (
+from reachy_voice.testing import (
     Cast,
     ScriptedLlm,
     ScriptedStt,

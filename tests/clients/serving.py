@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.server.server import build_app
 from app.server.tls import ServerTls
 from pipeline.settings import Endpointing, SessionSettings
+from reachy_voice.testing import Cast
 from tests.clients.engines import phrase_cast
 from tests.support.conformance import Recorder
-from tests.support.scripted import Cast
 from tests.support.scripted_server import running
 from tests.support.staged_server import StagedAssistant
 

@@ -27,8 +27,15 @@ from pipeline.events import (
 from pipeline.items import FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message, Tool, ToolChoice
 from pipeline.settings import SessionSettings
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    in_virtual_time,
+    scene,
+)
 
 pytestmark = pytest.mark.clients
 

@@ -13,9 +13,8 @@ from pipeline.echo.card import CardEcho, CardReference
 from pipeline.echo.path import EchoWindow, Playback
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
+from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
 from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
-from tests.support.scripted import Scene, ScriptedLlm, scene
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.machine
 

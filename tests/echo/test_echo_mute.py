@@ -23,8 +23,7 @@ from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.settings import Echo, SessionSettings
-from tests.support.scripted import ScriptedLlm, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import ScriptedLlm, in_virtual_time, scene
 
 pytestmark = pytest.mark.quick
 

@@ -15,8 +15,14 @@ from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, Transc
 from pipeline.items import MessageItem, TextPart
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
-from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTts, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    LevelVad,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    in_virtual_time,
+    scene,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -98,12 +104,12 @@ async def test_a_conversation_goes_on_at_another_model() -> None:
         await asyncio.sleep(6)
         await played.say(0.6)
         await asyncio.sleep(4)
-        assert old.open_conversations == 0
-        assert new.open_conversations == 1
+        assert old.opened == 0
+        assert new.opened == 1
         spoken = [message.content for message in new.prompts[-1]]
         assert any("Two two two" in text for text in spoken), "it knows what was said before"
     assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
-    assert new.open_conversations == 0
+    assert new.opened == 0
 
 
 @in_virtual_time
@@ -238,10 +244,10 @@ async def test_a_running_answer_keeps_its_model_open_until_it_ends() -> None:
     await asyncio.sleep(0.5)
     stages.llm = new
     await reply()
-    assert (old.open_conversations, new.open_conversations) == (1, 1)
+    assert (old.opened, new.opened) == (1, 1)
     assert await first
-    assert (old.open_conversations, new.open_conversations) == (0, 1)
+    assert (old.opened, new.opened) == (0, 1)
     conversation.close()
-    assert new.open_conversations == 0
+    assert new.opened == 0
     with pytest.raises(Cancelled):
         await reply()

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.engines.by_url.places import Places
 from pipeline.work import CLIENT, Cancelled, Priority, Work
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import run_virtual
 
 pytestmark = pytest.mark.quick
 

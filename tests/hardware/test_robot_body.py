@@ -20,6 +20,7 @@ from hardware.settings import Robot
 from pipeline.commands import Direction
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.messages import Usage
+from reachy_voice.testing import scene
 from tests.support.far_server import free_port
 from tests.support.moving_robot import (
     STARTED,
@@ -34,7 +35,6 @@ from tests.support.moving_robot import (
     yaw_deg,
 )
 from tests.support.robot_daemon import RobotDaemon, robot_daemon
-from tests.support.scripted import scene
 
 pytestmark = [
     pytest.mark.machine,

@@ -31,8 +31,7 @@ from pipeline.events import (
 )
 from pipeline.items import FunctionCallItem
 from pipeline.messages import Usage
-from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, scene
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import AT_ONCE, Scene, ScriptedLlm, run_virtual, scene
 
 pytestmark = pytest.mark.quick
 

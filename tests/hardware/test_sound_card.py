@@ -11,8 +11,8 @@ from hardware.sound.devices import Device
 from hardware.sound.driver import Latency
 from hardware.sound.errors import RateRefused, SoundError, not_opened
 from hardware.sound.notices import AllZero, DeviceLoss, DevicesReady, SampleLoss
+from reachy_voice.testing import in_virtual_time, run_virtual
 from tests.support.scripted_driver import ARRAY, LAPTOP, Scene, ScriptedDriver
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.quick
 

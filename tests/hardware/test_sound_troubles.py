@@ -21,9 +21,9 @@ from hardware.sound.notices import DeviceLoss, DevicesReady, MoreLatency, SoundN
 from hardware.sound.ring import SampleBlock
 from pipeline.audio import LISTEN_RATE, Resampler, to_float
 from pipeline.echo.canceller import EchoCanceller
+from reachy_voice.testing import in_virtual_time
 from tests.support.echo_sound import at_pace, hum, pcm, power_db, room, speechlike, through
 from tests.support.scripted_driver import ARRAY, Scene, ScriptedDriver
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

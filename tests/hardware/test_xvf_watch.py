@@ -25,9 +25,9 @@ from hardware.xvf3800.watch import (
     ArrayWatch,
     in_thread,
 )
+from reachy_voice.testing import in_virtual_time, run_virtual
 from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
 from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.quick
 

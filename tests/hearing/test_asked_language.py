@@ -13,9 +13,8 @@ from pipeline.engines.by_url.failures import EngineAddress, complaint, refused
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.workers.host import readable
+from reachy_voice.testing import ScriptedStt, in_virtual_time
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import ScriptedStt
-from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import Cast, Wired, wired
 
 pytestmark = pytest.mark.quick

@@ -30,9 +30,16 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.hearing.turn_taker import TurnEnd, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
+from reachy_voice.testing import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    in_virtual_time,
+    run_virtual,
+    scene,
+)
 from tests.support.recordings import Uncancelled, recording
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.engines
 

@@ -10,7 +10,7 @@ from pipeline.engines.contract import Transcript
 from pipeline.hearing.plausibility import Segment, invention
 from pipeline.settings import Lexicon, lexicon_of
 from pipeline.turn_record import Invention
-from tests.support.lexicons import LEXICONS
+from reachy_voice.testing.words import LEXICONS
 
 pytestmark = pytest.mark.quick
 

@@ -30,9 +30,9 @@ from pipeline.hearing.timbre import Motor, movement_db
 from pipeline.hearing.tuning import TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES
 from pipeline.hearing.turn_taker import TurnStart
 from pipeline.settings import Echo, Endpointing
+from reachy_voice.testing import LevelVad
 from tests.support.pico import spoken_by_pico
 from tests.support.recordings import real_recordings
-from tests.support.scripted import LevelVad
 
 pytestmark = pytest.mark.quick
 

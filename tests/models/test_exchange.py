@@ -30,8 +30,8 @@ from app.settings.model import LoadedSettings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
+from reachy_voice.testing import Noise
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
-from tests.support.scripted import Noise
 from tests.support.small_engines import GATE, install
 from tests.support.watched_log import WatchedLog, watched_log
 

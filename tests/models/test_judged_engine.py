@@ -18,7 +18,7 @@ from pipeline.engines.contract import Warmed
 from pipeline.errors import ConfigError, EngineError
 from pipeline.messages import LlmRequest
 from pipeline.work import Work
-from tests.support.scripted import ScriptedLlm
+from reachy_voice.testing import ScriptedLlm
 from tests.support.watched_log import watched_log
 
 pytestmark = pytest.mark.quick
@@ -164,7 +164,7 @@ async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> Non
     assert llm.asked == asked
     await scales.of(llm, "another model")  # type: ignore[arg-type]
     assert llm.asked == 2 * asked
-    assert llm.open_conversations == 0
+    assert llm.opened == 0
 
 
 async def test_a_damaged_file_is_measured_again(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_of_a_model_without_an_opinion_nothing_is_kept(
 ) -> None:
     assert await WordScales(SENTENCES, "", tmp_path).of(llm, "") == {}  # type: ignore[arg-type]
     assert llm.asked == asked
-    assert llm.open_conversations == 0
+    assert llm.opened == 0
     assert not files_in(tmp_path)
 
 

@@ -171,7 +171,7 @@ async def test_row_18_every_voice_of_the_app_is_taken(served: Served) -> None:
         await robot.say("What time is it?")
         await robot.event("response.done")
     assert robot.errors == []
-    (spoken,) = served.cast.tts.said_by
+    (spoken,) = (request.voice for request in served.cast.tts.requests)
     assert spoken in served.cast.tts.voices
     shown = [e["session"]["audio"]["output"]["voice"] for e in robot.all("session.updated")]
     assert shown[1:-1] == list(HF_VOICES)

@@ -14,8 +14,14 @@ from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import LlmRequest, Message
 from pipeline.speaking.text_ahead import AHEAD_CHARS
 from pipeline.work import Work
-from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    Scene,
+    ScriptedConversation,
+    ScriptedLlm,
+    ScriptedTts,
+    in_virtual_time,
+    scene,
+)
 
 pytestmark = pytest.mark.quick
 

@@ -20,9 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
+from reachy_voice.testing import Cast, VirtualLoop
 from tests.realtime.hostile import Hostile
-from tests.support.scripted import Cast
-from tests.support.virtual_time import VirtualLoop
 from tests.support.wired import SPEECH_LEVEL, wired
 
 pytestmark = pytest.mark.quick
@@ -276,8 +275,8 @@ class Clients(RuleBasedStateMachine):
             left = asyncio.all_tasks(self.loop)
             self.loop.close()
         assert not left, f"leaked tasks: {left}"
-        assert self.cast.llm.open_conversations == 0
-        assert self.cast.stt.open_utterances == 0
+        assert self.cast.llm.opened == 0
+        assert self.cast.stt.opened == 0
 
     async def come_to_rest(self) -> None:
         audio = {"input": {"turn_detection": None}}

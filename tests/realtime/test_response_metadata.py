@@ -20,8 +20,8 @@ from pipeline.turn_record import (
     TurnRecord,
     turn_latency,
 )
+from reachy_voice.testing import in_virtual_time
 from tests.support.protocol_client import DEFAULTS, Client, finished, started
-from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick

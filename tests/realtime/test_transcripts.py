@@ -20,10 +20,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.engines.contract import ToolCall
+from reachy_voice.testing import Cast, ScriptedLlm, ScriptedStt, run_virtual
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import Cast, ScriptedLlm, ScriptedStt
 from tests.support.transcript_player import DIRECTORY, Line, play, read, write
-from tests.support.virtual_time import run_virtual
 
 pytestmark = pytest.mark.quick
 

@@ -23,8 +23,7 @@ from pipeline.messages import Tool
 from pipeline.recording import writing
 from pipeline.recording.plain import RecordingError, to_plain
 from pipeline.recording.writing import Recorder
-from tests.support.scripted import Scene, ScriptedStt, scene
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import Scene, ScriptedStt, run_virtual, scene
 
 pytestmark = pytest.mark.quick
 

@@ -151,7 +151,7 @@ async def test_a_client_that_left_or_asks_for_it_begins_anew(
         await leave(talk)
         async with home.robot(query=query) as again:
             assert not await home.remembers(again, "I am Ada.")
-            assert home.assistant.llm.open_conversations == 1
+            assert home.assistant.llm.opened == 1
 
 
 async def secret_from(home: Home, key: str, **session: Any) -> str:
@@ -241,10 +241,10 @@ async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
         await ask(talk, "I am Ada.")
         await abort(talk)
     async with home.robot(key="other"):
-        assert home.assistant.llm.open_conversations == 2
+        assert home.assistant.llm.opened == 2
         os.kill(os.getpid(), signal.SIGTERM)
         await home.served.task
-    assert home.assistant.llm.open_conversations == 0
+    assert home.assistant.llm.opened == 0
 
 
 async def test_a_client_that_was_too_slow_goes_on(home: Home) -> None:

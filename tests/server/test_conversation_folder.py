@@ -310,7 +310,7 @@ async def test_the_clients_of_a_drained_server_go_on_at_another(tmp_path: Path) 
             await fleet.ask(again, "Well?")
             assert fleet.remembers(1, f"I am {name}.")
             assert fleet.remembers(1, "Hello there, my friend."), "and its answer"
-    assert [one.llm.open_conversations for one in fleet.assistants] == [0, 0]
+    assert [one.llm.opened for one in fleet.assistants] == [0, 0]
 
 
 async def test_a_client_that_lost_its_connection_goes_on_at_another(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ async def test_robots_are_served_without_the_folder(
     fleet = Fleet(tmp_path / "file" / "folder", 1)
     async with fleet.robot(0) as link:
         await fleet.ask(link, "I am Ada.")
-    assert fleet.assistants[0].llm.open_conversations == 0
+    assert fleet.assistants[0].llm.opened == 0
     assert "Not a directory" in caplog.text
 
 
@@ -357,7 +357,7 @@ async def test_a_full_disk_ends_a_conversation_properly(
         await fleet.ask(link, "I am Ada.")
         monkeypatch.setattr(Path, "replace", full)
         await link.cut()
-    assert fleet.assistants[0].llm.open_conversations == 0
+    assert fleet.assistants[0].llm.opened == 0
     assert "No space" in caplog.text
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 

@@ -23,9 +23,9 @@ from pipeline import events
 from pipeline.bus import Bus
 from pipeline.messages import Usage
 from pipeline.turn_record import Ignored, Judgement, Origin, Outcome, Pause, TurnRecord
+from reachy_voice.testing import VirtualLoop, in_virtual_time
 from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
-from tests.support.virtual_time import VirtualLoop, in_virtual_time
 
 pytestmark = pytest.mark.quick
 

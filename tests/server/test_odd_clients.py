@@ -15,10 +15,10 @@ from benchmarks.harness.room_client import PIECE, RoomClient
 from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes, pcm_to_bytes, to_float
 from pipeline.engines.vad.silero import SileroOptions, build
+from reachy_voice.testing import ScriptedTts
 from tests.session.test_echo_session import SILENT_SAMPLES, STORY, RecordedTts
 from tests.support.echo_sound import hum, room
 from tests.support.recordings import recording
-from tests.support.scripted import ScriptedTts
 from tests.support.scripted_server import Serve, Talk, closed_with, servers, talking
 from tests.support.staged_server import StagedAssistant, quick_llm
 from tests.support.vanishing import vanishing

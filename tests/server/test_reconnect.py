@@ -13,8 +13,7 @@ from app.server.reconnect import ParkedConversations
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.messages import Tool
-from tests.support.scripted import ScriptedLlm
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import ScriptedLlm, in_virtual_time
 
 pytestmark = pytest.mark.quick
 
@@ -54,7 +53,7 @@ async def test_what_was_parked_is_given_back_once() -> None:
     await asyncio.sleep(119)
     assert room.comes_back() is memory
     assert room.comes_back() is None
-    assert room.llm.open_conversations == 1  # it is the taker's now
+    assert room.llm.opened == 1  # it is the taker's now
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ async def test_with_other_tools_it_is_another_conversation() -> None:
     await room.loses()
     assert room.comes_back(tools=()) is None
     assert room.comes_back() is None
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
     same = (Tool("dance", "Dance.", {"type": "object"}),)
     assert await room.loses() is room.comes_back(tools=same)
 
@@ -84,7 +83,7 @@ async def test_too_late() -> None:
     room = Room()
     await room.loses()
     await asyncio.sleep(120)
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
     assert room.comes_back() is None
 
 
@@ -107,7 +106,7 @@ async def test_nothing_is_kept_without_a_key_or_for_no_time(
 ) -> None:
     room = Room(keep_s)
     await room.loses(who)
-    assert (len(room.parked), room.llm.open_conversations) == (0, 0)
+    assert (len(room.parked), room.llm.opened) == (0, 0)
 
 
 @in_virtual_time
@@ -119,10 +118,10 @@ async def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
             await room.parked.keep(WHO, room.memory(), TOOLS)
         await room.parked.keep(WHO, room.memory(), TOOLS)
     assert room.comes_back() is None
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
     await room.loses()
     assert room.comes_back() is None, "not even when one of them is alone again"
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
 
 
 @in_virtual_time
@@ -131,7 +130,7 @@ async def test_two_that_come_while_one_is_parked_get_nothing() -> None:
     await room.loses()
     with room.parked.present(WHO), room.parked.present(WHO):
         assert room.parked.take(WHO, TOOLS) is None
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
 
 
 @in_virtual_time
@@ -140,7 +139,7 @@ async def test_the_number_of_parked_conversations_is_bounded() -> None:
     everybody = [Identity(b"digest", f"10.0.0.{n}") for n in range(reconnect.MAX_PARKED + 1)]
     for who in everybody:
         await room.loses(who)
-    assert len(room.parked) == room.llm.open_conversations
+    assert len(room.parked) == room.llm.opened
     assert len(room.parked) == reconnect.MAX_PARKED
     assert room.comes_back(everybody[0]) is None
     assert room.comes_back(everybody[1]) is not None
@@ -194,9 +193,9 @@ async def test_at_the_end_everything_is_closed() -> None:
     room = Room()
     await room.loses()
     room.parked.close()
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
     await room.loses()
-    assert room.llm.open_conversations == 0
+    assert room.llm.opened == 0
 
 
 def test_the_identity_of_a_client() -> None:

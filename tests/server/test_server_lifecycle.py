@@ -21,7 +21,7 @@ from app.settings.load import load_settings
 from pipeline import events
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
-from tests.support.scripted import Noise
+from reachy_voice.testing import Noise
 from tests.support.scripted_server import (
     ScriptedAssistant,
     Serve,

@@ -30,8 +30,8 @@ from app.server.http_guard import (
 from app.server.listening import uvicorn_config
 from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
+from reachy_voice.testing import in_virtual_time
 from tests.support.scripted_server import Serve, Served, appear_from, closed_with, talking
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from app.server.systemd_notice import notify_systemd
+from reachy_voice.testing import in_virtual_time
 from tests.support.far_server import FarServer, serving
 from tests.support.programs import running
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.engines
 

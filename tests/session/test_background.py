@@ -11,8 +11,7 @@ from pipeline.commands import Configure, NoiseReduction
 from pipeline.events import InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import VOICE, Scene, ScriptedStt, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import VOICE, Scene, ScriptedStt, in_virtual_time, scene
 
 pytestmark = pytest.mark.quick
 

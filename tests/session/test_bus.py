@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.bus import Bus, Published, SlowSubscriber
 from pipeline.events import Event, InputCleared, ItemDeleted
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

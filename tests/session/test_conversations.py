@@ -12,9 +12,17 @@ import pytest
 from pipeline import events
 from pipeline.conversation.prompt import CUT_OFF
 from pipeline.settings import Endpointing
-from tests.support.lifelike import Ears, Engines, Instinct, Voice
-from tests.support.scripted import AT_ONCE
-from tests.support.talk_script import Story, lines, perform, sure_of_more
+from reachy_voice.testing import AT_ONCE, Cast
+from tests.support.talk_script import (
+    Story,
+    cast,
+    ears,
+    instinct,
+    lines,
+    perform,
+    sure_of_more,
+    voice,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -91,9 +99,9 @@ def test_words_that_lean_on_more_are_waited_for(unfinished: str) -> None:
 
 def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
     def answered(first: str) -> int:
-        engines = Engines()
-        engines.brain.answers["Hello there."] = (first,)
-        engines.instinct.sounds["Green"] = 0.1
+        engines = cast()
+        engines.llm.answers_to["Hello there."] = (first,)
+        engines.turn.probabilities["Green"] = 0.1
         story = perform("0 320 Hello there.\n2560 192 Green", engines)
         end = story.end_ms(1)
         assert f"{end} heard 'Green'" in story.table()
@@ -104,7 +112,7 @@ def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
 
 
 def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
-    story = perform("0 320 Yes.", Engines(instinct=Instinct(takes_s=2.0)))
+    story = perform("0 320 Yes.", cast(turn=instinct(takes_s=2.0)))
     end = story.end_ms()
     assert end - 320 <= Endpointing().likely_wait_ms
     assert f"{end} answer begins" in story.table()
@@ -112,8 +120,8 @@ def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
 
 
 def test_a_turn_detector_that_fails_is_done_without() -> None:
-    engines = Engines()
-    engines.instinct.crash()
+    engines = cast()
+    engines.turn.crash()
     story = perform(f"0 1024 {TIME}", engines)
     end = story.end_ms()
     assert end - 1024 <= Endpointing().unsure_wait_ms
@@ -122,15 +130,15 @@ def test_a_turn_detector_that_fails_is_done_without() -> None:
 
 
 def test_a_model_that_cannot_tell_whether_words_are_complete() -> None:
-    engines = Engines()
-    engines.brain.usually_complete = None
+    engines = cast()
+    engines.llm.end_probability = None
     story = perform(f"0 1024 {TIME}", engines)
     assert f"{story.end_ms()} answer begins" in story.table()
     assert not [e for e in story.events(events.TurnJudged) if "words" in e.reasons]
 
 
 def test_a_turn_ends_before_its_transcript_is_there() -> None:
-    story = perform(f"0 640 {TIME}", Engines(Ears(takes_s=1.5)))
+    story = perform(f"0 640 {TIME}", cast(ears(takes_s=1.5)))
     assert story.table() == lines(f"""
         64    user speaks
         672   user pauses
@@ -152,7 +160,7 @@ def test_a_noise_is_no_turn() -> None:
         {story.end_ms()}  user stops
         {story.end_ms()}  noise
     """)
-    assert not story.engines.brain.prompts
+    assert not story.engines.llm.prompts
 
 
 def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
@@ -192,9 +200,9 @@ def test_push_to_talk() -> None:
 # --- two parts of one thought ------------------------------------------------------------------
 
 
-def slow_speaker() -> Engines:
+def slow_speaker() -> Cast:
     """Engines whose voice takes 1.8 s to say that it is here."""
-    return Engines(voice=Voice(seconds_per_word=0.6))
+    return cast(tts=voice(seconds_per_word=0.6))
 
 
 SLOW_LAST_MS = 1_760
@@ -230,7 +238,7 @@ def test_speech_over_an_answer_just_begun_is_answered_once() -> None:
 
 def test_a_true_barge_in_leaves_what_was_heard_in_the_conversation() -> None:
     script = "0 1024 I have a dog.\n3776 512 No, thank you."
-    story = perform(script, Engines(voice=Voice(seconds_per_word=1.5)), settings=AT_ONCE)
+    story = perform(script, cast(tts=voice(seconds_per_word=1.5)), settings=AT_ONCE)
     audio = max(story.end_ms(0), 1299)
     assert f"{audio} audio" in story.table()
     assert "3840 answer cancelled" in story.table()
@@ -250,7 +258,7 @@ def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
         0       640 I have a dog.
         {again} 640 What does he eat?
         """,
-        Engines(Ears(takes_s=3.0)),
+        cast(ears(takes_s=3.0)),
     )
     second = again + 640 + 32 + 3000
     assert story.table() == lines(f"""

@@ -8,9 +8,8 @@ import pytest
 
 from pipeline import events
 from pipeline.conversation.prompt import CUT_OFF
-from tests.support.lifelike import Brain, Ears, Engines, Voice
-from tests.support.scripted import AT_ONCE
-from tests.support.talk_script import Story, perform, sure_of_more
+from reachy_voice.testing import AT_ONCE, Cast
+from tests.support.talk_script import Story, brain, cast, ears, perform, sure_of_more, voice
 
 pytestmark = pytest.mark.quick
 
@@ -23,8 +22,8 @@ def gaps_ms(story: Story) -> list[int]:
 
 def test_history_keeps_no_words_that_were_not_heard() -> None:
     """Each word takes 200 ms; the second piece has ten, and is interrupted near its end."""
-    engines = Engines()
-    engines.brain.usual = ("It is noon, ", "and I am very hungry. ", "Do you want some lunch? ")
+    engines = cast()
+    engines.llm.deltas = ("It is noon, ", "and I am very hungry. ", "Do you want some lunch? ")
     first = perform(f"0 1024 {TIME}", engines)
     audio = max(first.end_ms(), 1299)
     begins = (audio + 2_250) // 32 * 32 - 64
@@ -52,13 +51,13 @@ def test_history_keeps_no_words_that_were_not_heard() -> None:
 def test_a_gate_that_opens_late_makes_no_longer_gaps() -> None:
     """Words come every 200 ms, as fast as they are spoken."""
 
-    def gaps(engines: Engines) -> list[int]:
-        engines.brain.per_token_s = 0.2
+    def gaps(engines: Cast) -> list[int]:
+        engines.llm.per_token_s = 0.2
         text = "It is noon, and I am very hungry today after all this hard work because I had none."
-        engines.brain.usual = [f"{word} " for word in text.split()]
+        engines.llm.deltas = [f"{word} " for word in text.split()]
         return gaps_ms(perform(f"0 640 {TIME}", engines))
 
-    assert max(gaps(sure_of_more(TIME)), default=0) <= max(gaps(Engines()), default=0)
+    assert max(gaps(sure_of_more(TIME)), default=0) <= max(gaps(cast()), default=0)
 
 
 def test_turns_are_committed_in_the_order_spoken() -> None:
@@ -69,32 +68,30 @@ def test_turns_are_committed_in_the_order_spoken() -> None:
         2340 >   input_audio_buffer.commit
         2340 >   response.create
         """,
-        Engines(Ears(takes_s=2.5)),
+        cast(ears(takes_s=2.5)),
     )
     assert story.prompt() == [("user", "I have a dog. What does he eat?")]
 
 
 def test_a_turn_is_answered_although_a_response_was_asked_for_while_it_was_spoken() -> None:
-    story = perform(
-        f"0 640 {TIME}\n320 > response.create", Engines(voice=Voice(seconds_per_word=1))
-    )
+    story = perform(f"0 640 {TIME}\n320 > response.create", cast(tts=voice(seconds_per_word=1)))
     assert ("user", TIME) in story.prompt()
 
 
 def test_a_noise_leaves_a_turn_that_has_ended_its_answer() -> None:
-    story = perform(f"0 640 {TIME}\n1760 320 ~", Engines(Ears(takes_s=1.5)))
-    assert story.engines.brain.prompts
+    story = perform(f"0 640 {TIME}\n1760 320 ~", cast(ears(takes_s=1.5)))
+    assert story.engines.llm.prompts
 
 
 def test_a_noise_does_not_take_an_answer_that_has_just_begun_away() -> None:
-    story = perform(f"0 640 {TIME}\n960 320 ~", Engines(voice=Voice(seconds_per_word=1)))
+    story = perform(f"0 640 {TIME}\n960 320 ~", cast(tts=voice(seconds_per_word=1)))
     statuses = [event.status for event in story.events(events.ReplyFinished)]
     assert statuses[-1] == "completed"
 
 
 def test_nothing_is_judged_when_the_pause_is_over() -> None:
     engines = sure_of_more("I want the")
-    engines.brain.read_s = 0.01
+    engines.llm.read_s = 0.01
     story = perform("0 768 I want the\n864 512 blue ball.", engines)
     table = story.table("judged")
     resumed = table.index("896 user goes on")
@@ -103,8 +100,8 @@ def test_nothing_is_judged_when_the_pause_is_over() -> None:
 
 def test_without_interruption_the_second_turn_is_answered_after_the_first_answer() -> None:
     detection: dict[str, Any] = {"type": "server_vad", "interrupt_response": False}
-    engines = Engines(brain=Brain(per_token_s=0.9))
-    engines.brain.usual = ("I am here. ", "And I stay. ")
+    engines = cast(llm=brain(per_token_s=0.9))
+    engines.llm.deltas = ("I am here. ", "And I stay. ")
     session = {"audio": {"input": {"turn_detection": detection}}}
     story = perform(f"0 640 {TIME}\n1280 640 And what day?", engines, session=session)
     assert story.prompt()[-1] == ("user", "And what day?")

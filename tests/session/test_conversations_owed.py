@@ -7,8 +7,7 @@ import pytest
 
 from pipeline import events
 from pipeline.settings import Endpointing
-from tests.support.lifelike import Brain, Engines, Voice
-from tests.support.talk_script import Story, perform, sure_of_more
+from tests.support.talk_script import Story, brain, cast, perform, sure_of_more, voice
 
 pytestmark = pytest.mark.quick
 
@@ -24,7 +23,7 @@ def statuses(story: Story) -> list[str]:
 def test_an_answer_is_given_again_once() -> None:
     """Noise cuts it off at its beginning only once, so an echo cannot make it begin for ever."""
     noises = "\n".join(f"{at} 320 ~" for at in range(960, 12_000, 1_600))
-    story = perform(f"0 640 {TIME}\n{noises}", Engines(voice=Voice(seconds_per_word=SLOW)))
+    story = perform(f"0 640 {TIME}\n{noises}", cast(tts=voice(seconds_per_word=SLOW)))
     assert statuses(story) == ["cancelled", "completed"]
 
 
@@ -32,13 +31,13 @@ def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pipeline.speaking.delivery.FIRST_LEAD_S", 0.08)  # 40 ms of jitter
-    engines = Engines(voice=Voice(seconds_per_word=0.08))
-    engines.brain.usual = ("Yes. ",)
+    engines = cast(tts=voice(seconds_per_word=0.08))
+    engines.llm.deltas = ("Yes. ",)
     rows = perform(f"0 640 {TIME}", engines).table()
     (audio,) = (int(row.split()[0]) for row in rows if row.endswith(" audio"))
     begins = audio // 32 * 32
-    engines = Engines(voice=Voice(seconds_per_word=0.08))
-    engines.brain.usual = ("Yes. ",)
+    engines = cast(tts=voice(seconds_per_word=0.08))
+    engines.llm.deltas = ("Yes. ",)
     story = perform(f"0 640 {TIME}\n{begins} 160 ~", engines)
     assert statuses(story) == ["completed", "completed"]
     assert story.prompt() == [("user", TIME)]
@@ -46,7 +45,7 @@ def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
 
 def test_a_requested_answer_is_given_again() -> None:
     create = '> response.create {"response": {"instructions": "Greet."}}'
-    story = perform(f"0 {create}\n160 320 ~", Engines(voice=Voice(seconds_per_word=SLOW)))
+    story = perform(f"0 {create}\n160 320 ~", cast(tts=voice(seconds_per_word=SLOW)))
     # Nothing was said, so there is nothing to answer: a greeting is let go.
     assert statuses(story) == ["cancelled"]
     item = (
@@ -55,24 +54,24 @@ def test_a_requested_answer_is_given_again() -> None:
     )
     story = perform(
         f"0 > conversation.item.create {item}\n10 {create}\n160 320 ~",
-        Engines(voice=Voice(seconds_per_word=SLOW)),
+        cast(tts=voice(seconds_per_word=SLOW)),
     )
     assert statuses(story) == ["cancelled", "completed"]
-    assert story.engines.brain.prompts[-1][0].content.startswith("Greet.")
+    assert story.engines.llm.prompts[-1][0].content.startswith("Greet.")
 
 
 def test_what_was_deleted_is_not_answered() -> None:
-    engines = Engines(voice=Voice(seconds_per_word=SLOW))
+    engines = cast(tts=voice(seconds_per_word=SLOW))
     story = perform(f"0 640 {TIME}\n960 640 ~", engines)
     item = story.events(events.InputCommitted)[0].item_id
     delete = f'> conversation.item.delete {{"item_id": "{item}"}}'
-    engines = Engines(voice=Voice(seconds_per_word=SLOW))
+    engines = cast(tts=voice(seconds_per_word=SLOW))
     story = perform(f"0 640 {TIME}\n960 640 ~\n1400 {delete}", engines)
     assert statuses(story) == ["cancelled"]
 
 
 def test_a_model_that_is_kept_from_reading_does_not_hold_a_plain_end() -> None:
-    engines = Engines(brain=Brain(read_s=3.0, first_s=3.0))
+    engines = cast(llm=brain(read_s=3.0, first_s=3.0))
     story = perform("0 640 Yes.", engines)
     assert story.end_ms() - 640 <= Endpointing().likely_wait_ms + 32
 

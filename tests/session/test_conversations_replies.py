@@ -14,11 +14,20 @@ import pytest
 
 from pipeline import events
 from pipeline.engines.contract import ToolCall
-from pipeline.engines.stages import Stages
-from pipeline.engines.word_scale import UNMEASURED
+from pipeline.engines.word_scale import UNMEASURED, WordScale
 from pipeline.settings import SessionSettings, Speculation
-from tests.support.lifelike import STT_S, TURN_S, Brain, Ears, Engines, Voice
-from tests.support.talk_script import lines, perform, sure_of_more
+from reachy_voice.testing import Cast
+from tests.support.talk_script import (
+    STT_S,
+    TURN_S,
+    brain,
+    cast,
+    ears,
+    lines,
+    perform,
+    sure_of_more,
+    voice,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -38,8 +47,8 @@ TRAILING = f"0 1024 {JOKE}\n1024 96 ~"
 """The voice trails off after the last word; the transcript does not change then."""
 
 
-def guessing() -> Engines:
-    return Engines(Ears(streams=True), Brain(first_s=0.2))
+def guessing() -> Cast:
+    return cast(ears(streams=True), brain(first_s=0.2))
 
 
 def test_a_reply_to_a_stable_partial_is_adopted_and_is_there_when_the_turn_ends() -> None:
@@ -75,7 +84,7 @@ def test_a_reply_to_a_partial_that_went_on_dies_with_the_next_word() -> None:
 
 def test_a_guess_that_was_misheard_is_thrown_away_for_the_final_words() -> None:
     engines = guessing()
-    engines.ears.corrects[JOKE] = "Tell me a yoke."
+    engines.stt.corrections[JOKE] = "Tell me a yoke."
     story = perform(TRAILING, engines)
     end = story.end_ms()
     audio = max(end, 1494)
@@ -111,7 +120,7 @@ def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
     """Six pauses in which something was wasted, then one that sounds like the end."""
     texts = [" ".join(f"well{n}" for n in range(m)) for m in range(1, 8)]
     engines = sure_of_more(*texts)
-    engines.instinct.sounds[texts[-1]] = 0.98
+    engines.turn.probabilities[texts[-1]] = 0.98
     script = "\n".join([*(f"{480 * n} 320 well{n}" for n in range(7)), "3900 512 it is."])
     settings = SessionSettings(speculation=Speculation(budget=0.0))
     story = perform(script, engines, settings=settings)
@@ -121,7 +130,7 @@ def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
 def test_waste_is_all_that_was_spent_in_vain() -> None:
     """The model works from the transcript on until the user goes on."""
     engines = sure_of_more("I want the")
-    engines.brain.first_s = 0.5
+    engines.llm.first_s = 0.5
     story = perform("0 768 I want the\n1056 512 blue ball.", engines)
     [thrown_away] = story.events(events.SpeculationDiscarded)
     assert thrown_away.engine_seconds == pytest.approx(STT_S + TURN_S + 1.088 - 0.861)
@@ -130,28 +139,20 @@ def test_waste_is_all_that_was_spent_in_vain() -> None:
 # --- engines that take their time --------------------------------------------------------------
 
 
-class Measured(Engines):
-    """A language model that is known to judge words."""
-
-    def stages(self) -> Stages:
-        stages = super().stages()
-        stages.word_scales["en"] = UNMEASURED
-        return stages
-
-
-@pytest.mark.parametrize(("cast", "turns"), [(Measured, 1), (Engines, 2)])
+@pytest.mark.parametrize(("word_scales", "turns"), [({"en": UNMEASURED}, 1), ({}, 2)])
 def test_a_slow_judgement_is_waited_for_where_one_will_come(
-    cast: type[Engines], turns: int
+    word_scales: dict[str, WordScale], turns: int
 ) -> None:
-    engines = cast(brain=Brain(read_s=0.8, first_s=0.85))
-    engines.instinct.sounds["Please ask her to."] = 0.98
-    engines.brain.complete["Please ask her to."] = 0.0001
+    engines = cast(llm=brain(read_s=0.8, first_s=0.85))
+    engines.word_scales = word_scales
+    engines.turn.probabilities["Please ask her to."] = 0.98
+    engines.llm.end_probabilities["Please ask her to."] = 0.0001
     story = perform("0 640 Please ask her to.\n1740 640 Come in.", engines)
     assert len(story.events(events.SpeechStopped)) == turns
 
 
 def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
-    story = perform(f"0 640 {TIME}", Engines(brain=Brain(first_s=0.6)))
+    story = perform(f"0 640 {TIME}", cast(llm=brain(first_s=0.6)))
     end = story.end_ms()
     assert end < 733 + 600
     assert story.table()[-6:] == lines(f"""
@@ -166,7 +167,7 @@ def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
 
 def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
     """Each word of 200 ms takes 250 ms to make: the listener waits 50 ms for each but the first."""
-    story = perform(f"0 640 {TIME}", Engines(voice=Voice(per_word_s=0.25)))
+    story = perform(f"0 640 {TIME}", cast(tts=voice(per_word_s=0.25)))
     audio = max(story.end_ms(), 834 + 81)
     assert [row for row in story.table() if "audio" in row or "completed" in row] == lines(f"""
         {audio}       audio
@@ -177,8 +178,8 @@ def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
 
 
 def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn() -> None:
-    engines = Engines()
-    engines.brain.usual = ("It is noon, ", 0.4, "so let us eat. ")
+    engines = cast()
+    engines.llm.deltas = ("It is noon, ", 0.4, "so let us eat. ")
     story = perform(f"0 640 {TIME}", engines)
     end = story.end_ms()
     audio = max(end, 834 + 81)
@@ -194,8 +195,8 @@ def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn(
 
 def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     """The call leaves as soon as it is complete; the answer to its output follows the words."""
-    waving = Engines()
-    waving.brain.answers["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
+    waving = cast()
+    waving.llm.answers_to["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
     output = {"type": "function_call_output", "call_id": "call_23", "output": "done"}
     story = perform(
         f"""
@@ -240,7 +241,7 @@ def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None
         {end + 182} audio
         {end + 182 + LAST_MS} answer completed
     """)
-    assert [m.content for m in story.engines.brain.prompts[-1]] == ["Sing.", TIME]
+    assert [m.content for m in story.engines.llm.prompts[-1]] == ["Sing.", TIME]
 
 
 def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
@@ -282,8 +283,8 @@ def test_a_response_that_is_asked_for_in_a_pause_is_given_beside_the_one_behind_
 
 def test_without_interruption_an_answer_goes_on_and_the_next_turn_gets_its_own() -> None:
     """Such an answer leaves in one burst, so the client may still play it."""
-    engines = Engines(brain=Brain(per_token_s=0.6))
-    engines.brain.usual = ("I am here. ", "And I stay. ")
+    engines = cast(llm=brain(per_token_s=0.6))
+    engines.llm.deltas = ("I am here. ", "And I stay. ")
     story = perform(
         f"0 640 {TIME}\n1280 640 And what day?",
         engines,

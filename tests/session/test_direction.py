@@ -11,9 +11,8 @@ from pipeline.commands import Direction, NoteDirection
 from pipeline.events import DirectionHeard, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.direction import Directions
 from pipeline.settings import Sector, SessionSettings
+from reachy_voice.testing import Scene, in_virtual_time, scene
 from tests.support.protocol_client import Client
-from tests.support.scripted import Scene, scene
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

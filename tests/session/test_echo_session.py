@@ -22,10 +22,9 @@ from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStar
 from pipeline.messages import SpeechRequest
 from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
 from pipeline.work import Work
+from reachy_voice.testing import Scene, ScriptedLlm, ScriptedStt, in_virtual_time, scene
 from tests.support.echo_sound import hum, room
 from tests.support.recordings import recording
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.engines
 

@@ -40,7 +40,7 @@ from pipeline.events import (
 )
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message
-from tests.support.scripted import (
+from reachy_voice.testing import (
     AT_ONCE,
     PUSH_TO_TALK,
     VOICE,
@@ -49,10 +49,10 @@ from tests.support.scripted import (
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
+    in_virtual_time,
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 
@@ -200,7 +200,7 @@ async def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_
         )
         await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(), CreateResponse(aside))
         await asyncio.sleep(5)
-        assert llm.open_conversations == 1
+        assert llm.opened == 1
     assert len(played.events(ReplyFinished)) == 2
     assert llm.prompts[1] == [Message("system", "Summarise.")]
     assert len(played.session.chat.items) == 2
@@ -461,5 +461,5 @@ async def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
         await played.hear(0.8)
         assert played.session._replies.speaking
     assert llm.running == 0
-    assert llm.open_conversations == 0
-    assert stt.open_utterances == 0
+    assert llm.opened == 0
+    assert stt.opened == 0

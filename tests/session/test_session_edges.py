@@ -31,15 +31,15 @@ from pipeline.events import (
 from pipeline.items import FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing, SessionSettings
-from tests.support.scripted import (
+from reachy_voice.testing import (
     PUSH_TO_TALK,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTurn,
+    in_virtual_time,
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

@@ -43,16 +43,16 @@ from pipeline.events import (
 from pipeline.items import UNSEEN_IMAGE, AudioPart, ImagePart, MessageItem, TextPart
 from pipeline.messages import Message
 from pipeline.settings import Endpointing, Policy, SessionSettings
-from tests.support.scripted import (
+from reachy_voice.testing import (
     PUSH_TO_TALK,
     VOICE,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTurn,
+    in_virtual_time,
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 
@@ -124,7 +124,7 @@ async def test_speech_that_comes_as_an_item_is_recognised_before_it_is_answered(
     assert llm.prompts[0][-1] == Message("user", "hello")
     assert [e.text for e in played.events(TranscriptReady)] == ["hello"]
     assert played.session.chat.get("a").text == "hello"  # type: ignore[union-attr]
-    assert played.stages.stt.open_utterances == 0  # type: ignore[attr-defined]
+    assert played.stages.stt.opened == 0  # type: ignore[attr-defined]
 
 
 @in_virtual_time
@@ -199,7 +199,7 @@ async def test_a_response_out_of_band_reads_what_it_is_given_and_leaves_no_trace
     assert [item.id for item in played.session.chat.items] == ["a", "b"]
     (finished,) = played.events(ReplyFinished)
     assert finished.items[0].text.startswith("Hello there")  # type: ignore[union-attr]
-    assert llm.open_conversations == 0
+    assert llm.opened == 0
 
 
 @in_virtual_time
@@ -371,7 +371,7 @@ async def test_a_session_goes_on_with_the_memory_of_another() -> None:
         await first.say(1.0)
         await first.hear(4.0)
         memory: Memory = first.session.release()
-    assert llm.open_conversations == 1, "released, not closed"
+    assert llm.opened == 1, "released, not closed"
     spoken = memory.chat.items[-1]
     assert isinstance(spoken, MessageItem)
     assert "word0" in spoken.text
@@ -382,7 +382,7 @@ async def test_a_session_goes_on_with_the_memory_of_another() -> None:
         await second.hear(1.0)
     assert llm.prompts[-1][1] == Message("user", "hello")
     assert len(llm.prompts[-1]) >= 3
-    assert llm.open_conversations == 0
+    assert llm.opened == 0
 
 
 @in_virtual_time

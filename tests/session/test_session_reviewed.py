@@ -45,8 +45,15 @@ from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled
-from tests.support.scripted import PUSH_TO_TALK, VOICE, ScriptedLlm, ScriptedStt, scene, text_item
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    PUSH_TO_TALK,
+    VOICE,
+    ScriptedLlm,
+    ScriptedStt,
+    in_virtual_time,
+    scene,
+    text_item,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -156,7 +163,7 @@ async def test_clear_drops_a_turn_that_waits_for_its_transcript() -> None:
         await played.do(ClearAudio())
         assert len(played.events(SpeechStopped)) == 1
         await played.hear(5.0)
-        assert stt.open_utterances == 0
+        assert stt.opened == 0
     assert not played.events(InputCommitted)
     assert not played.events(ReplyStarted)
 

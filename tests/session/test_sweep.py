@@ -18,10 +18,9 @@ import pytest
 from pipeline import events
 from pipeline.conversation.prompt import UNHEARD_SPEECH
 from pipeline.engines.contract import ToolCall
-from tests.support.lifelike import Brain, Ears, Engine, Engines
-from tests.support.spoken_tape import NOISE
-from tests.support.talk_script import Script, Stage, Story, require_asked, stage
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import Cast, ScriptedEngine, run_virtual
+from reachy_voice.testing.tape import NOISE
+from tests.support.talk_script import Script, Stage, Story, brain, cast, ears, require_asked, stage
 
 pytestmark = pytest.mark.machine
 
@@ -40,7 +39,7 @@ class Scenario:
     script: str
     from_ms: int
     to_ms: int
-    engines: Callable[[], Engines] = Engines
+    engines: Callable[[], Cast] = cast
     session: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -51,26 +50,26 @@ class Scenario:
 PUSH_TO_TALK = {"audio": {"input": {"turn_detection": None}}}
 
 
-def hesitant() -> Engines:
-    engines = Engines()
-    engines.instinct.sounds["I want the"] = 0.3
+def hesitant() -> Cast:
+    engines = cast()
+    engines.turn.probabilities["I want the"] = 0.3
     return engines
 
 
-def talkative() -> Engines:
-    engines = Engines()
-    engines.brain.usual = ("It is noon. ", 0.1, "Do you want some lunch? ")
+def talkative() -> Cast:
+    engines = cast()
+    engines.llm.deltas = ("It is noon. ", 0.1, "Do you want some lunch? ")
     return engines
 
 
-def waving() -> Engines:
-    engines = Engines()
-    engines.brain.usual = ("I will wave. ", ToolCall("wave", "{}"))
+def waving() -> Cast:
+    engines = cast()
+    engines.llm.deltas = ("I will wave. ", ToolCall("wave", "{}"))
     return engines
 
 
-def guessing() -> Engines:
-    return Engines(Ears(streams=True), Brain(first_s=0.3))
+def guessing() -> Cast:
+    return cast(ears(streams=True), brain(first_s=0.3))
 
 
 SCENARIOS = {
@@ -145,7 +144,7 @@ async def mute(played: Stage, at_ms: int) -> None:
 
 def crash(name: str) -> Disturb:
     async def crash_it(played: Stage, at_ms: int) -> None:
-        engine: Engine = getattr(played.story.engines, name)
+        engine: ScriptedEngine = getattr(played.story.engines, name)
         engine.crash()
         asyncio.get_running_loop().call_later(REPAIR_MS / 1000, engine.repair)
 
@@ -158,10 +157,10 @@ DISTURBANCES: dict[str, Disturb | None] = {
     "client gone": None,
     "turn detection off": detection_off,
     "clear": clear,
-    "ears crash": crash("ears"),
-    "brain crash": crash("brain"),
-    "voice crash": crash("voice"),
-    "instinct crash": crash("instinct"),
+    "ears crash": crash("stt"),
+    "brain crash": crash("llm"),
+    "voice crash": crash("tts"),
+    "instinct crash": crash("turn"),
     "noise": make_noise,
     "create": create,
     "commit": commit,
@@ -182,7 +181,7 @@ asks for an answer itself, or takes the user's words away, gets what it asks for
 def disturb(scenario: Scenario, name: str, at_ms: int) -> Story:
     script = Script.parse(scenario.script)
     engines = scenario.engines()
-    engines.ears.tape = script.tape
+    engines.stt.tape = script.tape
     act = DISTURBANCES[name]
 
     async def main() -> Story:
@@ -228,9 +227,9 @@ def require_rest(played: Stage, disturbance: str, by_voice: bool) -> None:
     story = played.story
     played.wire.recorder.finish()
     require_asked(story)
-    for engine in story.engines.all:
+    for engine in story.engines.engines:
         assert engine.running == 0, f"{type(engine).__name__} works for nobody"
-    assert story.engines.ears.opened == 0
+    assert story.engines.stt.opened == 0
     require_words(story, disturbance, by_voice)
     if disturbance in ANSWERED:
         require_answered(story)
@@ -239,7 +238,7 @@ def require_rest(played: Stage, disturbance: str, by_voice: bool) -> None:
 def require_words(story: Story, disturbance: str, by_voice: bool) -> None:
     """No word twice, and none lost."""
     heard = " ".join(event.text for event in story.events(events.TranscriptReady)).split()
-    said = story.engines.ears.tape.said
+    said = story.engines.stt.tape.said
     assert not [word for word in said if heard.count(word) > said.count(word)]
     if disturbance in UNDERSTOOD and by_voice:
         assert sorted(heard) == sorted(said)
@@ -259,7 +258,7 @@ def require_next_answered(played: Stage) -> None:
     played.wire.recorder.finish()
     last = played.wire.events("response.done")[-1]["response"]
     assert last["status"] == "completed"
-    prompt = story.engines.brain.prompts[-1]
+    prompt = story.engines.llm.prompts[-1]
     assert prompt[-1].role == "user"
     assert prompt[-1].content.endswith(NEXT)
     read = " ".join(message.content for message in prompt if message.role == "user")

@@ -35,11 +35,10 @@ from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
+from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, run_virtual, scene
 from tests.support.far_server import FarServer, serving
 from tests.support.recordings import Uncancelled, synthesize
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from tests.support.url_engines import running
-from tests.support.virtual_time import run_virtual
 
 pytestmark = pytest.mark.engines
 

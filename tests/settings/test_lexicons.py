@@ -10,7 +10,7 @@ import pytest
 from app.settings.languages import read_lexicons
 from pipeline.errors import ConfigError
 from pipeline.settings import WORD_LISTS, Filler, SessionSettings, lexicon_of, with_all_commands
-from tests.support.lexicons import LEXICONS, NOTICES
+from reachy_voice.testing.words import LEXICONS, NOTICES
 
 pytestmark = pytest.mark.quick
 

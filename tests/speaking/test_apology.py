@@ -29,18 +29,19 @@ from pipeline.speaking.playback import PlaybackClock
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Priority, Work
-from tests.support.gated import gated
-from tests.support.moody_voice import MoodyTts, speechlike
-from tests.support.scripted import (
+from reachy_voice.testing import (
     VOICE,
     Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
+    in_virtual_time,
+    run_virtual,
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from tests.support.gated import gated
+from tests.support.moody_voice import MoodyTts, speechlike
 from tests.support.wired import Cast, wired
 
 pytestmark = pytest.mark.quick
@@ -220,11 +221,11 @@ async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
         voice = KeptSentences(tts, {SORRY: ""})
         await voice.keep()
         with pytest.raises(type(error)):
-            [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
+            [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), Work())]
         tts.error = None
         await voice.keep()
         tts.error = BROKEN
-        assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), None)]  # type: ignore[arg-type]
+        assert [pcm async for pcm in voice.synthesize(SpeechRequest(SORRY), Work())]
     silent = ScriptedTts()
     await KeptSentences(silent, {}).keep()
     assert silent.said == []

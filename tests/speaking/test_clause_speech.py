@@ -18,10 +18,9 @@ from pipeline.speaking.clause_speech import _left
 from pipeline.speaking.tuning import CLAUSE_LEAST_PATIENCE_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
+from reachy_voice.testing import VOICE, Scene, ScriptedLlm, in_virtual_time, scene, text_item
 from tests.support.gated import gated
 from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
-from tests.support.scripted import VOICE, Scene, ScriptedLlm, scene, text_item
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

@@ -20,8 +20,15 @@ from pipeline.events import (
 )
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
-from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedTts, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from reachy_voice.testing import (
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedTts,
+    in_virtual_time,
+    run_virtual,
+    scene,
+)
 
 pytestmark = pytest.mark.machine
 

@@ -16,9 +16,16 @@ from pipeline.messages import SpeechRequest
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.apology import KeptSentences
 from pipeline.work import Work
-from tests.support.lexicons import NOTICES
-from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, ScriptedTts, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    in_virtual_time,
+    scene,
+)
+from reachy_voice.testing.words import NOTICES
 
 pytestmark = pytest.mark.quick
 

@@ -11,6 +11,7 @@ from pipeline.engines.contract import NotSpeech, Wrong
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
+from reachy_voice.testing import in_virtual_time, scene
 from tests.speaking.test_clause_speech import (
     VOICE,
     WATCHED,
@@ -22,8 +23,6 @@ from tests.speaking.test_clause_speech import (
     written,
 )
 from tests.support.moody_voice import MoodyTts
-from tests.support.scripted import scene
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

@@ -25,8 +25,14 @@ from pipeline.messages import LlmRequest, SpeechRequest, Usage
 from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
-from tests.support.scripted import Scene, ScriptedConversation, ScriptedLlm, ScriptedTts, scene
-from tests.support.virtual_time import run_virtual
+from reachy_voice.testing import (
+    Scene,
+    ScriptedConversation,
+    ScriptedLlm,
+    ScriptedTts,
+    run_virtual,
+    scene,
+)
 
 pytestmark = pytest.mark.quick
 

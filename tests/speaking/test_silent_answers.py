@@ -35,8 +35,7 @@ from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest, Tool
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.words import ALOUD, NOTHING_HEARD, left
 from pipeline.work import Work
-from tests.support.gated import gated
-from tests.support.scripted import (
+from reachy_voice.testing import (
     VOICE,
     Scene,
     ScriptedConversation,
@@ -44,10 +43,12 @@ from tests.support.scripted import (
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
+    in_virtual_time,
+    run_virtual,
     scene,
     text_item,
 )
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from tests.support.gated import gated
 from tests.support.wired import Cast, wired
 
 pytestmark = pytest.mark.quick

@@ -19,7 +19,7 @@ from pipeline.speaking.delivery import ReplyPlan
 from pipeline.speaking.playback import Lead
 from pipeline.speaking.reply import Reply
 from pipeline.work import Priority, Work
-from tests.support.scripted import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
+from reachy_voice.testing import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
 
 
 @asynccontextmanager

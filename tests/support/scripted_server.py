@@ -37,8 +37,8 @@ from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
+from reachy_voice.testing import ScriptedLlm
 from tests.support.conformance import Recorder
-from tests.support.scripted import ScriptedLlm
 
 PCM = np.arange(2_400, dtype=np.int16)
 

@@ -15,8 +15,8 @@ from pipeline.engines.stages import VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
-from tests.support.lexicons import with_words
-from tests.support.scripted import Cast, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from reachy_voice.testing import Cast, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from reachy_voice.testing.words import with_words
 
 quick_llm = partial(ScriptedLlm, first_s=0.0, per_token_s=0.0)
 

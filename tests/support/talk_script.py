@@ -8,7 +8,7 @@ A script has one line for each thing that happens from outside, with its time in
     1200  >    response.cancel              the client sends this message (with fields as JSON)
 
 A table has one line for each thing that came of it. The real protocol and session run over
-lifelike engines (``tests/support/lifelike.py``), in virtual time, and every server event is checked
+scripted engines, in virtual time, and every server event is checked
 by ``tests/support/conformance.py``. The microphone delivers audio when it has been spoken, at the
 borders of the detector's windows of ``FRAME_MS``, so a window is known to the millisecond.
 """
@@ -21,6 +21,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pipeline import events
@@ -29,10 +30,16 @@ from pipeline.bus import Published
 from pipeline.events import Event
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.settings import Endpointing, SessionSettings
-from tests.support.lifelike import Engines
+from reachy_voice.testing import (
+    Cast,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    run_virtual,
+)
+from reachy_voice.testing.tape import SAMPLES_PER_MS, Tape
 from tests.support.protocol_client import DEFAULTS
-from tests.support.spoken_tape import SAMPLES_PER_MS, Tape
-from tests.support.virtual_time import run_virtual
 from tests.support.wired import APPEND, Wired, wired
 
 E = TypeVar("E")
@@ -91,13 +98,39 @@ class Script:
         return script
 
 
+# --- engines -----------------------------------------------------------------------------------
+
+STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
+"""A transcript, the turn detector, a prompt that is read, a first token, a first sound. Such that
+nothing falls on the border of a window of 32 ms by chance, where the order would say nothing."""
+
+ears = partial(ScriptedStt, takes_s=STT_S)
+instinct = partial(ScriptedTurn, takes_s=TURN_S)
+voice = partial(ScriptedTts, first_s=SOUND_S, seconds_per_word=0.2)
+
+
+def brain(*, read_s: float = READ_S, first_s: float = TOKEN_S, **changes: Any) -> ScriptedLlm:
+    changes = {"end_probability": 0.5, "warm_s": first_s / 2, **changes}
+    return ScriptedLlm(("I am here. ",), read_s=read_s, first_s=first_s, **changes)
+
+
+def cast(
+    stt: ScriptedStt | None = None,
+    llm: ScriptedLlm | None = None,
+    tts: ScriptedTts | None = None,
+    turn: ScriptedTurn | None = None,
+) -> Cast:
+    """Engines that hear the words on the tape, and take their time."""
+    return Cast(stt or ears(), llm or brain(), tts or voice(), turn or instinct())
+
+
 # --- what happened -----------------------------------------------------------------------------
 
 
 class Story:
     """Everything that happened, on the bus and at the engines, as lines of a table."""
 
-    def __init__(self, wire: Wired, engines: Engines) -> None:
+    def __init__(self, wire: Wired, engines: Cast) -> None:
         self.wire = wire
         self.engines = engines
         self.lines: list[tuple[int, str]] = []
@@ -107,15 +140,15 @@ class Story:
         self._open = 0
         """Speech and answers that have begun and not ended."""
         wire.bus.tap(self._hear)
-        for engine in engines.all:
-            engine.tell = self._note
+        for engine in engines.engines:
+            engine.listener = self._note
 
     def events(self, kind: type[E]) -> list[E]:
         return [event for _, event in self.happened if isinstance(event, kind)]
 
     def prompt(self, number: int = -1) -> list[tuple[str, str]]:
         """Who said what, as the model read it for one answer; without the instructions."""
-        messages = self.engines.brain.prompts[number]
+        messages = self.engines.llm.prompts[number]
         return [(m.role, m.content) for m in messages if m.role != "system"]
 
     def table(self, *also: str) -> list[str]:
@@ -221,7 +254,7 @@ def lines(text: str) -> list[str]:
 class Stage:
     """A connection on which a script is played."""
 
-    def __init__(self, wire: Wired, script: Script, engines: Engines) -> None:
+    def __init__(self, wire: Wired, script: Script, engines: Cast) -> None:
         self.wire = wire
         self.script = script
         self.story = Story(wire, engines)
@@ -277,7 +310,7 @@ async def append(wire: Wired, pcm: Pcm) -> None:
 @asynccontextmanager
 async def stage(
     script: Script,
-    engines: Engines,
+    engines: Cast,
     *,
     settings: SessionSettings | None = None,
     session: dict[str, Any] | None = None,
@@ -291,14 +324,14 @@ async def stage(
             await wire.send("session.update", session={"type": "realtime", **session})
         await wire.settle()
         yield played
-    for engine in engines.all:
+    for engine in engines.engines:
         assert engine.running == 0, f"{type(engine).__name__} still works"
         assert engine.opened == 0, f"something is still open at {type(engine).__name__}"
 
 
 def perform(
     text: str,
-    engines: Engines | None = None,
+    engines: Cast | None = None,
     *,
     until_ms: int = 0,
     settings: SessionSettings | None = None,
@@ -306,8 +339,8 @@ def perform(
 ) -> Story:
     """Play a script to its end, and at least until ``until_ms``; in the end all is closed."""
     script = Script.parse(text)
-    engines = engines or Engines()
-    engines.ears.tape = script.tape
+    engines = engines or cast()
+    engines.stt.tape = script.tape
 
     async def main() -> Story:
         async with stage(script, engines, settings=settings, session=session) as played:
@@ -321,12 +354,12 @@ def perform(
     return story
 
 
-def sure_of_more(*texts: str) -> Engines:
+def sure_of_more(*texts: str) -> Cast:
     """Engines that take these words for unfinished, by their sound and by their sense."""
-    engines = Engines()
+    engines = cast()
     for text in texts:
-        engines.instinct.sounds[text] = 0.05
-        engines.brain.complete[text] = 0.0001
+        engines.turn.probabilities[text] = 0.05
+        engines.llm.end_probabilities[text] = 0.0001
     return engines
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.realtime.session_config import SessionDefaults
+from reachy_voice.testing import Cast
 from tests.support.places import ROOT
-from tests.support.scripted import Cast
 from tests.support.wired import APPEND, Wired, wired
 
 Line = dict[str, Any]

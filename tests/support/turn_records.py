@@ -9,7 +9,7 @@ from pipeline.commands import SessionConfig
 from pipeline.items import MessageItem, TextPart
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import Scene
+from reachy_voice.testing import Scene
 
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)

@@ -18,7 +18,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.scripted import ScriptedTts
+from reachy_voice.testing import ScriptedTts
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant, quick_llm
 
@@ -113,8 +113,8 @@ class Vanishing:
             len(asyncio.all_tasks() - self._tasks),
             len(set(threading.enumerate()) - self._threads),
             places,
-            self.assistant.llm.open_conversations,
-            self.assistant.stt.open_utterances,
+            self.assistant.llm.opened,
+            self.assistant.stt.opened,
         )
 
     async def _places_taken(self) -> int:

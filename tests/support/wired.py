@@ -24,10 +24,10 @@ from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
+from reachy_voice.testing import Cast
+from reachy_voice.testing.words import with_words
 from tests.support.conformance import Recorder
-from tests.support.lexicons import with_words
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import Cast
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20

@@ -23,10 +23,9 @@ from hardware.settings import Robot
 from hardware.xvf3800.device import UsbArray
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.settings import SessionSettings
+from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
-from tests.support.scripted import Scene, ScriptedLlm, scene
 from tests.support.scripted_array import ScriptedArray
-from tests.support.virtual_time import in_virtual_time
 from tests.talk.test_embodiment import settings
 from tests.talk.test_talking import STORY, Talk, talk
 

@@ -18,8 +18,8 @@ from pipeline.audio import AudioFrame, Pcm
 from pipeline.commands import Direction
 from pipeline.errors import WeightsError
 from pipeline.settings import Endpointing
+from reachy_voice.testing import in_virtual_time, run_virtual
 from tests.support.scripted_driver import ARRAY, ScriptedDriver
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.engines
 

@@ -40,7 +40,7 @@ from pipeline.events import (
     SpeechStarted,
     TranscriptReady,
 )
-from tests.support.scripted import ScriptedTts
+from reachy_voice.testing import ScriptedTts
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 

@@ -30,9 +30,16 @@ from pipeline.events import (
 from pipeline.hearing.card import ChipHearing
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import SessionSettings
-from tests.support.scripted import AT_ONCE, Scene, ScriptedLlm, ScriptedStt, scene
+from reachy_voice.testing import (
+    AT_ONCE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    in_virtual_time,
+    run_virtual,
+    scene,
+)
 from tests.support.scripted_card import ScriptedCard
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.quick
 

@@ -13,17 +13,17 @@ from pipeline.engines.contract import ToolCall
 from pipeline.messages import Usage
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import (
+from reachy_voice.testing import (
     AT_ONCE,
     Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
+    in_virtual_time,
     scene,
 )
 from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of, user_text
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

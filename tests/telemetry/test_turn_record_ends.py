@@ -11,16 +11,16 @@ from pipeline.errors import EngineError
 from pipeline.items import MessageItem
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Work
-from tests.support.scripted import (
+from reachy_voice.testing import (
     AT_ONCE,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedUtterance,
+    in_virtual_time,
     scene,
 )
 from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

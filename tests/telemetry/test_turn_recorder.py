@@ -26,9 +26,8 @@ from pipeline.turn_record import (
     TurnRecord,
     as_metadata,
 )
-from tests.support.scripted import ScriptedStt, scene
+from reachy_voice.testing import ScriptedStt, in_virtual_time, scene
 from tests.support.turn_records import records_of, user_text
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

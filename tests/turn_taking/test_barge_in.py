@@ -17,7 +17,7 @@ from pipeline.turn_taking.barge_in import (
     interrupts,
     judge,
 )
-from tests.support.lexicons import ENGLISH, LEXICONS
+from reachy_voice.testing.words import ENGLISH, LEXICONS
 
 pytestmark = pytest.mark.quick
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.settings import Endpointing, lexicon_of
 from pipeline.turn_taking.ending_words import ending
 from pipeline.turn_taking.endpointing import Evidence, decide
-from tests.support.lexicons import ENGLISH, LEXICONS
+from reachy_voice.testing.words import ENGLISH, LEXICONS
 
 pytestmark = pytest.mark.quick
 

@@ -21,8 +21,14 @@ from pipeline.items import MessageItem
 from pipeline.realtime.responses import Response
 from pipeline.settings import Endpointing
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from reachy_voice.testing import (
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    in_virtual_time,
+    run_virtual,
+    scene,
+)
 from tests.turn_taking.test_overlaps import QUESTION_S, STORY, VOICE, over_the_answer, story
 
 pytestmark = pytest.mark.quick

@@ -17,10 +17,9 @@ from pipeline.events import (
     TranscriptReady,
 )
 from pipeline.turn_record import TurnRecord
+from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, in_virtual_time, scene
 from tests.support.far_server import FarServer, serving
-from tests.support.scripted import PUSH_TO_TALK, LevelVad, ScriptedStt, scene
 from tests.support.url_engines import running
-from tests.support.virtual_time import in_virtual_time
 from tests.turn_taking.test_overlaps import HEARD_S, QUESTION_S, first_answer, story
 
 pytestmark = pytest.mark.quick

@@ -27,8 +27,15 @@ from pipeline.events import (
 )
 from pipeline.settings import BargeIn, PolicyName, SessionSettings
 from pipeline.turn_record import TurnRecord
-from tests.support.scripted import AT_ONCE, VOICE, Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    AT_ONCE,
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    in_virtual_time,
+    scene,
+)
 
 pytestmark = pytest.mark.quick
 

@@ -28,8 +28,14 @@ from pipeline.events import (
 )
 from pipeline.items import MessageItem, TextPart
 from pipeline.settings import Filler, SessionSettings
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn, scene
-from tests.support.virtual_time import in_virtual_time
+from reachy_voice.testing import (
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    in_virtual_time,
+    scene,
+)
 from tests.turn_taking.test_overlaps import (
     QUESTION_S,
     VOICE,

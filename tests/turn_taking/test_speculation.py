@@ -22,8 +22,15 @@ from pipeline.items import MessageItem
 from pipeline.messages import Message
 from pipeline.settings import Speculation
 from pipeline.turn_taking.speculation import Budget
-from tests.support.scripted import VOICE, Scene, ScriptedLlm, ScriptedStt, scene
-from tests.support.virtual_time import in_virtual_time, run_virtual
+from reachy_voice.testing import (
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    in_virtual_time,
+    run_virtual,
+    scene,
+)
 
 pytestmark = pytest.mark.quick
 

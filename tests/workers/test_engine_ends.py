@@ -19,7 +19,7 @@ from pipeline.hearing.recognition import Recognition
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
-from tests.support.scripted import (
+from reachy_voice.testing import (
     LevelVad,
     Scene,
     ScriptedLlm,
@@ -27,9 +27,9 @@ from tests.support.scripted import (
     ScriptedTts,
     ScriptedTurn,
     ScriptedUtterance,
+    in_virtual_time,
     scene,
 )
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 
@@ -89,7 +89,7 @@ class MortalStt(ScriptedStt):
     """Otherwise the language might be why it ends."""
 
     async def open(self, language: str, partials: bool, work: Work) -> MortalUtterance:
-        self.open_utterances += 1
+        self.opened += 1
         self.with_partials.append(partials)
         return MortalUtterance(self, list(self.partials) if partials else [])
 
@@ -140,7 +140,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
         await it.say(1.0)
         await it.hear(6.0)
         assert endings(it) == [*ends, "completed"]
-    assert stt.open_utterances == 0
+    assert stt.opened == 0
 
 
 @in_virtual_time

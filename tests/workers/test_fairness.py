@@ -23,15 +23,16 @@ from pipeline.speaking.replies import MAX_RUNNING
 from pipeline.work import Priority, Work
 from pipeline.workers.host import Answer, Done, EngineHost, Promote, Submit
 from pipeline.workers.tuning import STREAM_CREDIT
-from tests.support.scripted import (
+from reachy_voice.testing import (
     LevelVad,
     ScriptedConversation,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
+    in_virtual_time,
+    run_virtual,
 )
-from tests.support.virtual_time import in_virtual_time, run_virtual
 
 pytestmark = pytest.mark.quick
 

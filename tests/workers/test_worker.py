@@ -21,7 +21,7 @@ from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
 from pipeline.workers.tuning import STREAM_CREDIT
 from pipeline.workers.worker import RemoteObject, Worker
-from tests.support.scripted import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
+from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 from tests.support.toy_engine import (
     Opened,
     Options,

@@ -18,9 +18,9 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
+from reachy_voice.testing import run_virtual
 from tests.engines.by_url.test_url_requests import ALL, finished
 from tests.support.url_engines import HELLO, built
-from tests.support.virtual_time import run_virtual
 
 pytestmark = pytest.mark.quick
 

@@ -15,14 +15,14 @@ from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished, TurnJudged
 from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Work
-from tests.support.scripted import (
+from reachy_voice.testing import (
     ScriptedConversation,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTurn,
+    in_virtual_time,
     scene,
 )
-from tests.support.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.quick
 

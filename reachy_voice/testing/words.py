@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.root import ROOT
 from app.settings.languages import read_lexicons, read_notices
 from pipeline.settings import SessionSettings, lexicon_of
-from tests.support.places import ROOT
 
 LEXICONS = read_lexicons(ROOT / "config" / "languages")
 NOTICES = read_notices(ROOT / "config" / "languages")

@@ -1,0 +1,83 @@
+"""A test kit for engines and clients of one's own (docs/contributing.md has a first scene).
+
+- A scene is a real session in virtual time: ``play`` it from a list of acts, or open it with
+  ``scene`` and act step by step. What it published is in its ``events`` and properties.
+- ``ScriptedStt``, ``ScriptedLlm``, ``ScriptedTts`` and ``ScriptedTurn`` stand in for engines;
+  ``stage`` puts a real one on the stage.
+- ``in_virtual_time`` and ``run_virtual`` run any coroutine on a clock that jumps.
+- ``reachy_voice.engines.faults`` checks an engine's contract, as ``reachy-voice engines check``
+  does.
+"""
+
+from pipeline import commands, events
+from pipeline.settings import SessionSettings
+from reachy_voice.testing.blocking import stage
+from reachy_voice.testing.engines import (
+    GREETING,
+    Answer,
+    Cast,
+    LevelVad,
+    Noise,
+    ScriptedConversation,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+    ScriptedUtterance,
+    Thought,
+)
+from reachy_voice.testing.jobs import ScriptedEngine
+from reachy_voice.testing.scene import (
+    AT_ONCE,
+    PUSH_TO_TALK,
+    SPEECH_LEVEL,
+    VOICE,
+    Act,
+    Scene,
+    play,
+    say,
+    scene,
+    silence,
+    text_item,
+    wait,
+    write,
+)
+from reachy_voice.testing.tape import Tape
+from reachy_voice.testing.virtual_time import VirtualLoop, in_virtual_time, run_virtual
+
+__all__ = [
+    "AT_ONCE",
+    "GREETING",
+    "PUSH_TO_TALK",
+    "SPEECH_LEVEL",
+    "VOICE",
+    "Act",
+    "Answer",
+    "Cast",
+    "LevelVad",
+    "Noise",
+    "Scene",
+    "ScriptedConversation",
+    "ScriptedEngine",
+    "ScriptedLlm",
+    "ScriptedStt",
+    "ScriptedTts",
+    "ScriptedTurn",
+    "ScriptedUtterance",
+    "SessionSettings",
+    "Tape",
+    "Thought",
+    "VirtualLoop",
+    "commands",
+    "events",
+    "in_virtual_time",
+    "play",
+    "run_virtual",
+    "say",
+    "scene",
+    "silence",
+    "stage",
+    "text_item",
+    "wait",
+    "write",
+]

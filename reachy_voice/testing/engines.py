@@ -1,0 +1,341 @@
+"""Scripted engines: what they hear, think and say is known in advance, and how long it takes.
+
+They stop when their work is cancelled, as real ones do, and note what they were asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
+from pipeline.engines.contract import (
+    Delta,
+    EndOfTurn,
+    Finished,
+    Partial,
+    TextDelta,
+    Transcript,
+    Warmed,
+)
+from pipeline.engines.stages import Stages, VadStage
+from pipeline.engines.word_scale import WordScale
+from pipeline.errors import EngineError
+from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.work import Work
+from reachy_voice.testing.jobs import ScriptedEngine, ScriptedJob
+from reachy_voice.testing.tape import Tape
+
+
+class Noise:
+    """Every sample is ``level`` or ``-level``: no two pieces are alike, as no two voices are."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, level: int, samples: int) -> Pcm:
+        return self._rng.choice(np.array([-level, level], np.int16), samples)
+
+
+class LevelVad:
+    """Takes everything that is louder than 500 for speech."""
+
+    window_samples = 512
+    least_movement_db = 0.0
+
+    async def open(self) -> LevelVad:
+        return self
+
+    async def score(self, pcm: Pcm) -> float:
+        return 0.99 if np.abs(pcm.astype(int)).mean() > 500 else 0.01
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(eq=False)
+class ScriptedTurn(ScriptedEngine):
+    """A turn detector."""
+
+    probability: float = 0.95
+    takes_s: float = 0.05
+    history_seconds: float = 8.0
+    probabilities: dict[str, float] = field(default_factory=dict)
+    """Of some texts, instead of ``probability``."""
+    heard: list[int] = field(default_factory=list)
+    """Samples of each call."""
+
+    async def score(self, pcm: Pcm, text: str, work: Work) -> float:
+        self.heard.append(len(pcm))
+        with self.job(work) as job:
+            await job.take(self.takes_s)
+        return self.probabilities.get(text, self.probability)
+
+
+# --- speech to text ----------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ScriptedStt(ScriptedEngine):
+    """A recogniser. Gives ``texts`` one after the other, the last one again and again."""
+
+    texts: Sequence[str] = ("hello",)
+    hears: Callable[[Pcm], str] | None = None
+    """What it makes of the audio, instead of ``texts``."""
+    tape: Tape | None = None
+    """Where the words are that it hears, instead of ``texts``."""
+    corrections: dict[str, str] = field(default_factory=dict)
+    """Final texts that differ from the partial ones."""
+    reported: Mapping[str, str] = field(default_factory=dict)
+    """Text -> the language that is reported with it."""
+    languages: Sequence[str] = ()
+    language_probability: float = 1.0
+    takes_s: float = 0.06
+    feed_s: float = 0.0
+    """What each feeding takes."""
+    partials: Sequence[str] = ()
+    """One after the other for each piece that is fed, if partials are asked for."""
+    streams: bool = False
+    error: Exception | None = None
+    refuses: Sequence[str] = ()
+    """Languages that it does not list and refuses, when it is opened or with ``late_refusal``."""
+    late_refusal: EngineError | None = None
+    opened_in: list[str] = field(default_factory=list)
+    """The language of each utterance."""
+    finished: list[Pcm] = field(default_factory=list)
+    """The audio of each final transcript."""
+
+    async def open(self, language: str, partials: bool, work: Work) -> ScriptedUtterance:
+        self.opened_in.append(language)
+        if language in self.refuses and not self.late_refusal:
+            raise EngineError(f"This recogniser does not know {language!r}")
+        with self.job(work):
+            self.opened += 1
+        refusal = self.late_refusal if language in self.refuses else None
+        return ScriptedUtterance(self, partials, self.generation, list(self.partials), refusal)
+
+    def text(self) -> str:
+        return self.texts[min(len(self.finished), len(self.texts)) - 1]
+
+
+@dataclass(eq=False)
+class ScriptedUtterance:
+    stt: ScriptedStt
+    wants_partials: bool
+    generation: int
+    partials: list[str]
+    error: Exception | None = None
+    pcm: list[Pcm] = field(default_factory=list)
+    closed: bool = False
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        with self._job(work) as job:
+            if self.stt.feed_s:
+                await job.take(self.stt.feed_s)
+        self.pcm.append(pcm)
+        if not self.wants_partials:
+            return Partial()
+        if tape := self.stt.tape:
+            return Partial(tentative=" ".join(tape.words_in(self._audio, whole=True)))
+        return Partial(tentative=self.partials.pop(0) if self.partials else "")
+
+    async def finish(self, work: Work) -> Transcript:
+        stt = self.stt
+        with self._job(work) as job:
+            await job.take(stt.takes_s)
+        if error := self.error or stt.error:
+            raise error
+        pcm = self._audio
+        stt.finished.append(pcm)
+        if stt.tape:
+            text = " ".join(stt.tape.words_in(pcm))
+        else:
+            text = stt.hears(pcm) if stt.hears else stt.text()
+        text = stt.corrections.get(text, text)
+        language = stt.reported.get(text, "")
+        return Transcript(text, len(pcm) / LISTEN_RATE, language, stt.language_probability)
+
+    def close(self) -> None:
+        assert not self.closed, "closed twice"
+        self.closed = True
+        self.stt.opened -= 1
+
+    @property
+    def _audio(self) -> Pcm:
+        return np.concatenate((EMPTY, *self.pcm))
+
+    def _job(self, work: Work) -> AbstractContextManager[ScriptedJob]:
+        assert not self.closed, "used after its end"
+        self.stt.require(self.generation)
+        return self.stt.job(work)
+
+
+# --- language model ----------------------------------------------------------------------------
+
+GREETING = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
+Answer = Sequence[str | float | Delta]
+"""Words and calls; a float is a pause in seconds."""
+Thought = Callable[[Sequence[Message], Sequence[Tool], ToolChoice], Answer]
+
+
+@dataclass(eq=False)
+class ScriptedLlm(ScriptedEngine):
+    """A language model. Answers with ``deltas`` where nothing else is set."""
+
+    deltas: Answer = GREETING
+    think: Thought | None = None
+    """What it answers, instead of ``deltas``."""
+    first_s: float = 0.1
+    """From the request to the first word."""
+    per_token_s: float = 0.02
+    may_load: bool = False
+    read_s: float | None = None
+    """From the request to the probability that the words are complete; default: ``first_s``."""
+    end_probability: float | None = None
+    """That the user's words are complete; ``None``: it cannot tell."""
+    end_probabilities: dict[str, float] = field(default_factory=dict)
+    """Of some last words, instead of ``end_probability``."""
+    errors: list[Exception] = field(default_factory=list)
+    """Raised one after the other instead of an answer."""
+    answers: list[Answer] = field(default_factory=list)
+    """Given one after the other, then ``deltas`` again and again."""
+    answers_to: dict[str, Answer] = field(default_factory=dict)
+    """Answers to some last words, instead of ``deltas``."""
+    warm_s: float = 0.0
+    prompts: list[list[Message]] = field(default_factory=list)
+    """What it read for each reply."""
+    offered: list[tuple[Sequence[Tool], ToolChoice]] = field(default_factory=list)
+    """Tools and choice of each reply."""
+    warmed: list[list[Message]] = field(default_factory=list)
+    """What it read for each warm-up."""
+    read_ahead: list[str] = field(default_factory=list)
+    """The user's words so far at each warm-up."""
+    warm_ups_finished: int = 0
+
+    def open(self) -> ScriptedConversation:
+        self.opened += 1
+        return ScriptedConversation(self)
+
+    def answer(self, request: LlmRequest) -> Answer:
+        if self.think:
+            return self.think(request.messages, request.tools, request.tool_choice)
+        if self.answers:
+            return self.answers.pop(0)
+        return self.answers_to.get(_last_words(request), self.deltas)
+
+
+@dataclass(eq=False)
+class ScriptedConversation:
+    llm: ScriptedLlm
+    closed: bool = False
+
+    async def warm(self, request: LlmRequest, work: Work) -> Warmed:
+        assert not self.closed, "used after its end"
+        self.llm.warmed.append(list(request.messages))
+        self.llm.read_ahead.append(request.unfinished)
+        with self.llm.job(work) as job:
+            await job.take(self.llm.warm_s)
+        self.llm.warm_ups_finished += 1
+        return Warmed()
+
+    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
+        assert not self.closed, "used after its end"
+        llm = self.llm
+        llm.prompts.append(list(request.messages))
+        llm.offered.append((request.tools, request.tool_choice))
+        llm.tell(f"thinks about {_last_words(request)!r}")
+        with llm.job(work) as job:
+            read_s = llm.first_s if llm.read_s is None else min(llm.read_s, llm.first_s)
+            await job.take(read_s)
+            if llm.errors:
+                raise llm.errors.pop(0)
+            complete = llm.end_probabilities.get(_last_words(request), llm.end_probability)
+            if complete is not None:
+                yield EndOfTurn(complete)
+            if llm.first_s > read_s:
+                await job.take(llm.first_s - read_s)
+            answer = llm.answer(request)
+            limit = request.sampling.max_tokens or len(answer)
+            for delta in answer[:limit]:
+                if isinstance(delta, float):
+                    await job.take(delta)
+                    continue
+                yield TextDelta(delta) if isinstance(delta, str) else delta
+                await job.take(llm.per_token_s)
+            yield Finished("length" if limit < len(answer) else "stop", Usage(10, 4, 6, limit))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.llm.opened -= 1
+
+
+def _last_words(request: LlmRequest) -> str:
+    return request.messages[-1].content if request.messages else ""
+
+
+# --- voice -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ScriptedTts(ScriptedEngine):
+    """A voice: noise of ``seconds_per_word`` for each word."""
+
+    first_s: float = 0.08
+    """From the request to the first word."""
+    seconds_per_word: float = 0.3
+    per_word_s: float = 0.0
+    """What each word but the first takes to make."""
+    rate: int = LISTEN_RATE
+    voices: Sequence[str] = ("joe",)
+    error: Exception | None = None
+    said: list[str] = field(default_factory=list)
+    """The text of each request."""
+    requests: list[SpeechRequest] = field(default_factory=list)
+    noise: Noise = field(default_factory=lambda: Noise(2))
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.said.append(request.text)
+        self.requests.append(request)
+        self.tell(f"voices {request.text!r}")
+        with self.job(work) as job:
+            await job.take(self.first_s)
+            if self.error:
+                raise self.error
+            for number, _ in enumerate(request.text.split()):
+                if number and self.per_word_s:
+                    await job.take(self.per_word_s)
+                samples = self.seconds_per_word / request.speed * self.rate
+                yield self.noise(1000, round(samples))
+
+
+# --- all of them -------------------------------------------------------------------------------
+
+
+@dataclass
+class Cast:
+    """The engines of one scene or server; change one before it starts."""
+
+    stt: ScriptedStt = field(default_factory=ScriptedStt)
+    llm: ScriptedLlm = field(default_factory=ScriptedLlm)
+    tts: ScriptedTts = field(default_factory=ScriptedTts)
+    turn: ScriptedTurn = field(default_factory=ScriptedTurn)
+    vad: VadStage = field(default_factory=LevelVad)
+    word_scales: dict[str, WordScale] = field(default_factory=dict)
+    """How much the language model's opinion of words is worth, for each language measured."""
+
+    def stages(self) -> Stages:
+        engines = self.vad, self.turn, self.stt, self.llm, self.tts
+        return Stages(*engines, word_scales=self.word_scales)
+
+    @property
+    def engines(self) -> tuple[ScriptedEngine, ...]:
+        return self.stt, self.llm, self.tts, self.turn
+
+    @property
+    def idle(self) -> bool:
+        """Whether no work runs and no utterance is open."""
+        return not self.stt.opened and not any(engine.running for engine in self.engines)

@@ -1,0 +1,97 @@
+"""What all scripted engines have in common: their work takes time, can be cancelled, and fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pipeline.errors import EngineCrashed
+from pipeline.work import Cancelled, Work
+
+
+@dataclass(eq=False)
+class ScriptedEngine:
+    """``crash`` fails all that runs; until ``repair``, every call fails at once."""
+
+    listener: Callable[[str], None] | None = field(init=False, default=None)
+    """Called with a line for each thing that the engine is asked to do."""
+    generation: int = field(init=False, default=0)
+    running: int = field(init=False, default=0)
+    """Calls that run now."""
+    opened: int = field(init=False, default=0)
+    """Utterances or conversations that were opened on it and not closed."""
+    _down: bool = field(init=False, default=False)
+    _waits: set[asyncio.Future[None]] = field(init=False, default_factory=set)
+
+    def tell(self, line: str) -> None:
+        if self.listener:
+            self.listener(line)
+
+    def crash(self) -> None:
+        self._down = True
+        self.generation += 1
+        for wait in self._waits:
+            _settle(wait, EngineCrashed("The engine ended under its work"))
+
+    def repair(self) -> None:
+        self._down = False
+
+    def require(self, generation: int) -> None:
+        """Raises ``EngineCrashed`` if what was opened then is gone."""
+        if generation != self.generation:
+            raise EngineCrashed("The engine was restarted during this call")
+
+    @contextmanager
+    def job(self, work: Work) -> Iterator[ScriptedJob]:
+        """One call. Its time is booked on ``work`` at its end, as a worker does."""
+        if self._down:
+            raise EngineCrashed("The engine is not ready")
+        self.running += 1
+        work.job_began()
+        job = ScriptedJob(work, self._waits)
+        try:
+            yield job
+        finally:
+            self.running -= 1
+            work.job_ended(job.seconds)
+
+
+class ScriptedJob:
+    def __init__(self, work: Work, waits: set[asyncio.Future[None]]) -> None:
+        self.seconds = 0.0
+        self._work = work
+        self._waits = waits
+
+    async def take(self, seconds: float) -> None:
+        """Be busy. Raises ``Cancelled`` when the work is, and ``EngineCrashed`` after a crash."""
+        if self._work.cancelled:
+            raise Cancelled
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        done: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _settle, done, None)
+        self._work.watch(done, lambda work: _stop(done, work))
+        self._waits.add(done)
+        try:
+            await done
+        finally:
+            timer.cancel()
+            self._work.unwatch(done)
+            self._waits.discard(done)
+            self.seconds += loop.time() - began
+
+
+def _stop(future: asyncio.Future[None], work: Work) -> None:
+    if work.cancelled:
+        _settle(future, Cancelled())
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error:
+        future.set_exception(error)
+    else:
+        future.set_result(None)

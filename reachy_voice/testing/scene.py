@@ -1,0 +1,295 @@
+"""A scene: a real session, played in virtual time, and everything that it published."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pipeline.audio import LISTEN_RATE, AudioFormat
+from pipeline.bus import Bus, Published
+from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
+from pipeline.conversation.memory import Memory
+from pipeline.engines.stages import (
+    KeptVoice,
+    LlmStage,
+    Stages,
+    SttStage,
+    TtsStage,
+    TurnStage,
+    VadStage,
+)
+from pipeline.events import (
+    Refused,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyText,
+    TranscriptReady,
+)
+from pipeline.hearing.client_echo import Hearing
+from pipeline.items import MessageItem, MessageRole, TextPart
+from pipeline.recording.writing import Recorder, SessionRecording
+from pipeline.session import Session
+from pipeline.settings import BargeIn, Echo, SessionSettings
+from pipeline.turn_record import TurnRecord
+from reachy_voice.testing.engines import (
+    LevelVad,
+    Noise,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    ScriptedTurn,
+)
+from reachy_voice.testing.virtual_time import run_virtual
+from reachy_voice.testing.words import with_words
+
+E = TypeVar("E")
+
+VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
+PUSH_TO_TALK = replace(VOICE, turn_detection=None)
+AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cancel="never"))
+"""All speech interrupts, without a look at its words or at what was sent."""
+SPEECH_LEVEL = 3_000
+"""Loud enough for ``LevelVad``."""
+
+
+# --- what happens from outside -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MicrophoneSound:
+    """The microphone delivers this much noise, in real time; 0 is silence."""
+
+    seconds: float
+    level: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing comes from the microphone."""
+
+    seconds: float
+
+
+Act = MicrophoneSound | Wait | Command | Callable[["Scene"], Awaitable[None] | object]
+"""What happens in a scene: sound, a command of the client, or any function of the scene."""
+
+
+def say(seconds: float) -> MicrophoneSound:
+    """The user speaks."""
+    return MicrophoneSound(seconds, SPEECH_LEVEL)
+
+
+def silence(seconds: float) -> MicrophoneSound:
+    return MicrophoneSound(seconds, 0)
+
+
+def wait(seconds: float) -> Wait:
+    return Wait(seconds)
+
+
+def text_item(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
+    return MessageItem(item_id, role, (TextPart(text),))
+
+
+def write(text: str, item_id: str = "item_x") -> AddItem:
+    """The client adds a text of the user to the conversation."""
+    return AddItem(text_item(item_id, text))
+
+
+# --- the scene ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Scene:
+    """A session, its microphone, and everything that was published."""
+
+    session: Session
+    log: list[Published]
+    stages: Stages
+    bus: Bus
+    loop: asyncio.AbstractEventLoop
+    began: float = 0.0
+    noise: Noise = field(default_factory=lambda: Noise(1))
+
+    async def act(self, *acts: Act) -> None:
+        """One after the other."""
+        for each in acts:
+            match each:
+                case MicrophoneSound(seconds, level):
+                    await self.hear(seconds, level=level)
+                case Wait(seconds):
+                    await asyncio.sleep(seconds)
+                case _ if callable(each):
+                    result = each(self)
+                    if inspect.isawaitable(result):
+                        await result
+                case _:
+                    await self.do(each)
+
+    async def do(self, *commands: Command) -> None:
+        """What a client asks for; returns when all that can happen at once has happened."""
+        for command in commands:
+            await self.session.submit(command)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let everything that can happen now happen."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def until(self, kind: type[Any]) -> None:
+        """Wait for the next event of this kind."""
+        published = asyncio.Event()
+        self.bus.tap(lambda each: published.set() if isinstance(each.event, kind) else None)
+        await published.wait()
+
+    async def hear(self, seconds: float, *, level: int = 0, rate: int = LISTEN_RATE) -> None:
+        """Feed 20 ms chunks of noise in real time."""
+        for _ in range(round(seconds / 0.02)):
+            chunk = self.noise(level, rate // 50)
+            await self.session.submit(AppendAudio(chunk, rate))
+            await asyncio.sleep(0.02)
+
+    async def say(self, seconds: float) -> None:
+        await self.hear(seconds, level=SPEECH_LEVEL)
+
+    async def sleep_until(self, seconds: float) -> None:
+        """Wait until this many seconds after the scene began."""
+        await asyncio.sleep(max(0.0, self.began + seconds - self.loop.time()))
+
+    # -- what came of it
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [event for _, event in self.log if isinstance(event, kind)]
+
+    def times_of(self, kind: type[Any]) -> list[float]:
+        """When events of this kind were published, in seconds."""
+        return [at for at, event in self.log if isinstance(event, kind)]
+
+    def time_of(self, kind: type[Any]) -> float:
+        """When the first event of this kind was published."""
+        return next(at for at, event in self.log if isinstance(event, kind))
+
+    def names(self, *without: type[Any]) -> list[str]:
+        """Names of the events in order, but those in ``without`` and turn records; neighbours of
+        one name count once."""
+        left_out: tuple[type[Any], ...] = (TurnRecord, *without)
+        names = [type(event).__name__ for _, event in self.log if not isinstance(event, left_out)]
+        return [name for name, _ in itertools.groupby(names)]
+
+    @property
+    def transcripts(self) -> list[str]:
+        """What the user was understood to say, turn by turn."""
+        return [event.text for event in self.events(TranscriptReady)]
+
+    @property
+    def statuses(self) -> list[str]:
+        """How the answers ended."""
+        return [event.status for event in self.events(ReplyFinished)]
+
+    @property
+    def reply(self) -> ReplyFinished:
+        """The end of the first answer."""
+        return self.events(ReplyFinished)[0]
+
+    @property
+    def words(self) -> list[str]:
+        """The pieces of text of all answers, as the client received them."""
+        return [event.text for event in self.events(ReplyText)]
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of speech that the client received."""
+        return sum(len(event.pcm) / event.rate for event in self.events(ReplyAudio))
+
+    @property
+    def refusals(self) -> list[tuple[str | None, str]]:
+        """Event id and code of each command that was refused."""
+        return [(event.event_id, event.code) for event in self.events(Refused)]
+
+    @property
+    def chat(self) -> list[tuple[str, str]]:
+        """Role and text of the messages that the conversation keeps."""
+        items = self.session.chat.items
+        return [(item.role, item.text) for item in items if isinstance(item, MessageItem)]
+
+
+@asynccontextmanager
+async def scene(
+    *,
+    config: SessionConfig | None = None,
+    settings: SessionSettings | None = None,
+    turn: TurnStage | None = None,
+    stt: SttStage | None = None,
+    llm: LlmStage | None = None,
+    tts: TtsStage | None = None,
+    kept: KeptVoice | None = None,
+    memory: Memory | None = None,
+    vad: VadStage | None = None,
+    hearing: Hearing | None = None,
+    recorder: Recorder | None = None,
+) -> AsyncIterator[Scene]:
+    """A session that runs until the context ends, with scripted engines where none is given."""
+    stages = Stages(
+        vad or LevelVad(),
+        turn or ScriptedTurn(),
+        stt or ScriptedStt(),
+        llm or ScriptedLlm(),
+        tts or ScriptedTts(),
+        kept=kept,
+    )
+    bus = Bus()
+    log: list[Published] = []
+    subscription = bus.subscribe()
+    counter = itertools.count(1 + len(memory.chat.items) * 100 if memory else 1)
+    config = config or VOICE
+    session = Session(
+        stages,
+        config,
+        with_words(settings),
+        bus,
+        lambda prefix: f"{prefix}_{next(counter)}",
+        memory,
+        hearing,
+        SessionRecording(recorder, bus, config, memory) if recorder else None,
+    )
+
+    async def record() -> None:
+        async for published in subscription:
+            log.append(published)
+
+    logging = asyncio.create_task(record())
+    running = asyncio.create_task(session.run())
+    try:
+        played = Scene(session, log, stages, bus, asyncio.get_running_loop())
+        await played.settle()
+        yield played
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        bus.close()
+        await logging
+    if not running.cancelled() and (error := running.exception()):
+        raise error
+
+
+def play(*acts: Act, **options: Any) -> Scene:
+    """Play a whole scene in virtual time; ``options`` are those of ``scene``.
+
+    >>> played = play(say(1.0), silence(3.0), stt=ScriptedStt(["What time is it?"]))
+    >>> played.transcripts, played.statuses
+    (['What time is it?'], ['completed'])
+    """
+
+    async def main() -> Scene:
+        async with scene(**options) as played:
+            await played.act(*acts)
+        return played
+
+    result: Scene = run_virtual(main())
+    return result

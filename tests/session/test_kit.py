@@ -1,0 +1,73 @@
+"""The test kit as a stranger uses it: the scene of docs/contributing.md, engines of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import EngineError
+from reachy_voice.engines import Kind
+from reachy_voice.testing import ScriptedStt, commands, events, play, say, silence, stage, write
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).parents[2]
+QUESTION = (say(1.0), silence(3.0))
+
+
+def example(path: str) -> Any:
+    """A module of ``examples``, which is on no path."""
+    file = ROOT / "examples" / path
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_scene_of_the_page() -> None:
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(source, names)
+    names["test_a_question_is_answered"]()
+
+
+def test_a_voice_of_ones_own_speaks() -> None:
+    chirping = example("chirping_voice/chirping_voice.py")
+    voice = chirping.ChirpingVoice(chirping.Options())
+    played = play(*QUESTION, silence(2.0), tts=stage(Kind.TTS, voice))
+    assert played.statuses == ["completed"]
+    pcm = np.concatenate([event.pcm for event in played.events(events.ReplyAudio)])
+    assert np.abs(pcm.astype(int)).max() > 4000
+    assert played.audio_s > 1.0
+
+
+def test_a_model_of_ones_own_answers() -> None:
+    parrot = example("parrot/parrot.py").Parrot()
+    stt = ScriptedStt(("I like crackers.",))
+    played = play(*QUESTION, stt=stt, llm=stage(Kind.LLM, parrot))
+    assert played.chat[-1] == ("assistant", "You said: I like crackers.")
+    written = play(
+        write("Polly?"), commands.CreateResponse(), silence(2.0), llm=stage(Kind.LLM, parrot)
+    )
+    assert "".join(written.words) == "You said: Polly?"
+
+
+def test_a_recogniser_of_ones_own_listens() -> None:
+    claps = example("parrot/clap_counter.py")
+    options = SimpleNamespace(loud=2000)
+    played = play(*QUESTION, stt=stage(Kind.STT, claps.build(options, None)))
+    assert played.transcripts == ["one"]
+
+
+def test_an_engine_that_lacks_something_is_refused() -> None:
+    with pytest.raises(EngineError, match="could not be built"):
+        stage(Kind.TTS, object())
