@@ -79,9 +79,9 @@ Act = MicrophoneSound | Wait | Command | Callable[["Scene"], Awaitable[None] | o
 """What happens in a scene: sound, a command of the client, or any function of the scene."""
 
 
-def say(seconds: float) -> MicrophoneSound:
+def say(seconds: float, level: int = SPEECH_LEVEL) -> MicrophoneSound:
     """The user speaks."""
-    return MicrophoneSound(seconds, SPEECH_LEVEL)
+    return MicrophoneSound(seconds, level)
 
 
 def silence(seconds: float) -> MicrophoneSound:
@@ -198,6 +198,12 @@ class Scene:
         return self.events(ReplyFinished)[0]
 
     @property
+    def ends(self) -> list[tuple[str, str | None]]:
+        """Status of each answer, and the reason or the error."""
+        replies = self.events(ReplyFinished)
+        return [(event.status, event.reason or event.error) for event in replies]
+
+    @property
     def words(self) -> list[str]:
         """The pieces of text of all answers, as the client received them."""
         return [event.text for event in self.events(ReplyText)]
@@ -211,6 +217,12 @@ class Scene:
     def refusals(self) -> list[tuple[str | None, str]]:
         """Event id and code of each command that was refused."""
         return [(event.event_id, event.code) for event in self.events(Refused)]
+
+    @property
+    def prompts(self) -> list[list[tuple[str, str]]]:
+        """Role and text of what the scripted model read for each answer."""
+        assert isinstance(self.stages.llm, ScriptedLlm)
+        return [[(m.role, m.content) for m in prompt] for prompt in self.stages.llm.prompts]
 
     @property
     def chat(self) -> list[tuple[str, str]]:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
 from pipeline.commands import (
-    AddItem,
-    CancelResponse,
     ClearAudio,
     CommitAudio,
     Configure,
     CreateResponse,
-    DeleteItem,
     ResponseOptions,
+    TurnDetection,
 )
-from pipeline.errors import EngineError, PromptTooLong
+from pipeline.conversation.reply_prompts import SILENCE
+from pipeline.errors import EngineError
 from pipeline.events import (
-    ItemAdded,
-    ItemDeleted,
-    Refused,
+    IdleTimeout,
+    InputCommitted,
     ReplyAudio,
     ReplyFinished,
     ReplyItemFinished,
@@ -34,24 +31,26 @@ from pipeline.events import (
     SpeechStarted,
     SpeechStopped,
     Timeline,
-    TranscriptFailed,
+    TranscriptPartial,
     TurnJudged,
     TurnUnderWay,
 )
-from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
+from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Message
+from pipeline.settings import Endpointing, Policy, SessionSettings
 from reachy_voice.testing import (
     AT_ONCE,
     PUSH_TO_TALK,
     VOICE,
-    Scene,
     ScriptedLlm,
     ScriptedStt,
-    ScriptedTts,
     ScriptedTurn,
     in_virtual_time,
+    play,
+    say,
     scene,
-    text_item,
+    silence,
+    wait,
 )
 
 pytestmark = pytest.mark.quick
@@ -60,197 +59,52 @@ INTERNAL = (
     *(SpeechPaused, SpeechRejected, SpeechResumed, TurnJudged),
     *(SpeculationDiscarded, Timeline, TurnUnderWay),
 )
+TURN = ["SpeechStarted", "SpeechStopped", "InputCommitted", "ItemAdded", "TranscriptReady"]
+ANSWER = ["ReplyStarted", "ReplyItemStarted", "ReplyItemFinished", "ReplyFinished"]
+GREETED = "Hello there, my friend. How are you?"
 
 
-def audio_seconds(played: Scene) -> float:
-    return sum(len(event.pcm) / event.rate for event in played.events(ReplyAudio))
+# --- a turn and its answer ---------------------------------------------------------------------
 
 
-@in_virtual_time
-async def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire() -> None:
-    async with scene() as played:
-        await played.say(1.0)
-        await played.hear(6.0)
-    assert played.names(*INTERNAL, ReplyText, ReplyAudio) == [
-        "SpeechStarted",
-        "SpeechStopped",
-        "InputCommitted",
-        "ItemAdded",
-        "TranscriptReady",
-        "ReplyStarted",
-        "ReplyItemStarted",
-        "ReplyItemFinished",
-        "ReplyFinished",
-    ]
+def test_a_spoken_question_gets_a_spoken_answer_in_the_order_of_the_wire() -> None:
+    played = play(say(1.0), silence(6.0))
+    assert played.names(*INTERNAL, ReplyText, ReplyAudio) == TURN + ANSWER
     [finished] = played.events(ReplyFinished)
     assert finished.status == "completed"
-    assert finished.items[0].text == "Hello there, my friend. How are you?"
-    assert played.session.chat.items[-1].text == finished.items[0].text  # type: ignore[union-attr]
-    # 7 words of 0.3 s each, to the sample.
-    assert audio_seconds(played) == pytest.approx(2.1)
+    assert finished.items[0].text == GREETED  # type: ignore[union-attr]
+    assert played.chat[-1] == ("assistant", GREETED)
+    assert played.audio_s == pytest.approx(2.1), "7 words of 0.3 s each, to the sample"
 
 
-@in_virtual_time
-async def test_the_recognised_audio_is_exactly_the_committed_range() -> None:
-    stt = ScriptedStt()
-    async with scene(stt=stt, turn=ScriptedTurn(probability=0.2)) as played:
-        await played.hear(1.0)
-        await played.say(1.0)
-        await played.hear(0.4)
-        await played.say(0.5)
-        await played.hear(3.0)
-    [started], [stopped] = played.events(SpeechStarted), played.events(SpeechStopped)
-    committed_ms = stopped.audio_ms - started.audio_ms
-    assert len(stt.finished[-1]) * 1000 // 16_000 == pytest.approx(committed_ms, abs=1)
-    # 300 ms from before the onset, and no more silence than the first pause frame.
-    assert committed_ms == pytest.approx(300 + 1900 + 32, abs=40)
-
-
-@in_virtual_time
-async def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> None:
-    async with scene(settings=AT_ONCE) as played:
-        await played.say(1.0)
-        await played.hear(1.6)
-        await played.say(1.0)
-        await played.hear(0.1)
+def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> None:
+    played = play(say(1.0), silence(1.6), say(1.0), silence(0.1), settings=AT_ONCE)
     names = played.names(*INTERNAL, ReplyText)
     after = names[names.index("ReplyAudio") + 1 :]
     assert after[:3] == ["SpeechStarted", "ReplyItemFinished", "ReplyFinished"]
     assert "ReplyAudio" not in after[:3]
-    finished = played.events(ReplyFinished)[0]
-    assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
+    assert played.ends[0] == ("cancelled", "turn_detected")
     item = played.session.chat.items[1]
     assert isinstance(item, MessageItem)
     assert item.status == "incomplete"
-    said = "Hello there, my friend. How are you?"
-    assert said.startswith(item.text)
-    assert 0 < len(item.text) < len(said)
-    [part] = item.parts
+    assert GREETED.startswith(item.text)
+    assert 0 < len(item.text) < len(GREETED)
+    [part], [sent] = item.parts, played.reply.items[0].parts  # type: ignore[union-attr]
     assert isinstance(part, AudioPart)
-    # Heard is what was sent less the lead that the client still held.
-    sent = finished.items[0].parts[0]
     assert isinstance(sent, AudioPart)
+    # Heard is what was sent less the lead that the client still held.
     assert sent.seconds - part.seconds == pytest.approx(0.06, abs=0.03)
 
 
-@in_virtual_time
-async def test_a_commit_of_next_to_nothing_is_refused_with_the_event_id() -> None:
-    async with scene(config=PUSH_TO_TALK) as played:
-        await played.hear(0.06)
-        await played.do(CommitAudio("ev_1"))
-    [refused] = played.events(Refused)
-    assert (refused.event_id, refused.code) == ("ev_1", "input_audio_buffer_commit_empty")
-    assert "60.00ms" in refused.message
-
-
-@in_virtual_time
-async def test_clear_forgets_what_was_appended() -> None:
-    async with scene(config=PUSH_TO_TALK) as played:
-        await played.say(1.0)
-        await played.do(ClearAudio(), CommitAudio("ev_1"))
-    assert played.names() == ["InputCleared", "Refused"]
-
-
-@in_virtual_time
-async def test_a_manual_commit_ends_an_open_voice_turn_without_a_reply() -> None:
-    async with scene() as played:
-        await played.say(1.0)
-        await played.do(CommitAudio())
-        await asyncio.sleep(1.0)
-    assert played.names(*INTERNAL) == [
-        "SpeechStarted",
-        "SpeechStopped",
-        "InputCommitted",
-        "ItemAdded",
-        "TranscriptReady",
-    ]
-
-
-@in_virtual_time
-async def test_a_text_turn_is_answered_in_text() -> None:
-    llm, tts = ScriptedLlm(), ScriptedTts()
-    async with scene(llm=llm, tts=tts) as played:
-        await played.do(
-            AddItem(text_item("item_x", "hi")), CreateResponse(ResponseOptions(modality="text"))
-        )
-        await asyncio.sleep(1.0)
-    assert "".join(event.text for event in played.events(ReplyText)) == "".join(llm.deltas)
-    assert tts.said == []
-    assert played.events(ReplyFinished)[0].items[0].parts == (TextPart("".join(llm.deltas)),)
-
-
-@in_virtual_time
-async def test_a_second_response_is_refused_while_one_is_active() -> None:
-    async with scene() as played:
-        await played.do(
-            AddItem(text_item("item_x", "hi")), CreateResponse(), CreateResponse(event_id="e")
-        )
-        await asyncio.sleep(5)
-    [refused] = played.events(Refused)
-    assert (refused.event_id, refused.code) == ("e", "conversation_already_has_active_response")
-    assert len(played.events(ReplyFinished)) == 1
-
-
-@in_virtual_time
-async def test_an_out_of_band_response_runs_beside_the_spoken_one_and_leaves_no_item() -> None:
-    llm = ScriptedLlm()
-    async with scene(llm=llm) as played:
-        aside = ResponseOptions(
-            modality="text", in_conversation=False, input=(), instructions="Summarise."
-        )
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(), CreateResponse(aside))
-        await asyncio.sleep(5)
-        assert llm.opened == 1
-    assert len(played.events(ReplyFinished)) == 2
-    assert llm.prompts[1] == [Message("system", "Summarise.")]
-    assert len(played.session.chat.items) == 2
-
-
-@in_virtual_time
-async def test_cancel_without_a_response_is_refused_and_with_one_ends_it() -> None:
-    async with scene() as played:
-        await played.do(CancelResponse(event_id="e1"))
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
-        await asyncio.sleep(0.5)
-        await played.do(CancelResponse())
-        await asyncio.sleep(2)
-    [refused] = played.events(Refused)
-    assert refused.code == "response_cancel_not_active"
-    [finished] = played.events(ReplyFinished)
-    assert (finished.status, finished.reason) == ("cancelled", "client_cancelled")
-
-
-@pytest.mark.parametrize("cancelled_at_s", [0.05, 0.5, 30.0])
-@in_virtual_time
-async def test_cancel_of_a_response_that_is_over_is_ignored(cancelled_at_s: float) -> None:
-    """0.05 s: before its first sound; 30 s: it ended by itself."""
-    async with scene() as played:
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
-        await asyncio.sleep(cancelled_at_s)
-        [first] = [event.reply_id for event in played.events(ReplyStarted)]
-        await played.do(CancelResponse(first), CancelResponse(first))
-        await played.do(AddItem(text_item("item_y", "again")), CreateResponse())
-        await asyncio.sleep(0.5)
-        await played.do(CancelResponse(first), CancelResponse("resp_unknown", event_id="e1"))
-        await asyncio.sleep(20)
-    assert [refused.event_id for refused in played.events(Refused)] == ["e1"]
-    ends = [event.status for event in played.events(ReplyFinished)]
-    assert ends == ["completed" if cancelled_at_s == 30.0 else "cancelled", "completed"]
-
-
-@in_virtual_time
-async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused() -> None:
-    async with scene() as played:
-        await played.say(1.0)
-        await played.hear(0.1)
-        await played.do(CancelResponse("resp_guess", event_id="e1"))
-        await played.hear(2.0)
-        [first] = [event.reply_id for event in played.events(ReplyStarted)]
-        await played.say(0.3)
-        await played.do(CancelResponse(first), CancelResponse(first))
-        await played.hear(0.02)
-    assert [refused.event_id for refused in played.events(Refused)] == ["e1"]
-    assert played.events(ReplyFinished)[0].status == "cancelled"
+@pytest.mark.parametrize(
+    ("acts", "names"),
+    [
+        pytest.param((CommitAudio(), wait(1.0)), TURN, id="the client commits"),
+        pytest.param((Configure(PUSH_TO_TALK), silence(1.0)), TURN[:2], id="push to talk from now"),
+    ],
+)
+def test_an_open_turn_that_the_client_ends_is_closed_and_not_answered(acts, names) -> None:  # type: ignore[no-untyped-def]
+    assert play(say(1.0), *acts).names(*INTERNAL) == names
 
 
 @pytest.mark.machine
@@ -260,10 +114,7 @@ async def test_cancel_sweep(step: int) -> None:
     """Barge in at every 10 ms: nothing is audible after, and there is exactly one end."""
     llm = ScriptedLlm()
     async with scene(llm=llm) as played:
-        await played.say(0.512)
-        await asyncio.sleep(step / 100)
-        await played.say(0.3)
-        await played.hear(0.02)
+        await played.act(say(0.512), wait(step / 100), say(0.3), silence(0.02))
         closed: dict[str, str] = {}
         started: set[str] = set()
         for _, event in played.log:
@@ -283,183 +134,178 @@ async def test_cancel_sweep(step: int) -> None:
 
 
 @in_virtual_time
-async def test_a_token_limit_makes_the_response_incomplete() -> None:
-    async with scene() as played:
-        options = ResponseOptions(max_output_tokens=3)
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse(options))
-        await asyncio.sleep(3)
-    [finished] = played.events(ReplyFinished)
-    assert (finished.status, finished.reason) == ("incomplete", "max_output_tokens")
-    assert finished.items[0].status == "incomplete"
-
-
-@pytest.mark.parametrize("broken", ["llm", "tts"])
-@in_virtual_time
-async def test_a_failing_engine_fails_the_response_and_the_session_goes_on(broken: str) -> None:
-    trouble = EngineError("The voice broke")
-    llm = ScriptedLlm(errors=[trouble] if broken == "llm" else [])
-    tts = ScriptedTts(error=trouble if broken == "tts" else None)
-    async with scene(llm=llm, tts=tts) as played:
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
-        await asyncio.sleep(2)
-        tts.error = None
-        await played.do(CreateResponse())
-        await asyncio.sleep(5)
-    first, second = played.events(ReplyFinished)
-    assert (first.status, first.error) == ("failed", "The voice broke")
-    assert second.status == "completed"
-
-
-@in_virtual_time
-async def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
-    async with scene(stt=ScriptedStt(error=EngineError("no ears"))) as played:
-        await played.say(1.0)
-        await played.hear(2.0)
-    assert [event.message for event in played.events(TranscriptFailed)] == ["no ears"]
-    assert len(played.events(ItemAdded)) == 1
-    (finished,) = played.events(ReplyFinished)
-    assert (finished.status, finished.error) == ("failed", "no ears")
-    assert not played.events(ReplyAudio)
-
-
-@in_virtual_time
-async def test_a_prompt_that_is_too_long_forgets_the_oldest_half() -> None:
-    llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
-    async with scene(llm=llm) as played:
-        for n in range(6):
-            role = "user" if n % 2 == 0 else "assistant"
-            item = MessageItem(f"i{n}", role, (TextPart(f"text {n}"),))  # type: ignore[arg-type]
-            await played.do(AddItem(item))
-        await played.do(CreateResponse())
-        await asyncio.sleep(5)
-    assert played.events(ReplyFinished)[0].status == "completed"
-    assert [m.content for m in llm.prompts[1]] == ["Be brief.", "text 3", "text 4", "text 5"]
-    assert len(played.session.chat.items) == 7
-
-
-@in_virtual_time
-async def test_a_result_that_comes_two_turns_later_is_told_at_the_next_chance() -> None:
-    llm = ScriptedLlm()
-    call = FunctionCallItem("c", "call", "weather", "{}")
-    async with scene(llm=llm) as played:
-        await played.do(AddItem(text_item("a", "Will it rain?")), AddItem(call), CreateResponse())
-        await asyncio.sleep(6)
-        await played.do(AddItem(text_item("b", "And now?")), CreateResponse())
-        await asyncio.sleep(6)
-        output = FunctionOutputItem("o", "call", "It will rain.")
-        await played.do(AddItem(output), CreateResponse())
-        await asyncio.sleep(6)
-        await played.do(AddItem(text_item("d", "Thanks.")), CreateResponse())
-        await asyncio.sleep(6)
-    _, before, told, after = llm.prompts
-    assert told[: len(before)] == before
-    assert told[-1] == Message("tool", "It will rain.", tool_call_id="call")
-    assert after[: len(told)] == told
-    assert [m.content for m in after].count("It will rain.") == 1
-
-
-FACT = "The tower is 71 metres high. "
-
-
-@pytest.mark.parametrize("results", [[600_001], [45_000], [12_000] * 4])
-@pytest.mark.parametrize("counts", [(12_000, 8192), (0, 0)])
-@in_virtual_time
-async def test_results_that_are_too_long_are_shortened_and_the_question_stays(
-    results: list[int], counts: tuple[int, int]
-) -> None:
-    llm = ScriptedLlm(errors=[PromptTooLong(*counts)])
-    async with scene(llm=llm) as played:
-        await played.do(AddItem(text_item("q", "How high is the tower?")))
-        for n in range(len(results)):
-            await played.do(AddItem(FunctionCallItem(f"c{n}", f"{n}", "search", "{}")))
-        for n, chars in enumerate(results):
-            output = FACT + "x" * (chars - len(FACT))
-            await played.do(AddItem(FunctionOutputItem(f"o{n}", f"{n}", output)))
-        await played.do(CreateResponse())
-        await asyncio.sleep(5)
-        await played.do(AddItem(text_item("t", "Thank you.")), CreateResponse())
-        await asyncio.sleep(5)
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
-    system, question, calls, *told = llm.prompts[-1][: 3 + len(results)]
-    assert (system.content, question.content) == ("Be brief.", "How high is the tower?")
-    assert len(calls.tool_calls) == len(results)
-    for message, chars in zip(told, results, strict=True):
-        assert message.content.startswith(FACT)
-        assert "characters left out" in message.content
-        assert len(message.content) <= chars / 2
-    assert len(played.session.chat.get("o0").output) == results[0]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("outside", [False, True])
-@in_virtual_time
-async def test_a_long_text_is_shortened_in_and_outside_the_conversation(outside: bool) -> None:
-    llm = ScriptedLlm(errors=[PromptTooLong(12_000, 8192)])
-    long = text_item("long", f"{FACT}{'x' * 50_000} How high is it?")
-    options = ResponseOptions(in_conversation=False, input=(long,)) if outside else None
-    async with scene(llm=llm) as played:
-        if not outside:
-            await played.do(AddItem(text_item("first", "Hello.")), AddItem(long))
-        await played.do(CreateResponse(options or ResponseOptions()))
-        await asyncio.sleep(5)
-    assert played.events(ReplyFinished)[0].status == "completed"
-    told = llm.prompts[-1][-1].content
-    assert FACT in told
-    assert told.endswith(" How high is it?")
-    assert len(told) < 25_000
-    assert told.startswith("Hello.") != outside
-
-
-@in_virtual_time
-async def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
-    llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)] * 5)
-    async with scene(llm=llm) as played:
-        await played.do(AddItem(text_item("item_x", "hi")), CreateResponse())
-        await asyncio.sleep(2)
-    [finished] = played.events(ReplyFinished)
-    assert finished.status == "failed"
-    assert "9000 tokens" in (finished.error or "")
-
-
-@in_virtual_time
-async def test_session_update_warms_the_prefix() -> None:
-    llm = ScriptedLlm()
-    async with scene(llm=llm) as played:
-        await played.do(Configure(replace(VOICE, instructions="You are a robot.")))
-    assert [messages[0].content for messages in llm.warmed] == ["Be brief.", "You are a robot."]
-
-
-@in_virtual_time
-async def test_turning_turn_detection_off_in_the_middle_closes_the_open_pair() -> None:
-    async with scene() as played:
-        await played.say(1.0)
-        await played.do(Configure(PUSH_TO_TALK))
-        await played.hear(1.0)
-    assert played.names(*INTERNAL) == ["SpeechStarted", "SpeechStopped"]
-
-
-@in_virtual_time
-async def test_items_can_be_deleted_and_bad_ids_are_refused() -> None:
-    async with scene() as played:
-        await played.do(
-            AddItem(text_item("item_x", "hi")), AddItem(text_item("item_x", "again"), event_id="e1")
-        )
-        await played.do(AddItem(MessageItem("b", "user"), after="nowhere", event_id="e2"))
-        await played.do(DeleteItem("item_x"), DeleteItem("item_x", event_id="e3"))
-    assert [(r.event_id, r.code) for r in played.events(Refused)] == [
-        ("e1", "item_create_duplicate_item_id"),
-        ("e2", "item_create_invalid_previous_item_id"),
-        ("e3", "item_delete_invalid_item_id"),
-    ]
-    assert len(played.events(ItemDeleted)) == 1
-
-
-@in_virtual_time
 async def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
     llm, stt = ScriptedLlm(), ScriptedStt()
     async with scene(llm=llm, stt=stt) as played:
-        await played.say(1.0)
-        await played.hear(0.8)
+        await played.act(say(1.0), silence(0.8))
         assert played.session._replies.speaking
-    assert llm.running == 0
-    assert llm.opened == 0
-    assert stt.opened == 0
+    assert (llm.running, llm.opened, stt.opened) == (0, 0, 0)
+
+
+# --- words that come late ----------------------------------------------------------------------
+
+
+def test_stopped_and_committed_come_together_however_long_the_transcript_takes() -> None:
+    played = play(say(1.0), silence(4.0), stt=ScriptedStt(takes_s=2.0))
+    assert played.time_of(SpeechStopped) == played.time_of(InputCommitted)
+
+
+def test_a_late_transcript_never_makes_it_talk_over_the_user() -> None:
+    stt = ScriptedStt(texts=("first", "second"), takes_s=3.0)
+    acts = (say(0.5), silence(2.6), say(1.5), silence(8))
+    played = play(*acts, stt=stt, turn=ScriptedTurn(probability=0.1))
+    pairs = [name for name in played.names() if name in ("SpeechStarted", "SpeechStopped")]
+    assert pairs == ["SpeechStarted", "SpeechStopped"] * 2
+    assert played.transcripts == ["first", "second"]
+    assert len(played.events(InputCommitted)) == 2
+    assert len(played.events(ReplyStarted)) == 1, "one answer, to both parts"
+    assert played.prompts[-1][-1] == ("user", "first second")
+    assert played.time_of(ReplyAudio) > 0.5 + 1.1 + 1.5, "and not while the user speaks"
+
+
+def test_an_utterance_over_the_limit_is_cut_without_an_answer_in_between() -> None:
+    settings = SessionSettings(endpointing=Endpointing(max_utterance_s=1.0))
+    stt = ScriptedStt(texts=("one", "two", "three"))
+    played = play(say(1.5), silence(5), stt=stt, settings=settings)
+    assert played.statuses[-1] == "completed"
+    pairs = [name for name in played.names() if name in ("SpeechStarted", "SpeechStopped")]
+    assert pairs == ["SpeechStarted", "SpeechStopped"] * 2
+    assert played.prompts[-1][-1] == ("user", "one two")
+
+
+@in_virtual_time
+async def test_clear_drops_a_turn_that_waits_for_its_transcript() -> None:
+    stt = ScriptedStt(takes_s=4.0)
+    async with scene(stt=stt) as played:
+        await played.act(say(1.0), silence(2.7), ClearAudio())
+        assert len(played.events(SpeechStopped)) == 1
+        await played.act(silence(5.0))
+        assert stt.opened == 0
+    assert not played.events(InputCommitted)
+    assert not played.events(ReplyStarted)
+
+
+@pytest.mark.parametrize("detection", [None, TurnDetection(create_response=False)])
+def test_a_waiting_turn_is_kept_but_not_answered_once_cancelled(
+    detection: TurnDetection | None,
+) -> None:
+    update = Configure(replace(VOICE, turn_detection=detection))
+    played = play(say(1.0), silence(2.7), update, silence(5.0), stt=ScriptedStt(takes_s=4.0))
+    assert len(played.events(InputCommitted)) == 1
+    assert not played.events(ReplyStarted)
+
+
+def test_a_session_that_only_transcribes_tells_stable_words_and_answers_nothing() -> None:
+    hypotheses = ("go", "go for", "go forward", "go forward ten", "go forward ten meters")
+    stt = ScriptedStt(texts=("go forward ten meters",), partials=hypotheses)
+    llm = ScriptedLlm()
+    config = replace(VOICE, answers=False, partials=True)
+    played = play(say(1.0), silence(2.0), config=config, stt=stt, llm=llm)
+    told = played.events(TranscriptPartial)
+    assert "".join(event.text for event in told) == "go forward ten"
+    assert {event.item_id for event in told} == {played.events(SpeechStarted)[0].item_id}
+    names = played.names()
+    assert names.index("TranscriptPartial") < names.index("InputCommitted")
+    assert played.transcripts == ["go forward ten meters"]
+    assert not llm.prompts
+    assert not llm.warmed
+
+
+def test_partials_cost_nothing_unless_asked_for() -> None:
+    played = play(say(1.0), silence(2.0), stt=ScriptedStt(partials=("a", "a b", "a b c")))
+    assert not played.events(TranscriptPartial)
+
+
+# --- turn detection ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_a_threshold_at_the_end_of_its_range_still_finds_turns(threshold: float) -> None:
+    config = replace(VOICE, turn_detection=TurnDetection(threshold=threshold))
+    assert len(play(say(1.0), silence(3.0), config=config).events(InputCommitted)) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "probability", "wait_s"),
+    [
+        ("adaptive", TurnDetection(), 0.98, 0.224),
+        ("adaptive", TurnDetection(silence_duration_ms=100), 0.98, 0.1),
+        ("adaptive", TurnDetection(silence_duration_ms=800), 0.98, 0.224),
+        ("adaptive", TurnDetection(silence_duration_ms=100), 0.02, 2.496),
+        ("strict", TurnDetection(silence_duration_ms=800), 0.98, 0.8),
+        ("strict", TurnDetection(silence_duration_ms=800), 0.02, 0.8),
+        ("strict", TurnDetection(), 0.98, 0.224),
+        ("adaptive", TurnDetection(eagerness="high"), 0.02, 1.248),
+        ("adaptive", TurnDetection(eagerness="medium"), 0.02, 2.496),
+        ("adaptive", TurnDetection(eagerness="low"), 0.02, 7.996),
+        ("adaptive", TurnDetection(eagerness="low"), 0.98, 0.448),
+    ],
+)
+def test_what_a_client_says_about_silence_has_a_meaning(
+    policy: Policy, asked: TurnDetection, probability: float, wait_s: float
+) -> None:
+    ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=3000, confidence=0.8)
+    played = play(
+        *(say(1.024), silence(11.0)),
+        config=replace(VOICE, turn_detection=asked),
+        settings=SessionSettings(endpointing=ours),
+        turn=ScriptedTurn(probability=probability, takes_s=0.01),
+        stt=ScriptedStt(texts=("I went to the big house.",), takes_s=0.01),
+    )
+    assert played.time_of(SpeechStopped) - 1.024 == pytest.approx(wait_s, abs=0.04)
+
+
+# --- silence -----------------------------------------------------------------------------------
+
+NAGGING = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=5000))
+SLOWER = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=6000))
+ASIDE = CreateResponse(ResponseOptions(modality="text", in_conversation=False))
+
+
+@in_virtual_time
+async def test_after_an_idle_timeout_the_server_speaks_again() -> None:
+    llm = ScriptedLlm(answers=[("Hello.",)], deltas=("Still there?",))
+    async with scene(config=NAGGING, llm=llm) as played:
+        await played.act(silence(7.0))
+        assert not played.events(IdleTimeout), "nothing has been answered yet"
+        await played.act(say(1.0), silence(7.0))
+    (idle,) = played.events(IdleTimeout)
+    # 0.3 s of audio were played from when they left.
+    played_out = played.time_of(ReplyAudio) + 0.3
+    ended = max(played.time_of(ReplyFinished), played_out)
+    assert played.time_of(IdleTimeout) == pytest.approx(ended + 5.0, abs=0.03)
+    assert idle.audio_end_ms - idle.audio_start_ms == pytest.approx(5000, abs=40)
+    names = played.names()
+    at = names.index("IdleTimeout")
+    assert names[at + 1 : at + 5] == [*TURN[2:], "ReplyStarted"]
+    assert played.events(InputCommitted)[-1].item_id == idle.item_id
+    assert llm.prompts[-1][-2:] == [Message("assistant", "Hello."), SILENCE]
+
+
+@pytest.mark.parametrize(
+    ("acts", "timeouts"),
+    [
+        pytest.param(
+            (*(say(1.0), silence(4.0)) * 3, say(6.0), silence(1.0), Configure(PUSH_TO_TALK),
+             silence(11.0)), 0, id="speech ends it",
+        ),
+        pytest.param(
+            (CreateResponse(), silence(2.0), ASIDE, silence(4.0)), 1,
+            id="a response out of band does not",
+        ),
+        pytest.param(
+            (CreateResponse(), silence(2.0), ASIDE, silence(6.0), Configure(SLOWER),
+             silence(6.5)), 2, id="nor does an update",
+        ),
+    ],
+)  # fmt: skip
+def test_idleness_is_counted(acts, timeouts) -> None:  # type: ignore[no-untyped-def]
+    played = play(*acts, config=NAGGING, llm=ScriptedLlm(deltas=("Hello.",)))
+    assert len(played.events(IdleTimeout)) == timeouts
+
+
+def test_an_engine_that_fails_is_not_asked_again_by_silence() -> None:
+    llm = ScriptedLlm(errors=[EngineError("broken")] * 9)
+    played = play(CreateResponse(), silence(20.0), config=NAGGING, llm=llm)
+    assert len(played.events(ReplyFinished)) == 1
+    assert not played.events(IdleTimeout)
