@@ -76,7 +76,8 @@ class SessionConfig:
     ``noise_reduction`` ``None``: ``endpointing.background_db`` applies. ``partials``: whether
     stable words are published before an utterance is committed. ``speed``: a factor on the voice's
     own pace. ``language``: ISO 639-1; empty: what is heard. ``asked_languages``: those that the
-    client prefers, as it wrote them, the best first. ``max_output_tokens`` ``None``: only the
+    client prefers, as it wrote them, the best first. ``keywords``: names and odd words that the
+    recogniser may not know. ``max_output_tokens`` ``None``: only the
     engine's own limit.
     """
 
@@ -91,6 +92,7 @@ class SessionConfig:
     partials: bool = False
     language: str = "en"
     asked_languages: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     max_output_tokens: int | Literal["inf"] | None = None

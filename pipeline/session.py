@@ -45,6 +45,7 @@ from pipeline.events import DirectionHeard, InputCleared
 from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
+from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import MessageItem
@@ -370,7 +371,7 @@ class Session:
             )
             context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
         else:
-            recognition = Recognition(context.stages, context.config.language)
+            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
             recognition.append(self._buffer.take())
             recognition.begin(self._tasks)
             self._commit_ended_turns()

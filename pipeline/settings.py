@@ -186,6 +186,8 @@ class SessionSettings:
     accept: Sector | None = None
     """With an array, the directions from which people are heard; ``None``: all."""
     lexicons: tuple[Lexicon, ...] = ()
+    words: tuple[str, ...] = ()
+    """See ``pipeline.hearing.keywords``."""
     notices: tuple[Notices, ...] = ()
     filler: Filler = field(default_factory=Filler)
     lead_ms: int = 250

@@ -13,6 +13,7 @@ from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
+from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import AudioPart, Item, MessageItem
@@ -126,7 +127,7 @@ class Transcriber:
     async def _text(self, audio: Recording) -> str:
         resampler = Resampler(audio.rate, LISTEN_RATE)
         context = self._context
-        recognition = Recognition(context.stages, context.config.language)
+        recognition = Recognition(context.stages, context.config.language, keywords_of(context))
         for start in range(0, len(audio.pcm), audio.rate):
             await asyncio.sleep(0)  # minutes of audio must not block the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Rejection, Unreachable
+from pipeline.hearing.keywords import Keywords
 from pipeline.spoken.language import UNSPACED
 from pipeline.work import Cancelled, Work
 
@@ -65,8 +67,8 @@ OnWords = Callable[[str, StableWords], None]
 class Recognition:
     """Feeds one utterance to speech-to-text as it is heard; asks for its text at every pause.
 
-    ``on_words`` gets the words that will not change, as they become known; without it, partial
-    transcripts are not asked for.
+    ``keywords`` take the place of their near-misses in every text. ``on_words`` gets the words that
+    will not change, as they become known; without it, partial transcripts are not asked for.
 
     ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
     discarded attempt neither loses nor repeats audio. If the engine dies, the next one gets all the
@@ -74,9 +76,12 @@ class Recognition:
     refuses, or dies again, it gets the audio without the language, which it may not know.
     """
 
-    def __init__(self, stages: Stages, language: str, on_words: OnWords | None = None) -> None:
+    def __init__(
+        self, stages: Stages, language: str, keywords: Keywords, on_words: OnWords | None = None
+    ) -> None:
         self._stages = stages
         self._language = language
+        self._keywords = keywords
         self._doubted = ""
         """A language that was left out, because it may be why the engine refused."""
         self._on_words = on_words
@@ -144,7 +149,7 @@ class Recognition:
                 said = await utterance.finish(work)
                 if self._doubted:
                     self._stages.refused_languages[self._doubted] = self._stages.stt
-                return said
+                return replace(said, text=self._keywords.put_into(said.text))
             except EngineError as error:
                 if work.cancelled or not self._begin_again(utterance, error):
                     raise
@@ -202,7 +207,8 @@ class Recognition:
             partial = await utterance.feed(pcm, self.work)
             if self._on_words:
                 before = self._stable.settled
-                words = self._stable.feed(partial)
+                texts = (partial.committed, partial.tentative)
+                words = self._stable.feed(Partial(*map(self._keywords.put_into, texts)))
                 if words or self._stable.settled != before:
                     self._on_words(words, self._stable)
             if self._utterance is not utterance:

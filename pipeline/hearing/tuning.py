@@ -145,3 +145,21 @@ talked since. Talking on for 60 s, 13 of 14 voices stay above; of 40 televisions
 command, 39 fall below."""
 LONG_TURN_SAMPLES = 20 * LISTEN_RATE
 """Shorter turns are left to the pauses in them."""
+
+# --- near-misses of keywords (``keywords``; figures in docs/decisions.md) -------------------------
+
+WORD_DIFFERENCE = 0.1
+"""Wrong consonants, as a share of a keyword's sounds, up to which a heard word may be it. With 0.13
+three times as many other words are replaced."""
+NAME_DIFFERENCE = 0.2
+"""The same for a word that the recogniser took for a name, and for long keywords, which hardly any
+other word is like. With 0.3 three times as many other names are replaced."""
+LONG_SOUNDS = 8
+"""Sounds of a long keyword."""
+LEAST_SOUNDS = 3
+"""Shorter keywords are too much like other words."""
+MOST_WORDS = 3
+"""Words that a recogniser hears for one keyword."""
+MOST_KEYWORDS, LONGEST_KEYWORD_CHARS, MOST_TEXT_WORDS = 100, 50, 400
+"""Further keywords, longer ones, and further words of a text are not compared: it is done on the
+event loop, and takes 0.03 ms for a word of English and 30 keywords."""

@@ -231,6 +231,7 @@ class EffectiveSession:
             "noise_reduction": (state.noise_reduction or {}).get("type"),
             "language": self._defaults.language,
             "asked_languages": self._asked_languages(),
+            "keywords": tuple((self._state.transcription or {}).get("keywords") or ()),
             "partials": self._wants_partials(),
         }
         if not self.answers:

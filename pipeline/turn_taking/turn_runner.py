@@ -13,6 +13,7 @@ from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.path import NOTHING_KNOWN, Playback
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.direction import Directions
+from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import Recognition, StableWords
@@ -283,7 +284,10 @@ class TurnRunner:
         context = self._context
         wanted = self._events.partials or self._attempts.wants_partials
         recognition = Recognition(
-            context.stages, context.config.language, on_words if wanted else None
+            context.stages,
+            context.config.language,
+            keywords_of(context),
+            on_words if wanted else None,
         ).begin(self._tasks)
         hold, self._suspicion = self._suspicion, None
         utterance = self._utterances[turn] = TurnSpeech(turn, recognition, turn.start, hold=hold)

@@ -15,9 +15,10 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
+from pipeline.hearing.keywords import Keywords
 from pipeline.hearing.recognition import Recognition
 from pipeline.messages import SpeechRequest
-from pipeline.settings import SessionSettings
+from pipeline.settings import Lexicon, SessionSettings
 from pipeline.work import Work
 from reachy_voice.testing import (
     LevelVad,
@@ -159,7 +160,7 @@ async def test_words_that_were_told_are_not_told_again() -> None:
 async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
     stt = MortalStt(ends_in_finish={1, 2})
     stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
-    recognition = Recognition(stages, "")
+    recognition = Recognition(stages, "", Keywords((), Lexicon()))
     recognition.append(np.full(1600, 900, np.int16))
     running = asyncio.create_task(recognition.run())
     texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))

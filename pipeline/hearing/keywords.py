@@ -1,0 +1,159 @@
+"""Puts names and odd words of a household in the place of what a recogniser heard instead.
+
+Recognisers spell a name that they do not know as one that they do, or as words that sound alike:
+"Richie", "reach he". ``Keywords`` (pure) compares how the words sound, roughly and by English
+spelling, with the words that are likely here. It needs nothing but text, so it serves every
+recogniser. Words that take part in turn-taking, and those that nearly every sentence has, stay.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+from functools import lru_cache
+from itertools import chain, islice
+from math import inf
+
+from pipeline.context import SessionContext
+from pipeline.hearing import tuning
+from pipeline.settings import Lexicon
+from pipeline.spoken.language import SMALL_WORDS
+
+_WORD = re.compile(r"(?<!['\u2019])\b[^\W\d_]+")
+_VOWELS = "aio"
+_NEAR = frozenset(
+    one + other
+    for group in ("pbv", "fvT", "tdT", "kgC", "sSTC", "CJSg", "mn", "lr", "wv")
+    for one in group
+    for other in group
+)
+"""Consonants that are often taken for each other."""
+_SPELLINGS = tuple(
+    (re.compile(spelling), sound)
+    for spelling, sound in (
+        (r"[^a-z]", ""),
+        (r"tsch|tch|ch", "C"),
+        (r"sch|sh|sci|[ts]i(?=o)", "S"),
+        (r"ph", "f"),
+        (r"gh(?=[^aeiouy]|$)", ""),
+        (r"th", "T"),
+        (r"^[kgp]n", "n"),
+        (r"^wr", "r"),
+        (r"^x", "z"),
+        (r"x", "ks"),
+        (r"ck|qu?", "k"),
+        (r"s?c(?=[eiy])|z", "s"),
+        (r"c", "k"),
+        (r"dge?|g(?=[eiy])|j", "J"),
+        (r"h(?![aeiouy])|(?<=[a-z])h", ""),
+        (r"(?<=[^aeiouy])e(?=s?$)", ""),
+        (r"[ao]u|[oa]w|o[ao]|[ou]", "o"),
+        (r"e[aeiy]|ie|a[iy]|[iye]", "i"),
+        (r"(.)\1+", r"\1"),
+    )
+)
+
+
+class Keywords:
+    """The words that are likely in a session."""
+
+    def __init__(self, words: Iterable[str], lexicon: Lexicon) -> None:
+        """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones have no
+        effect, nor have words of turn-taking in lower case: "stop". ``lexicon``: its words, and the
+        small words of its language, are not replaced."""
+        self._kept = _kept(lexicon)
+        fit = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
+        known = dict.fromkeys(each for each in fit if each not in self._kept)
+        self._keywords: dict[str, list[tuple[str, str]]] = {}
+        for keyword in islice(known, tuning.MOST_KEYWORDS):
+            if len(sounds := _sounds(keyword)) >= tuning.LEAST_SOUNDS:
+                self._keywords.setdefault(sounds[0], []).append((keyword, sounds))
+
+    def put_into(self, text: str) -> str:
+        """``text``, with keywords in the place of their near-misses."""
+        taken: list[tuple[int, int, str]] = []
+        for _, start, end, keyword in sorted(self._candidates(text)):
+            if all(end <= other[0] or start >= other[1] for other in taken):
+                taken.append((start, end, keyword))
+        for start, end, keyword in sorted(taken, reverse=True):
+            if text[start:end].lower() != keyword.lower():
+                text = text[:start] + keyword + text[end:]
+        return text
+
+    def _candidates(self, text: str) -> Iterator[tuple[float, int, int, str]]:
+        """Stretches of words that may be a keyword: their difference from it, and their place."""
+        words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
+        for first, begin in enumerate(words):
+            heard, end = "", begin.start()
+            before = text[:end].rstrip(' "\u201c')
+            is_name = begin.group()[0].isupper() and before[-1:] not in ".!?\u2026"
+            for word in words[first : first + tuning.MOST_WORDS]:
+                apart = text[end : word.start()]
+                if word.group().lower() in self._kept or (heard and apart not in (" ", "-")):
+                    break
+                heard, end = heard + word.group(), word.end()
+                for difference, keyword in self._near(_sounds(heard), is_name):
+                    yield difference, begin.start(), end, keyword
+
+    def _near(self, heard: str, is_name: bool) -> Iterator[tuple[float, str]]:
+        """``is_name``: whether the recogniser took it for a name."""
+        for keyword, sounds in self._keywords.get(heard[:1], ()):
+            rarely_alike = is_name or len(sounds) >= tuning.LONG_SOUNDS
+            share = tuning.NAME_DIFFERENCE if rarely_alike else tuning.WORD_DIFFERENCE
+            most = share * len(sounds)
+            if abs(len(heard) - len(sounds)) * _missing("a") > most:
+                continue
+            if (difference := _difference(heard, sounds, most)) <= most:
+                yield difference, keyword
+
+
+def keywords_of(context: SessionContext) -> Keywords:
+    """The client's, and those of the settings."""
+    return Keywords((*context.config.keywords, *context.settings.words), context.lexicon)
+
+
+@lru_cache(8)
+def _kept(lexicon: Lexicon) -> frozenset[str]:
+    own = SMALL_WORDS.get(lexicon.language)
+    small = [own] if own else SMALL_WORDS.values()
+    return frozenset(re.findall(r"[^\W\d_]+", " ".join((*small, *chain(*astuple(lexicon)[1:])))))
+
+
+@lru_cache(16384)
+def _sounds(written: str) -> str:
+    """One letter for each sound, roughly; empty for scripts other than Latin."""
+    sounds = unicodedata.normalize("NFKD", written).lower()
+    for spelling, sound in _SPELLINGS:
+        sounds = spelling.sub(sound, sounds)
+    return sounds
+
+
+@lru_cache(16384)
+def _difference(heard: str, sounds: str, most: float) -> float:
+    """Weighted edit distance, in wrong consonants; it may stop above ``most``."""
+    row = [0.0]
+    for sound in sounds:
+        row.append(row[-1] + _missing(sound))
+    for other in heard:
+        before, row = row, [row[0] + _missing(other)]
+        for column, sound in enumerate(sounds):
+            changed = before[column] + _changed(other, sound)
+            dropped = before[column + 1] + _missing(other)
+            row.append(min(changed, dropped, row[-1] + _missing(sound)))
+        if min(row) > most:
+            break
+    return row[-1] if min(row) <= most else inf
+
+
+def _missing(sound: str) -> float:
+    return 0.5 if sound in _VOWELS else 1.0
+
+
+def _changed(one: str, other: str) -> float:
+    if one == other:
+        return 0.0
+    if one in _VOWELS and other in _VOWELS:
+        return 0.3
+    return 0.5 if one + other in _NEAR else 1.0
