@@ -24,7 +24,7 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
-from pipeline.engines.registry import EngineOptions, Kind
+from pipeline.engines.registry import EngineOptions, Kind, SttOptions
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
@@ -140,6 +140,7 @@ class Assistant:
             chunk_ms=settings.playback.chunk_ms,
             watched=settings.playback.watch_voice,
             lexicons=self._lexicons,
+            words=settings.stt.words if isinstance(settings.stt, SttOptions) else (),
             notices=self._notices,
             apology=settings.conversation.apology,
             exchange_notice=settings.conversation.exchange_notice,

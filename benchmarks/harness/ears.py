@@ -97,7 +97,7 @@ def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None
     modules = sorted(_modules_of(spec.build.__module__))
     described = {
         "engine": f"{spec.kind}/{spec.name}",
-        "options": options.model_dump(mode="json", exclude={"run_in"}),
+        "options": options.model_dump(mode="json", exclude={"run_in", "words"}),
         "packages": {name: _version(name) for name in spec.modules},
         "source": [_file_digest(Path(importlib.import_module(m).__file__ or "")) for m in modules],
         "weights": {p.name: _file_digest(p) for p in sorted(weights.iterdir())} if weights else {},

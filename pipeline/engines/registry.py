@@ -11,9 +11,9 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
 from pydantic.errors import PydanticUserError
 
 from pipeline.errors import ConfigError, MissingExtra
@@ -28,6 +28,8 @@ class Kind(StrEnum):
 
 
 Placement = Literal["inline", "thread", "process"]
+
+Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=50)]
 
 
 class EngineOptions(BaseModel):
@@ -51,6 +53,14 @@ class EngineOptions(BaseModel):
     def batched(self) -> bool:
         """Whether ``pipeline.workers.batched`` runs the engine."""
         return False
+
+
+class SttOptions(EngineOptions):
+    """Base of every recogniser's section."""
+
+    words: Annotated[tuple[Word, ...], Field(max_length=100)] = ("Reachy",)
+    """Names and odd words of this household, which take the place of what sounds like them
+    (``pipeline.hearing.keywords``); the engine itself does not know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,10 @@ class TheirOptions(EngineOptions):
         return _options_again, (self.kind, self.model_dump())
 
 
+class TheirSttOptions(TheirOptions, SttOptions):
+    """Base of the options of third-party recognisers."""
+
+
 class TheirSpec(EngineSpec):
     """A spec that a child process looks up again by name."""
 
@@ -224,8 +238,11 @@ def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptio
         for key, hint in hints.items():
             fields[key] = (hint, _default(theirs, key))
     title = f"{name} options"
+    base: type[TheirOptions] = TheirOptions
+    if kind is Kind.STT and "words" not in fields:
+        base = TheirSttOptions
     try:
-        model: type[TheirOptions] = create_model(title, __base__=TheirOptions, **fields)
+        model: type[TheirOptions] = create_model(title, __base__=base, **fields)
     except (PydanticUserError, TypeError, ValueError, NameError) as problem:
         why = str(problem).partition("\n")[0]
         raise _unusable(where, f"its Options cannot be used: {why}") from problem

@@ -20,7 +20,14 @@ import numpy as np
 import pytest
 
 from app.settings.load import config_dir, load_settings
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind, engine_names, engine_spec
+from pipeline.engines.registry import (
+    EngineOptions,
+    EngineSpec,
+    Kind,
+    SttOptions,
+    engine_names,
+    engine_spec,
+)
 from pipeline.errors import ConfigError
 from pipeline.messages import SpeechRequest
 from tests.support.recordings import Uncancelled
@@ -147,9 +154,9 @@ Offer = Callable[..., None]
 
 @pytest.fixture
 def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
-    """Makes ``thing`` the voice "theirs"."""
+    """Makes ``thing`` the engine "theirs", a voice by default."""
 
-    def offer(thing: Any) -> None:
+    def offer(thing: Any, kind: Kind = Kind.TTS) -> None:
         def load() -> Any:
             if isinstance(thing, Exception):
                 raise thing
@@ -158,7 +165,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
         point = SimpleNamespace(name="theirs", value="theirs.voice", load=load)
 
         def entry_points(group: str, name: str = "theirs") -> list[Any]:
-            return [point] if (group, name) == ("reachy_voice.tts", "theirs") else []
+            return [point] if (group, name) == (f"reachy_voice.{kind}", "theirs") else []
 
         monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
 
@@ -254,6 +261,21 @@ def test_both_cross_into_a_child_process(offer: Offer) -> None:
     again, same = pickle.loads(pickle.dumps((spec, options)))
     assert again.build is spec.build
     assert same.model_dump() == options.model_dump()
+
+
+class WithWords:
+    words: int = 3
+
+
+@pytest.mark.parametrize("kind", [Kind.STT, Kind.TTS])
+@pytest.mark.parametrize("theirs", [None, TheirSettings, WithWords])
+def test_recognisers_have_words_unless_they_have_their_own(
+    offer: Offer, kind: Kind, theirs: type | None
+) -> None:
+    offer(SimpleNamespace(build=build, Options=theirs), kind)
+    options = engine_spec(kind, "theirs").options
+    ours = kind is Kind.STT and theirs is not WithWords
+    assert issubclass(options, SttOptions) == ours
 
 
 class Unusable:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.lexicons import LEXICONS
+from tests.support.scripted import ScriptedStt
+from tests.support.virtual_time import in_virtual_time
 
 from pipeline.hearing import tuning
 from pipeline.hearing.keywords import Keywords
 from pipeline.settings import SessionSettings, lexicon_of
-from tests.support.lexicons import LEXICONS
 from tests.support.protocol_client import DEFAULTS
-from tests.support.scripted import ScriptedStt
-from tests.support.virtual_time import in_virtual_time
 from tests.support.wired import Cast, wired
 
 pytestmark = pytest.mark.quick

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from app.cli.command_line import cli
+from app.compose import Assistant
 from app.doctor.choices import choice_warnings, language_warnings
 from app.models.catalogue import Catalogue
 from app.settings.load import config_dir, load_settings, profile_names
@@ -51,6 +54,14 @@ def test_files_that_are_written_with_the_weights_stay() -> None:
     assert llm("reachy", "llm.gpu_layers=0").mmproj is not None
     assert llm("reachy", "llm.weights=gemma-4-e4b-it").mmproj is not None, "the same ones"
     assert llm("reachy", "llm={weights: qwen3-1.7b, mmproj: /eyes.gguf}").mmproj == "/eyes.gguf"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_sessions_get_the_words_of_every_recogniser(name: str) -> None:
+    for overrides, words in (([], ("Reachy",)), (["stt.words=[Anna, ' Zoë ']"], ("Anna", "Zoë"))):
+        settings = load_settings(name, overrides, {}).settings
+        assistant: Any = SimpleNamespace(settings=settings, _lexicons=(), _notices=())
+        assert Assistant.session_settings(assistant).words == words
 
 
 def test_examples_are_for_the_tiny_model_alone() -> None:

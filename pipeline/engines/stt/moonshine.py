@@ -19,7 +19,7 @@ from pydantic import Field
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import EngineSpec, Kind, SttOptions
 from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.errors import EngineError
 
@@ -31,7 +31,7 @@ punctuation or another spelling."""
 _FILES = ("encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin")
 
 
-class MoonshineOptions(EngineOptions):
+class MoonshineOptions(SttOptions):
     retired: ClassVar = ("vad_threshold", "single_thread")
 
     engine: Literal["moonshine"] = "moonshine"

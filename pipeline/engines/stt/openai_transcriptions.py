@@ -24,7 +24,7 @@ from pipeline.engines.by_url.failures import complaint, garbled, refused
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Partial, Transcript
-from pipeline.engines.registry import Kind, UrlEngineSpec
+from pipeline.engines.registry import Kind, SttOptions, UrlEngineSpec
 from pipeline.engines.stt.sound_notes import spoken
 from pipeline.errors import ReachyVoiceError
 from pipeline.work import Priority, Work
@@ -33,7 +33,7 @@ MIN_SAMPLES = LISTEN_RATE // 5
 """Shorter audio is padded with silence to this; OpenAI's own API refuses less than 0.1 s."""
 
 
-class TranscriptionsOptions(UrlOptions):
+class TranscriptionsOptions(UrlOptions, SttOptions):
     engine: Literal["openai-transcriptions"] = "openai-transcriptions"
     language_hint: bool = True
     """Tell the server the language of the conversation; false lets it detect the language."""

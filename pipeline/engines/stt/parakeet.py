@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Partial, Transcript
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import EngineSpec, Kind, SttOptions
 from pipeline.engines.stt.nemo_streaming import ContextSize, Stream, settled
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import NEVER, Cancelled, CancelToken
@@ -31,7 +31,7 @@ CATCH_UP_S = 20.0
 """Limit of new audio in one pass of a stream, if more than a chunk is waiting."""
 
 
-class ParakeetOptions(EngineOptions):
+class ParakeetOptions(SttOptions):
     retired: ClassVar = ("local_attention_above_s", "local_attention_s", "batch_s")
 
     engine: Literal["parakeet"] = "parakeet"

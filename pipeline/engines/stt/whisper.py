@@ -15,7 +15,7 @@ from pydantic import Field
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
-from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
+from pipeline.engines.registry import EngineSpec, Kind, SttOptions
 from pipeline.engines.stt.sound_notes import spoken
 from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.engines.turn.log_mel import log_mel
@@ -35,7 +35,7 @@ MOST_TOKENS_PER_S = 12
 _FILES = ("model.bin", "config.json", "vocabulary.txt")
 
 
-class WhisperOptions(EngineOptions):
+class WhisperOptions(SttOptions):
     engine: Literal["whisper"] = "whisper"
     weights: str = "whisper-base"
     """Catalogue entry with a model in CTranslate2's format."""
