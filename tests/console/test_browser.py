@@ -477,9 +477,61 @@ async def test_of_several_states_one_is_shown(serving: Serve, tmp_path: Path) ->
         assert await visit.page.evaluate(shown, facts) == list(states)
 
 
-async def test_what_is_heard_moves_the_ring_and_nothing_else(
+CONVERSE = """async (events) => {
+  const { Conversation } = await import("./conversation.js");
+  const sent = [];
+  const talk = new Conversation((type) => sent.push(type));
+  const awaited = events.map((event) => (talk.hear(event), talk.awaited));
+  return [awaited, [...talk.items.values()], sent];
+}"""
+ANSWER = {"type": "message", "id": "a", "role": "assistant"}
+INTERRUPTED = [
+    {"type": "input_audio_buffer.committed"},
+    {"type": "response.created"},
+    {
+        "type": "response.output_audio_transcript.delta",
+        "item_id": "a",
+        "delta": "The sea is wide and deep.",
+    },
+    {"type": "input_audio_buffer.speech_started"},
+    {"type": "response.done", "response": {"status": "cancelled", "output": [ANSWER]}},
+    {
+        "type": "conversation.item.retrieved",
+        "item": {**ANSWER, "content": [{"type": "output_audio", "transcript": "The sea is"}]},
+    },
+    {"type": "input_audio_buffer.committed"},
+    {
+        "type": "conversation.item.input_audio_transcription.completed",
+        "item_id": "u",
+        "transcript": "",
+    },
+]
+
+
+async def test_what_was_not_heard_of_an_interrupted_answer_stays_apart(
     serving: Serve, tmp_path: Path
 ) -> None:
+    served = await serving(StagedAssistant())
+    async with console(served.port, tmp_path, "talk") as visit:
+        awaited, lines, sent = await visit.page.evaluate(CONVERSE, INTERRUPTED)
+        assert awaited == [True, True, True, False, False, False, True, False]
+        heard = {"role": "assistant", "text": "The sea is", "rest": "wide and deep.", "cut": True}
+        assert lines[0] == heard
+        assert sent == ["conversation.item.retrieve"]
+
+
+WIDEST = """(name) => new Promise((resolve) => {
+  const part = document.querySelector(name), widths = [];
+  const look = () => {
+    widths.push(part.getBBox().width);
+    if (widths.length < 60) requestAnimationFrame(look);
+    else resolve(Math.max(...widths));
+  };
+  look();
+})"""
+
+
+async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
     served = await serving(StagedAssistant())
     said = np.tile(recording("goforward").pcm, 3)
     async with browsing(tmp_path, said) as visit:
@@ -487,17 +539,7 @@ async def test_what_is_heard_moves_the_ring_and_nothing_else(
         await page.goto(f"http://localhost:{served.port}/console/")
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
-        widest = """(part) => new Promise((resolve) => {
-          const part_ = document.querySelector(part), widths = [];
-          const look = () => {
-            widths.push(part_.getBBox().width);
-            if (widths.length < 60) requestAnimationFrame(look);
-            else resolve(Math.max(...widths));
-          };
-          look();
-        })"""
-        assert await page.evaluate(widest, ".being .ring") > 2 * 84 + 8
-        assert await page.evaluate(widest, ".being .head") < 2 * 62 + 4
+        assert await page.evaluate(WIDEST, ".being .ring") > 2 * 84 + 8
 
 
 async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
@@ -605,6 +647,7 @@ async def test_speech_over_the_answer_stops_it(
         await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible(
             timeout=SLOW_MS
         )
+        assert await page.evaluate(WIDEST, ".being .head") > 2 * 62 + 6
         await page.get_by_role("button", name="Start talking").click()
         await expect(lines.nth(1)).to_contain_text("Reachy, interrupted", timeout=SLOW_MS)
         await expect(lines.nth(1).locator(".unheard")).to_contain_text("not heard: ")

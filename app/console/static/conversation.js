@@ -6,6 +6,7 @@ export class Conversation {
     this.send = send;
     this.items = new Map(); // by id, in order: { role, text, rest, cut, picture }; rest: not heard
     this.responding = this.awaited = this.called = false;
+    this.sounded = false; // whether anything of the answer that is under way has
     this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
   }
 
@@ -38,6 +39,7 @@ export class Conversation {
         return true;
       case "response.created":
         this.responding = this.awaited = true;
+        this.sounded = false;
         return true;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":

@@ -21,7 +21,9 @@ export const talk = {
     let voices = [], voice = "", language = "", tools = false;
     let listening = false, held = false, byKey = false, level = 0, playing = false, cut = 0;
     let shown = 0; // how much of the conversation
-    let asked = 0, waited = 0; // ms: when the microphone was last loud or words were sent, and from then to the first sound
+    // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
+    // and from then to the first sound.
+    let loud = 0, asked = 0, waited = 0;
 
     get("state").then((answer) => { ({ voices, models } = answer); draw(); }, () => {});
     leave().then((answer) => { allowed = answer; draw(); });
@@ -29,12 +31,13 @@ export const talk = {
     const sound = new Sound(
       (pcm, loudness) => {
         level = loudness;
-        if (loudness > LOUD && !playing) asked = performance.now();
+        if (loudness > LOUD) loud = performance.now();
         if (!byKey || held) client.send("input_audio_buffer.append", { audio: base64(pcm) });
         later();
       },
       (sounding) => {
         playing = sounding;
+        conversation.sounded ||= sounding;
         if (sounding && asked) {
           waited = performance.now() - asked;
           asked = 0;
@@ -56,7 +59,11 @@ export const talk = {
       if (event.type === "response.output_audio.delta") return sound.play(bytes(event.delta));
       const speaking = playing || conversation.responding;
       if (event.type === "response.done" && event.response.status === "cancelled") interrupt();
-      if (event.type === "input_audio_buffer.speech_started" && speaking) interrupt();
+      if (event.type === "input_audio_buffer.speech_started") {
+        asked = 0;
+        if (speaking) interrupt();
+      }
+      if (event.type === "input_audio_buffer.committed") asked = loud;
       if (conversation.hear(event)) draw();
     }
 
@@ -143,10 +150,12 @@ export const talk = {
 
     function draw() {
       const open = link === "open", { problem, items, responding } = conversation;
-      const state = stateOf({ open, cut, playing, awaited: conversation.awaited, listening });
+      // A voice that is late for a moment is still speaking.
+      const speaking = playing || (responding && conversation.sounded);
+      const state = stateOf({ open, cut, playing: speaking, awaited: conversation.awaited, listening });
       const lines = [...items.values()].filter((item) => item.text || item.picture || item.cut);
       being.show(state);
-      render(html`<div class="place">
+      render(html`<div class="place" @keydown=${({ key }) => { if (key === "Escape") stop(); }}>
         ${being.element}
         <p class="state" aria-hidden="true">${open ? WORDS[state] : LINKS[link]}</p>
         <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}</p>

@@ -49,6 +49,7 @@ export const turns = {
         </div>
         <p class="note">${legend()}Point at a bar, or focus it and use the arrow keys, for what it means.</p>
         <p class="note" role="status">${live ? `${shown.length} of ${all.size} turns` : "The server cannot be reached; trying again …"}</p>
+        ${live && !all.size ? html`<p>Nothing has been said yet. <a href="#talk">Talk</a>, and each answer shows here why it came when it came.</p>` : nothing}
         <ol class="turns">${shown.map((turn) => row(turn, sounds.get(turn.number), listen, chosen.get(turn.number), (piece) => { chosen.set(turn.number, piece); draw(); }))}</ol>`, host);
     }
 
