@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.lexicons import LEXICONS
-from tests.support.scripted import ScriptedStt
-from tests.support.virtual_time import in_virtual_time
 
 from pipeline.hearing import tuning
 from pipeline.hearing.keywords import Keywords
 from pipeline.settings import SessionSettings, lexicon_of
+from reachy_voice.testing import ScriptedStt, in_virtual_time
+from reachy_voice.testing.words import LEXICONS
 from tests.support.protocol_client import DEFAULTS
 from tests.support.wired import Cast, wired
 
