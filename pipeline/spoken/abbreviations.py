@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numbers import cardinal, ordinal, roman
-from pipeline.spoken.rules import full_stop, rule
+from pipeline.spoken.rules import any_of, full_stop, rule
 from pipeline.spoken.words import pairs, words_of
 
 _WORDS = words_of("en")
@@ -17,11 +17,6 @@ _AT_ENDS = pairs(_WORDS["at_ends"])
 """These may end a sentence, with one full stop for both."""
 
 
-def one_of(words: dict[str, str]) -> str:
-    """A pattern for any of the keys, the longest first."""
-    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-
-
 def _initials(match: re.Match[str]) -> str:
     return " ".join(match[0].replace(".", " ").split()) + full_stop(match)
 
@@ -29,13 +24,13 @@ def _initials(match: re.Match[str]) -> str:
 ABBREVIATIONS = (
     rule(r"(?<!\w)PhD\b|(?<!\w)Ph\.\s?D\.", lambda m: "P H D" + full_stop(m)),
     rule(
-        rf"(?<![\w.])({one_of(_ANYWHERE)})(?!\w)(,?)",
+        rf"(?<![\w.])({any_of(_ANYWHERE)})(?!\w)(,?)",
         lambda m: _ANYWHERE[m[1].lower()] + m[2],
         any_case=True,
     ),
     rule(r"(?<!\w)w/(?=\s?[A-Za-z])\s?", "with "),
     rule(
-        rf"(?<![\w.])({one_of({f'{key}.': '' for key in TITLES})})\s+(?=[A-Z])",
+        rf"(?<![\w.])({any_of({f'{key}.': '' for key in TITLES})})\s+(?=[A-Z])",
         lambda m: f"{TITLES[m[1][:-1]]} " if not _is_street(m) else m[0],
     ),
     rule(
@@ -43,11 +38,11 @@ ABBREVIATIONS = (
     ),
     rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
     rule(
-        rf"(?<![\w.])({one_of(_BEFORE_NUMBERS)})\.:?\s?(?=[\d(+]|(?:[IVX]{(2,)}|[VX])\b)",
+        rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?=[\d(+]|(?:[IVX]{(2,)}|[VX])\b)",
         lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",
         any_case=True,
     ),
-    rule(rf"(?<!\w)({one_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),
+    rule(rf"(?<!\w)({any_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),
     rule(r"(?<![\w.])(?:[A-Z]\.){2,}(?:[A-Z]\b)?", _initials),
     rule(r"(?<![\w.])(?!I\.)([A-Z])\.(?=\s+(?:[A-Z][a-z]|[A-Z]\.))", r"\1"),
 )

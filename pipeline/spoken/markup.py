@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from pipeline.spoken import maths
 from pipeline.spoken.directions import is_direction, may_be_direction
+from pipeline.spoken.german import COUNTED_NOUNS
 from pipeline.spoken.signs import EMOTICON, EMOTICON_STARTS, clean
-from pipeline.spoken.worded import COUNTED_NOUNS
 
 LINE_START = "\n"
 """``before`` of a text that begins a line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pipeline.spoken.numbers import NUMBER
@@ -33,6 +33,11 @@ def rule(pattern: str, said: Said, *, any_case: bool = False) -> Rule:
     which gives back ``match[0]`` where the rule does not apply after all."""
     flags = re.IGNORECASE if any_case else 0
     return Rule(re.compile(_ascii_digits(pattern).replace("{n}", NUMBER), flags), said)
+
+
+def any_of(signs: Iterable[str]) -> str:
+    """A pattern for any of ``signs``, the longest first."""
+    return "|".join(re.escape(sign) for sign in sorted(signs, key=len, reverse=True))
 
 
 def _ascii_digits(pattern: str) -> str:
@@ -72,3 +77,9 @@ def full_stop(match: re.Match[str]) -> str:
     after = match.string[match.end() :]
     ends = not after.strip(" \"')") or re.match(r"[\"')]*\s+[A-Z]", after)
     return "." if ends and match[0].endswith(".") else ""
+
+
+def last_stop(match: re.Match[str]) -> str:
+    """The full stop of an abbreviation at the end of the text."""
+    after = match.string[match.end() :]
+    return "." if match[0].endswith(".") and not after.strip(" \"')") else ""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from pipeline.spoken.numbers import cardinal, number
-from pipeline.spoken.rules import rule
+from pipeline.spoken.rules import any_of, rule
 from pipeline.spoken.words import table, words_of
 
 _PREFIXED = (
@@ -35,13 +34,9 @@ def _units() -> dict[str, tuple[str, str]]:
     return found
 
 
-def _any_of(signs: Iterable[str]) -> str:
-    return "|".join(re.escape(sign) for sign in sorted(signs, key=len, reverse=True))
-
-
 _UNITS = _units()
-_UNIT = _any_of(_UNITS)
-_EACH = _any_of((*_UNITS, *_TIMES))
+_UNIT = any_of(_UNITS)
+_EACH = any_of((*_UNITS, *_TIMES))
 
 
 def _amount(match: re.Match[str]) -> str:

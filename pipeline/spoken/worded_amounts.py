@@ -1,0 +1,103 @@
+"""Money and measures, in the words of one language of ``pipeline.spoken.wording``. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pipeline.spoken.numerals import NUMERAL, Numerals
+from pipeline.spoken.rules import NO_FACTOR, Rule, any_of, full_stop, last_stop, minus, rule
+
+_LARGE = (
+    r"(?:(?:lakh\s)?(?:lakh|crore)s?|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
+    r"|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd])"
+)
+"""What thousands are counted in, between a currency and the end of its amount."""
+_WITH_CENTS = ("€", "EUR", "$", "USD", "US$")
+
+
+class WordedAmounts:
+    def __init__(self, numerals: Numerals) -> None:
+        self._numerals = numerals
+        self._w = numerals.wording
+
+    def amounts(self) -> Sequence[Rule]:
+        units, money = any_of(self._w.units), any_of(self._w.currencies)
+        return (
+            rule(
+                rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?:(?P<count>\d+)\s?)?(?P<unit>{units})(?!\w)",
+                self._rate,
+            ),
+            rule(
+                rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?:(?P<unit>{units})|(?P<sign>{money}))/(?=[^\W\d_]{{3}})",
+                lambda m: f"{(self._amount if m['unit'] else self._money)(m)} {self._w.per} ",
+            ),
+            rule(rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?P<sign>{money})(?!\w)", self._money),
+            rule(
+                rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{NUMERAL})(?:\s?(?P<large>{_LARGE}))?(?!\w|[.,]\d)",
+                self._money,
+            ),
+            rule(
+                rf"(?<![\w.,])(?P<n>{NUMERAL})[\s\u202f-]?(?P<unit>{units})\.?(?![\w²³/°])",
+                self._amount,
+            ),
+        )
+
+    def ranges(self) -> Sequence[Rule]:
+        money = any_of(self._w.currencies)
+        amount = rf"(?:{money})?\s?{NUMERAL}\s?(?:{any_of(self._w.units)}|{money})?"
+        return (
+            rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
+            rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
+            minus(self._w.minus),
+            rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
+            rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),
+            rule(
+                rf"(?<![\w.,-])({amount})\s?[–—-]\s?(?=(?:{money})?\s?{NUMERAL}(?![-–]))",
+                rf"\1 {self._w.to} ",
+            ),
+        )
+
+    def _several(self, number: str, one: str, several: str, large: str = "") -> str:
+        """ "deux euros", "deux millions d'euros"."""
+        said = self._numerals.number(number, self._numerals.one(large) if large else one)
+        said = f"{said} {large}" if large else said
+        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", said) else ""
+        if of == "de " and self._w.to == "à" and several[0] in "aeiou":
+            of = "d'"
+        return f"{said} {of}{several}"
+
+    def _amount(self, match: re.Match[str]) -> str:
+        one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
+        found = one if match["n"] == "1" else self._several(match["n"], one, several)
+        shortened = match["unit"].isalpha() and match["unit"].istitle()
+        return found + (last_stop(match) if shortened else full_stop(match))
+
+    def _money(self, match: re.Match[str]) -> str:
+        one, several = self._w.currencies[match["sign"]]
+        amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", match["n"])  # no money has 3 decimals
+        amount = re.sub(r"\.(\d\d)$", r",\1", amount)
+        if large := match.groupdict().get("large"):
+            return self._several(amount, one, several, self._large(large))
+        whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
+        if len(part) != 2 or (whole == "0" and match["sign"] not in _WITH_CENTS):
+            return one if amount == "1" else self._several(amount, one, several)
+        found = one if whole == "1" else self._several(whole, one, several)
+        cents = self._numerals.cardinal(int(part))
+        if whole == "0" and int(part):
+            return f"{cents} {self._w.cents_alone}"
+        return found if part == "00" else f"{found}{self._w.cents}{cents}"
+
+    def _large(self, word: str) -> str:
+        names = self._w.units.get(word.rstrip("."))
+        return names[1] if names else word
+
+    def _rate(self, match: re.Match[str]) -> str:
+        """ "4 €/kg" -> "vier Euro pro Kilogramm"."""
+        names = {**self._w.units, **self._w.currencies}
+        one, several = names[match["of"]]
+        amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+        if count := match["count"]:
+            return f"{amount} {self._w.per} {self._several(count, *names[match['unit']])}"
+        each = re.split(r"[ ']", names[match["unit"]][0], maxsplit=1)[1]
+        return f"{amount} {self._w.per} {each}"
