@@ -4,8 +4,8 @@
 
 Both queues are bounded, so a shut gate or a slow listener holds back everything behind it. A reply
 reaches the bus only through its delivery; ``cancel`` revokes that first, so nothing stale can be
-heard. A speculative reply is the same object with its gate shut. Calls go out last, after all
-words, so that the end of the reply follows them at once.
+heard. A speculative reply is the same object with its gate shut. A call leaves as soon as it is
+complete, ahead of the speech that is still being paced out.
 """
 
 from __future__ import annotations
@@ -127,8 +127,7 @@ class Reply:
     async def run(self) -> None:
         """Produce the answer, hold it behind the gate, and play it. An engine's failure does not
         raise; it ends the reply with status ``failed``."""
-        if self.cancelled:
-            # Cancelled before the task's first step.
+        if self.cancelled:  # before the task's first step
             return
         self._task = asyncio.current_task()
         try:
@@ -153,8 +152,7 @@ class Reply:
             log.exception("A reply failed")
             error = "Internal error; see the server's log"
         self.broken = error is not None
-        if self.cancelled:
-            # A TaskGroup that fails at the same moment swallows the cancellation.
+        if self.cancelled:  # swallowed by a TaskGroup that failed at the same moment
             return
         words = self.words
         words.prompt_read.set()
@@ -324,8 +322,7 @@ class Reply:
                     raise
                 # The prompt may wait for a transcript, which may wait for a lease.
                 self._release()
-            except EngineCrashed:
-                # Ask the next engine once, if nothing was answered yet.
+            except EngineCrashed:  # ask the next engine once, if nothing was answered yet
                 if crashed or self.words.begun:
                     raise
                 crashed = True
@@ -373,7 +370,6 @@ class Reply:
         await self._pacer.run(self._clauses)
 
     async def _call(self) -> None:
-        """Calls leave when they are complete, ahead of the speech that is still being paced out."""
         await self._gate.wait()
         while (call := await self.words.next_call()) is not None:
             words = self.words.written or self._text.all
