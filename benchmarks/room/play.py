@@ -126,7 +126,9 @@ def scene(case: Case, home: Home, seed: int) -> RoomScene:
         return RoomScene(to_pcm(whole + beside), beside)
     said = through(request.signal, room.response(room.talker))
     whole[begin : begin + len(said)] += gained(said, speech_dbfs - active_dbfs(said))
-    return RoomScene(to_pcm(whole + beside), beside, request, begin, begin + request.end)
+    return RoomScene(
+        to_pcm(whole + beside), beside, request, begin + request.begin, begin + request.end
+    )
 
 
 def play_all(

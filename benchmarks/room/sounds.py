@@ -61,12 +61,16 @@ SPOKEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """``signal``: somebody's words to the robot; ``end``: the sample after the last one.
-    ``slots``: the words that must be understood; empty: all."""
+    """``signal``: somebody's words to the robot; ``begin``, ``end``: the first sample of the first
+    word, and the one after the last. ``slots``: the words that must be understood; empty: all."""
 
     name: str
     signal: Signal
     slots: tuple[str, ...] = ()
+
+    @property
+    def begin(self) -> int:
+        return speech_span(self.signal).start
 
     @property
     def end(self) -> int:

@@ -52,6 +52,13 @@ class _Speech(NamedTuple):
     level_db: float
 
 
+class _Rise(NamedTuple):
+    """Where the speech of a turn becomes louder and stays so, and its level before."""
+
+    start: int
+    before_db: float
+
+
 class WindowScore(NamedTuple):
     """``score``: 0 to 1, from the threshold on it is speech. ``below_db``: if that speech is
     background, how far it is below the speaker. ``nearer_from``: the sample at which a speaker
@@ -99,10 +106,12 @@ class Nearness:
         self._powers: deque[float] = deque(maxlen=tuning.LEVEL_WINDOWS)
         self._speech: deque[_Speech] = deque(maxlen=tuning.SUNK_WINDOWS)
         """The newest windows of the open turn that are its speaker's."""
-        self._before: deque[_Speech] = deque(maxlen=tuning.LOUD_WINDOWS)
+        self._before: deque[_Speech] = deque(maxlen=tuning.OTHERS_WINDOWS)
         """The newest windows of speech before the open turn; those of a turn have its level."""
         self._far = False
         """Whether the newest speech of the open turn is background."""
+        self._rise: _Rise | None = None
+        """In the open turn, within the last second."""
         self._turn_is_open = False
         self._began = 0
         self._loudest_db = 0.0
@@ -174,7 +183,7 @@ class Nearness:
         self._speech.clear()
 
     def _begin(self, began: int) -> None:
-        self._began, self._loudest_db, self._far = began, 0.0, False
+        self._began, self._loudest_db, self._far, self._rise = began, 0.0, False, None
         while self._speech and self._speech[0].start < began:
             self._before.append(self._speech.popleft())
 
@@ -224,22 +233,43 @@ class Nearness:
         return self._loudest_db - _loud_db(self._speech) if is_long and is_known else 0.0
 
     def _nearer_from(self, margin_db: float | None) -> int | None:
-        """Where the open turn's speaker begins, if what was before turns out to be background."""
+        """Where the open turn's speaker begins, if what was before turns out to be background: the
+        level rises, and within a second by more than any margin of one voice."""
         speech = list(self._speech)[-tuning.SPEAKER_WINDOWS :]
         before, newest = speech[: -tuning.NEWEST_WINDOWS], speech[-tuning.NEWEST_WINDOWS :]
         if margin_db is None or len(before) < tuning.FEWEST_BEFORE:
             return None
-        limit_db = max(_loud_db(before), self._loudest_db) + margin_db
-        if np.median([each.level_db for each in newest]) <= limit_db:
+        level_db = float(np.median([each.level_db for each in newest]))
+        if self._rise and newest[0].start - self._rise.start > tuning.RISE_SAMPLES:
+            self._rise = None
+        if self._rise is None:
+            before_db = max(_loud_db(before), self._loudest_db)
+            if level_db > before_db + tuning.RISE_DB:
+                self._rise = _Rise(_begins_above(speech, before_db), before_db)
+        if self._rise is None or level_db <= self._rise.before_db + margin_db:
             return None
-        began = next(each.start for each in newest if each.level_db > limit_db)
+        began = self._rise.start
         self._begin(began)
+        self._loudest_db = level_db
         return max(0, began - samples_of(tuning.KEPT_MS))
 
 
 def _loud_db(speech: Sequence[_Speech]) -> float:
     """The 80th percentile of the levels."""
     return sorted(each.level_db for each in speech)[len(speech) * 4 // 5]
+
+
+def _begins_above(speech: Sequence[_Speech], before_db: float) -> int:
+    """Where the voice begins that has raised the newest speech above the level before. Its first
+    words may be softer, but are hardly below that level."""
+    loud = [each.level_db > before_db + tuning.RISE_DB for each in speech]
+    began = loud.index(True, len(speech) - tuning.NEWEST_WINDOWS)
+    for at in range(began - 1, -1, -1):
+        if speech[at].level_db > before_db + tuning.LEAST_RISE_DB:
+            began = at
+        elif began - at > tuning.LEVEL_WINDOWS:
+            break
+    return speech[began].start
 
 
 class Background:

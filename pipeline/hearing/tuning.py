@@ -129,11 +129,14 @@ OPENING_DB = 3.0
 NEWEST_WINDOWS, FEWEST_BEFORE = 10, 20
 """Windows of speech (320 ms) whose median shows that a nearer speaker has begun, and those before
 from which that counts: with 12, 1 of 633 turns lost its first words, with 20 none."""
+RISE_DB, LEAST_RISE_DB, RISE_SAMPLES = 6.0, 1.0, LISTEN_RATE
+"""A nearer speaker raises the level by the first, from words that raise it by the second at least,
+and by more than the margin within that time. Of 986 turns of one person each, none is cut."""
 NEARER_DB = 4.5
 """Background that was heard before the speaker must come so much nearer to count as the speaker."""
-FEWEST_OTHERS = 31
-"""Windows of background before the speaker (1 s) from which others are known to talk: a first
-phrase may be soft. With 6, a reader was cut after 9 s."""
+FEWEST_OTHERS, OTHERS_WINDOWS = 31, 937
+"""Windows of background (1 s) before the speaker, among so many of speech (30 s), from which others
+are known to talk: a first phrase may be soft. With 6, a reader was cut after 9 s."""
 QUIETER_DB = 5.5
 """A turn that is so much quieter than what is remembered changes no memory: else one turn that a
 television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""

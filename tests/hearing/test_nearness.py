@@ -224,6 +224,28 @@ def test_a_nearer_speaker_begins_the_turn() -> None:
     assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(7, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    "rise",
+    [
+        [((0.9, -31.0), 0.7), (SPEAKER, 2)],
+        [((0.9, -32.5), 0.3), ((0.9, -30.0), 0.5), ((0.9, -24.0), 2)],
+    ],
+)
+def test_a_nearer_speakers_softer_first_words_are_the_turns(
+    rise: list[tuple[tuple[float, float], float]],
+) -> None:
+    signals = Ear().hear_all(((0.9, -39.5), 3), *rise)
+    assert kinds(signals) == [TurnStart, TurnStart]
+    assert seconds(cast(TurnStart, signals[1]).start) == pytest.approx(2.87, abs=0.04)
+
+
+def test_others_before_a_long_turn_are_known_after_it() -> None:
+    """Their loudest words open no turn."""
+    ear = Ear()
+    ear.hear_all(*[LOUD, NEARLY] * 5, (ROOM, 0.5), (SPEAKER, 4), (ROOM, 1))
+    assert ear.hear((0.9, -30.5), 0.5) == []
+
+
 def test_a_second_person_at_the_same_level_goes_on() -> None:
     signals = Ear().hear_all((SPEAKER, 2), (SOFT, 3), (SPEAKER, 2), (SOFT, 3), (ROOM, 1))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
@@ -250,8 +272,17 @@ def test_a_softer_person_who_keeps_trying_is_heard() -> None:
     assert TurnStart not in kinds(tries[0])
 
 
-def test_a_person_who_becomes_loud_again_says_one_turn() -> None:
-    signals = Ear().hear_all(((0.95, -25), 5), ((0.95, -33.5), 6), ((0.95, -22.5), 2), (ROOM, 1))
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [(-25, 5), (-33.5, 6), (-22.5, 2)],
+        [(-33.5, 2), (-25, 2)],
+        [(-36, 2), (-30.5, 1.5), (-23, 2)],
+        [(-38, 1), (-31, 1), (-31, 1), (-25, 1), (-22, 1)],
+    ],
+)
+def test_a_person_who_becomes_louder_says_one_turn(levels: list[tuple[float, float]]) -> None:
+    signals = Ear().hear_all(*(((0.95, dbfs), long_s) for dbfs, long_s in levels), (ROOM, 1))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
 
 
