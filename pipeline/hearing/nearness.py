@@ -202,7 +202,7 @@ class Nearness:
 
     def _fade(self, frame: AudioFrame, far: bool) -> None:
         """No turn is open. What goes on far away is remembered as far for as long as it does."""
-        left = self._left_samples + (len(frame.pcm) if far else -len(frame.pcm))
+        left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
         self._left_samples = min(left, tuning.REMEMBERED_SAMPLES)
         if left <= 0:
             self._remembered_db, self._sunk = None, False

@@ -124,6 +124,9 @@ STOPPED_MS = 96
 REMEMBERED_SAMPLES = 30 * LISTEN_RATE
 """For so long after a turn its speaker's level is remembered. In 96 turns of people on the
 telephone, none was more than 9 dB below the one before."""
+FAR_COUNTS = 3
+"""So much longer per sample of far speech: of a soft television, a VAD takes less than a third for
+speech."""
 OPENING_DB = 3.0
 """Speech must come so much nearer to that level to open a turn: the loudest syllables count."""
 NEWEST_WINDOWS, FEWEST_BEFORE = 10, 20

@@ -188,6 +188,7 @@ def test_a_quiet_word_is_the_speakers(
         ([(TELEVISION, 25), (ROOM, 20), (TELEVISION, 1)], False),
         ([(TELEVISION, 25), (ROOM, 31), (TELEVISION, 1)], True),
         ([(TELEVISION, 20), (SPEAKER, 1)], True),
+        ([(TELEVISION, 1), (ROOM, 2)] * 35, False),
     ],
 )
 def test_the_speakers_level_is_remembered(
