@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.commands import AddItem, CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
+from pipeline.commands import CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
 from pipeline.errors import EngineError
 from pipeline.events import (
     ItemRetrieved,
     ItemTruncated,
-    Refused,
     ReplyAudio,
     ReplyFinished,
     ReplyStarted,
@@ -31,18 +30,24 @@ from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled, Priority, Work
 from reachy_voice.testing import (
     VOICE,
+    Cast,
     Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     in_virtual_time,
+    play,
     run_virtual,
+    say,
     scene,
-    text_item,
+    silence,
+    wait,
+    write,
 )
 from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts, speechlike
-from tests.support.wired import Cast, wired
+from tests.support.tables import SCENES, check, row
+from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick
 
@@ -50,52 +55,110 @@ SORRY = "Sorry, please say that again."
 SORRY_S = 5 * 0.3
 APOLOGISING = SessionSettings(apology=SORRY)
 BROKEN = EngineError("It broke")
+HI = (write("Hi", "u"), CreateResponse())
 
 
-def audio_s(played: Scene) -> float:
-    return sum(len(event.pcm) / event.rate for event in played.events(ReplyAudio))
+def broken() -> ScriptedLlm:
+    return ScriptedLlm(errors=[BROKEN])
 
 
-def words(played: Scene) -> list[str]:
-    return [event.text for event in played.events(ReplyText)]
+def kept(tts: Any, sentence: str = SORRY) -> KeptSentences:
+    """The voice with the sentence that it made in advance."""
+    voice = KeptSentences(tts, {sentence: ""})
+    run_virtual(voice.keep())
+    return voice
+
+
+# --- what is said ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    SCENES,
+    [
+        row(
+            "a recogniser that fails",
+            *(say(1.0), silence(5.0)),
+            settings=APOLOGISING,
+            stt=ScriptedStt(error=EngineError("no ears")),
+            expect={"words": [SORRY], "ends": [("failed", "no ears")]},
+        ),
+        row(
+            "a bug in a model",
+            *(*HI, wait(5)),
+            settings=APOLOGISING,
+            llm=ScriptedLlm(errors=[ZeroDivisionError("bug")]),
+            expect={"words": [SORRY], "statuses": ["failed"]},
+        ),
+        row(
+            "a written answer",
+            *(HI[0], CreateResponse(ResponseOptions(modality="text")), wait(5)),
+            settings=APOLOGISING,
+            llm=broken(),
+            expect={"words": [], "statuses": ["failed"]},
+        ),
+        row(
+            "an answer out of band",
+            *(HI[0], CreateResponse(ResponseOptions(in_conversation=False)), wait(5)),
+            settings=APOLOGISING,
+            llm=broken(),
+            expect={"words": [], "statuses": ["failed"]},
+        ),
+        row(
+            "no apology in the settings",
+            *(*HI, wait(5)),
+            llm=broken(),
+            expect={"words": [], "statuses": ["failed"]},
+        ),
+        row(
+            "a model that stops",
+            *(*HI, wait(5)),
+            settings=APOLOGISING,
+            llm=ScriptedLlm(errors=[Cancelled()]),
+            expect={"words": [], "statuses": ["failed"]},
+        ),
+        row(
+            "a voice that fails and kept nothing",
+            *(*HI, wait(5)),
+            settings=APOLOGISING,
+            tts=ScriptedTts(error=BROKEN),
+            expect={"audio_s": 0, "ends": [("failed", "It broke")]},
+        ),
+        row(
+            "an answer in the words of a kept apology",
+            *(*HI, wait(5)),
+            llm=ScriptedLlm([SORRY]),
+            tts=ScriptedTts(error=BROKEN),
+            kept=kept(ScriptedTts()),
+            expect={"audio_s": 0, "statuses": ["failed"]},
+        ),
+    ],
+)
+def test_an_apology_is_said_to_a_listener(acts, options, expect) -> None:  # type: ignore[no-untyped-def]
+    check(acts, options, expect)
 
 
 @in_virtual_time
 async def test_after_a_failing_language_model_the_apology_is_said() -> None:
-    llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-        assert it.names(ReplyText, ReplyAudio) == [
-            "ItemAdded",
-            "ReplyStarted",
-            "ReplyItemStarted",
-            "ReplyItemFinished",
-            "Timeline",
-            "ReplyFinished",
-        ]
-        assert words(it) == [SORRY]
-        assert audio_s(it) == pytest.approx(SORRY_S)
-        (finished,) = it.events(ReplyFinished)
-        assert (finished.status, finished.error) == ("failed", "It broke")
+    llm = broken()
+    async with scene(settings=APOLOGISING, llm=llm) as it:
+        await it.act(*HI, wait(5))
+        begin = ["ItemAdded", "ReplyStarted", "ReplyItemStarted"]
+        end = ["ReplyItemFinished", "Timeline", "ReplyFinished"]
+        assert it.names(ReplyText, ReplyAudio) == begin + end
+        assert it.words == [SORRY]
+        assert it.audio_s == pytest.approx(SORRY_S)
+        assert it.ends == [("failed", "It broke")]
         (record,) = it.events(TurnRecord)
         assert (record.outcome, record.heard, record.sent_s) == ("failed", "", 0.0)
         assert record.first_audio_ms is None
-        # The conversation has it, and the model never reads it.
-        said = it.session.chat.items[-1]
-        assert isinstance(said, MessageItem)
-        assert said.text == SORRY
-        await it.do(CreateResponse())
-        await asyncio.sleep(5)
-    assert [m.content for m in llm.prompts[-1]] == ["Be brief.", "Hi"]
+        assert it.chat[-1] == ("assistant", SORRY), "the conversation has it"
+        await it.act(CreateResponse(), wait(5))
+    assert it.prompts[-1] == [("system", "Be brief."), ("user", "Hi")], "the model never reads it"
     assert all(SORRY not in m.content for prompt in llm.warmed for m in prompt)
 
 
-@in_virtual_time
-async def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
-    async with scene(config=VOICE, settings=APOLOGISING, llm=ScriptedLlm(errors=[BROKEN])) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
+def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
+    it = play(*HI, wait(5), settings=APOLOGISING, llm=broken())
     player, left_s = PlaybackClock(), []
     for at, event in it.log:
         if isinstance(event, ReplyAudio):
@@ -105,17 +168,18 @@ async def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
     assert min(left_s[1:]) > 0.01
 
 
-@in_virtual_time
-async def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
+class FailsOnce(ScriptedTts):
+    """Its second clause fails, and then it speaks again."""
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
+        self.error = BROKEN if len(self.said) == 1 else None
+        async for pcm in super().synthesize(request, work):
+            yield pcm
+
+
+def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
     llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
-    async with scene(
-        config=VOICE,
-        settings=APOLOGISING,
-        llm=llm,
-        tts=_fails_at(2),
-    ) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(8)
+    it = play(*HI, wait(8), settings=APOLOGISING, llm=llm, tts=FailsOnce())
     (finished,) = it.events(ReplyFinished)
     assert finished.status == "failed"
     answer, sorry = finished.items
@@ -125,93 +189,35 @@ async def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() ->
     assert sorry.text == SORRY
     assert sorry.notice
     assert SORRY not in answer.text
-    [part] = answer.parts
-    [sorry_part] = sorry.parts
+    [part], [sorry_part] = answer.parts, sorry.parts
     assert isinstance(part, AudioPart)
     assert isinstance(sorry_part, AudioPart)
     assert sorry_part.seconds == pytest.approx(SORRY_S)
-    assert part.seconds + sorry_part.seconds == pytest.approx(audio_s(it))
+    assert part.seconds + sorry_part.seconds == pytest.approx(it.audio_s)
 
 
-def _fails_at(call: int) -> ScriptedTts:
-    """A voice whose ``call``-th clause fails, and that speaks again then."""
-
-    class Once(ScriptedTts):
-        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-            self.error = BROKEN if len(self.said) + 1 == call else None
-            async for pcm in super().synthesize(request, work):
-                yield pcm
-
-    return Once()
+# --- what was kept -----------------------------------------------------------------------------
 
 
-@in_virtual_time
-async def test_after_a_failing_recogniser_the_apology_is_said() -> None:
-    stt = ScriptedStt(error=EngineError("no ears"))
-    async with scene(config=VOICE, settings=APOLOGISING, stt=stt) as it:
-        await it.say(1.0)
-        await it.hear(5.0)
-    assert words(it) == [SORRY]
-    (finished,) = it.events(ReplyFinished)
-    assert (finished.status, finished.error) == ("failed", "no ears")
-
-
-@pytest.mark.parametrize("kept", [True, False])
-@in_virtual_time
-async def test_a_voice_that_fails_says_the_sentence_that_was_kept(kept: bool) -> None:
+def test_a_voice_that_fails_says_the_sentence_that_was_kept() -> None:
     tts = ScriptedTts()
-    voice = KeptSentences(tts, {SORRY: ""})
-    if kept:
-        await voice.keep()
+    voice = kept(tts)
     tts.error = BROKEN
-    async with scene(
-        config=VOICE,
-        settings=APOLOGISING,
-        tts=tts,
-        kept=voice,
-    ) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-    assert audio_s(it) == pytest.approx(SORRY_S if kept else 0.0)
-    assert (SORRY in words(it)) == kept
-    (finished,) = it.events(ReplyFinished)
-    assert (finished.status, finished.error) == ("failed", "It broke")
+    it = play(*HI, wait(5), settings=APOLOGISING, tts=tts, kept=voice)
+    assert it.audio_s == pytest.approx(SORRY_S)
+    assert SORRY in it.words
+    assert it.ends == [("failed", "It broke")]
 
 
-@in_virtual_time
-async def test_an_answer_in_the_words_of_the_apology_is_not_the_apology() -> None:
-    tts = ScriptedTts()
-    kept = KeptSentences(tts, {SORRY: ""})
-    await kept.keep()
-    tts.error = BROKEN
-    silent = SessionSettings(apology="")
-    async with scene(
-        config=VOICE, settings=silent, llm=ScriptedLlm([SORRY]), tts=tts, kept=kept
-    ) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-    assert audio_s(it) == 0.0
-    assert it.events(ReplyFinished)[0].status == "failed"
-
-
-@in_virtual_time
-async def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
+def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
     tts = MoodyTts()
-    voice = KeptSentences(tts, {SORRY: ""})
-    await voice.keep()
+    voice = kept(tts)
     tts.moods = ["stuck"] * 9
-    async with scene(
-        config=VOICE,
-        settings=APOLOGISING,
-        tts=tts,
-        kept=voice,
-    ) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(30)
-    assert words(it)[-1] == SORRY
+    it = play(*HI, wait(30), settings=APOLOGISING, tts=tts, kept=voice)
+    assert it.words[-1] == SORRY
     assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
     assert tts.running == 0
-    assert it.events(ReplyFinished)[0].status == "failed"
+    assert it.reply.status == "failed"
 
 
 @in_virtual_time
@@ -248,27 +254,6 @@ def test_the_voices_speed_is_measured_before_anybody_speaks(
     assert ("slower than speech" in caplog.text) == warns
 
 
-@pytest.mark.parametrize(
-    ("options", "settings", "error"),
-    [
-        (ResponseOptions(modality="text"), APOLOGISING, BROKEN),
-        (ResponseOptions(in_conversation=False), APOLOGISING, BROKEN),
-        (ResponseOptions(), SessionSettings(), BROKEN),
-        (ResponseOptions(), APOLOGISING, Cancelled()),
-    ],
-)
-@in_virtual_time
-async def test_no_apology_without_a_listener(
-    options: ResponseOptions, settings: SessionSettings, error: Exception
-) -> None:
-    llm = ScriptedLlm(errors=[error])
-    async with scene(config=VOICE, settings=settings, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse(options))
-        await asyncio.sleep(5)
-    assert words(it) == []
-    assert it.events(ReplyFinished)[0].status == "failed"
-
-
 async def test_a_voice_without_a_rate_says_no_notice() -> None:
     class Lost(KeptSentences):
         @property
@@ -280,20 +265,10 @@ async def test_a_voice_without_a_rate_says_no_notice() -> None:
 
 
 @in_virtual_time
-async def test_after_a_bug_the_apology_is_said() -> None:
-    llm = ScriptedLlm(errors=[ZeroDivisionError("bug")])
-    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-    assert words(it) == [SORRY]
-    assert it.events(ReplyFinished)[0].status == "failed"
-
-
-@in_virtual_time
 async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
-    tts = ScriptedTts(error=BROKEN)
     voice = KeptSentences(ScriptedTts(), {SORRY: ""})
     await voice.keep()
+    tts = ScriptedTts(error=BROKEN)
     async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
         await asyncio.sleep(30)
         assert log == []
@@ -305,30 +280,26 @@ async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
         assert isinstance(log[-1], ReplyFinished)
 
 
+# --- an apology is an answer like others -------------------------------------------------------
+
+
 @in_virtual_time
 async def test_speech_over_the_apology_ends_it() -> None:
-    llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await it.hear(0.6)
-        await it.say(0.5)
-        ended_at = it.time_of(ReplyFinished)
-        assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
-        finished = it.events(ReplyFinished)[0]
-        assert (finished.status, finished.reason) == ("cancelled", "turn_detected")
-        await it.hear(6.0)
-    assert all(SORRY not in m.content for prompt in llm.prompts for m in prompt)
+    async with scene(settings=APOLOGISING, llm=broken()) as it:
+        await it.act(*HI, silence(0.6), say(0.5))
+        assert max(it.times_of(ReplyAudio)) <= it.time_of(ReplyFinished)
+        assert it.ends[0] == ("cancelled", "turn_detected")
+        await it.act(silence(6.0))
+    assert all(SORRY not in text for prompt in it.prompts for _, text in prompt)
 
 
-@in_virtual_time
-async def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
-    llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(config=VOICE, settings=APOLOGISING, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-        said = it.session.chat.items[-1].id
-        await it.do(TruncateItem(said, 0, 700), RetrieveItem(said))
-    assert not it.events(Refused)
+def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
+    def cut(played: Scene) -> Any:
+        said = played.session.chat.items[-1].id
+        return played.do(TruncateItem(said, 0, 700), RetrieveItem(said))
+
+    it = play(*HI, wait(5), cut, settings=APOLOGISING, llm=broken())
+    assert not it.refusals
     assert it.events(ItemTruncated)[0].audio_end_ms == 700
     item = it.events(ItemRetrieved)[0].item
     assert isinstance(item, MessageItem)
@@ -355,8 +326,7 @@ async def test_it_is_whole_on_the_wire(interrupted: bool) -> None:
     assert "notice" not in item
 
 
-@in_virtual_time
-async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
+def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
     asked = []
 
     class Listening(MoodyTts):
@@ -365,19 +335,9 @@ async def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
             yield speechlike(1.0)
 
     tts = Listening()
-    voice = KeptSentences(tts, {SORRY: ""})
-    await voice.keep()
+    engines: dict[str, Any] = {"llm": broken(), "tts": tts, "kept": kept(tts)}
     config = replace(VOICE, voice="ann", speed=1.2)
-    llm = ScriptedLlm(errors=[BROKEN])
-    async with scene(
-        config=config,
-        settings=APOLOGISING,
-        llm=llm,
-        tts=tts,
-        kept=voice,
-    ) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
+    it = play(*HI, wait(5), config=config, settings=APOLOGISING, **engines)
     assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
     heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])
     assert np.array_equal(heard, speechlike(1.0))

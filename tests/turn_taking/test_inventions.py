@@ -14,13 +14,12 @@ from pipeline.events import (
     SpeechIgnored,
     SpeechRejected,
     SpeechStarted,
-    TranscriptReady,
 )
 from pipeline.turn_record import TurnRecord
-from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, in_virtual_time, scene
+from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, play, say, scene, silence
 from tests.support.far_server import FarServer, serving
+from tests.support.overlap import over
 from tests.support.url_engines import running
-from tests.turn_taking.test_overlaps import HEARD_S, QUESTION_S, first_answer, story
 
 pytestmark = pytest.mark.quick
 
@@ -56,12 +55,9 @@ def inventing(text: str) -> ScriptedStt:
 
 
 @pytest.mark.parametrize(("text", "reason"), INVENTED.items())
-@in_virtual_time
-async def test_an_invention_is_not_answered(text: str, reason: str) -> None:
+def test_an_invention_is_not_answered(text: str, reason: str) -> None:
     stt = ScriptedStt(texts=(text,), languages=("en",))
-    async with scene(stt=stt, vad=HalfSureVad()) as played:
-        await played.hear(NOISE_S, level=MOTOR)
-        await played.hear(3.0)
+    played = play(say(NOISE_S, MOTOR), silence(3.0), stt=stt, vad=HalfSureVad())
     assert not played.events(ReplyStarted)
     assert not played.events(InputCommitted)
     assert [each.invented for each in played.events(SpeechRejected)] == [reason]
@@ -70,49 +66,31 @@ async def test_an_invention_is_not_answered(text: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "reason"), INVENTED.items())
-@in_virtual_time
-async def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
-    async with scene(stt=inventing(text), llm=story(), vad=HalfSureVad()) as played:
-        await played.say(QUESTION_S)
-        await played.hear(HEARD_S)
-        await played.hear(NOISE_S, level=MOTOR)
-        await played.hear(9.0)
-    assert first_answer(played).status == "completed"
+def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
+    played = over(say(NOISE_S, MOTOR), silence(9.0), stt=inventing(text), vad=HalfSureVad())
+    assert played.reply.status == "completed"
     assert len(played.events(SpeechStarted)) == 1
     assert [each.reason for each in played.events(SpeechIgnored)] == [reason]
 
 
-@in_virtual_time
-async def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:
+def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:
     stt = ScriptedStt(texts=("And in a different direction.",))
-    async with scene(stt=stt, vad=BuzzingVad()) as played:
-        await played.hear(1.0)
-        await played.hear(NOISE_S, level=MOTOR)
-        await played.hear(3.0)
+    acts = (silence(1.0), say(NOISE_S, MOTOR), silence(3.0))
+    played = play(*acts, stt=stt, vad=BuzzingVad())
     assert [each.invented for each in played.events(SpeechRejected)] == ["hardly speech"]
     assert not played.events(ReplyStarted)
 
 
 @pytest.mark.parametrize("text", ["Stop.", "No.", "no no no no no"])
-@in_virtual_time
-async def test_a_command_by_a_voice_stops_the_answer(text: str) -> None:
-    async with scene(stt=inventing(text), llm=story(), vad=HalfSureVad()) as played:
-        await played.say(QUESTION_S)
-        await played.hear(HEARD_S)
-        await played.say(0.5)
-        await played.hear(1.0)
-    assert first_answer(played).status == "cancelled"
+def test_a_command_by_a_voice_stops_the_answer(text: str) -> None:
+    played = over(say(0.5), silence(1.0), stt=inventing(text), vad=HalfSureVad())
+    assert played.reply.status == "cancelled"
 
 
-@in_virtual_time
-async def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
+def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
     stt = ScriptedStt(texts=("Thanks for watching!",))
-    async with scene(stt=stt, config=PUSH_TO_TALK) as played:
-        await played.hear(1.0)
-        await played.do(CommitAudio())
-        await played.hear(1.0)
-    [ready] = played.events(TranscriptReady)
-    assert ready.text == ""
+    acts = (silence(1.0), CommitAudio(), silence(1.0))
+    assert play(*acts, stt=stt, config=PUSH_TO_TALK).transcripts == [""]
 
 
 @pytest.mark.parametrize("text", ["Thank you.", "Thanks for watching!", "you you you you"])
