@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from pipeline.commands import (
-    AddItem,
     CancelResponse,
     CommitAudio,
     CreateResponse,
     ResponseOptions,
-    SessionConfig,
 )
 from pipeline.engines.contract import Delta, ToolCall
 from pipeline.errors import EngineError, PromptTooLong
@@ -31,12 +29,14 @@ from pipeline.events import (
     SpeculationDiscarded,
 )
 from pipeline.items import MessageItem
-from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest, Tool, ToolChoice, Usage
+from pipeline.messages import LlmRequest, Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.words import ALOUD, NOTHING_HEARD, left
 from pipeline.work import Work
 from reachy_voice.testing import (
+    PUSH_TO_TALK,
     VOICE,
+    Cast,
     Scene,
     ScriptedConversation,
     ScriptedLlm,
@@ -44,12 +44,15 @@ from reachy_voice.testing import (
     ScriptedTts,
     ScriptedTurn,
     in_virtual_time,
-    run_virtual,
+    play,
+    say,
     scene,
-    text_item,
+    silence,
+    wait,
+    write,
 )
 from tests.support.gated import gated
-from tests.support.wired import Cast, wired
+from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick
 
@@ -75,53 +78,29 @@ SILENT: dict[str, Answer] = {
 SILENT_TEXTS = pytest.mark.parametrize("cause", SILENT)
 
 
-def play(
+def ask(
     *answers: Answer,
     options: ResponseOptions | None = None,
-    config: SessionConfig = VOICE,
-    settings: SessionSettings = SETTINGS,
     llm: ScriptedLlm | None = None,
-    **engines: Any,
+    **changes: Any,
 ) -> Scene:
     """``response.create`` behind one typed message."""
-
-    async def main() -> Scene:
-        asked = llm or ScriptedLlm(ALOUD_NOW, answers=[*answers])
-        async with scene(config=config, settings=settings, llm=asked, **engines) as it:
-            hi = text_item("u", "Hi")
-            await it.do(AddItem(hi), CreateResponse(options or ResponseOptions()))
-            await asyncio.sleep(12)
-        return it
-
-    played: Scene = run_virtual(main())
-    return played
-
-
-def prompts(it: Scene) -> list[list[Message]]:
-    llm = it.stages.llm
-    assert isinstance(llm, ScriptedLlm)
-    return llm.prompts
+    changes = {"settings": SETTINGS, **changes}
+    create = CreateResponse(options or ResponseOptions())
+    llm = llm or ScriptedLlm(ALOUD_NOW, answers=[*answers])
+    return play(write("Hi", "u"), create, wait(12), llm=llm, **changes)
 
 
 def words(it: Scene) -> str:
-    return "".join(event.text for event in it.events(ReplyText))
-
-
-def audio_s(it: Scene) -> float:
-    return sum(len(event.pcm) / event.rate for event in it.events(ReplyAudio))
+    return "".join(it.words)
 
 
 def outcomes(it: Scene) -> list[str]:
     return [event.outcome for event in it.events(SilentAnswer)]
 
 
-def finished(it: Scene) -> ReplyFinished:
-    (event,) = it.events(ReplyFinished)
-    return event
-
-
 def texts(it: Scene) -> list[str]:
-    return [item.text for item in it.session.chat.items if isinstance(item, MessageItem)]
+    return [text for _, text in it.chat]
 
 
 # --- asked once more ---------------------------------------------------------------------------
@@ -129,22 +108,22 @@ def texts(it: Scene) -> list[str]:
 
 @SILENT_TEXTS
 def test_the_model_is_asked_once_more_and_that_is_heard(cause: str) -> None:
-    it = play(SILENT[cause])
-    assert finished(it).status == "completed"
+    it = ask(SILENT[cause])
+    assert it.statuses == ["completed"]
     assert words(it) == "It is noon."
-    assert audio_s(it) == pytest.approx(3 * 0.3)
+    assert it.audio_s == pytest.approx(3 * 0.3)
     assert texts(it) == ["Hi", "It is noon."], "nothing of the first attempt"
     assert outcomes(it) == ["asked_again"]
-    first, second = prompts(it)
-    assert first[-1] == Message("user", "Hi")
-    assert second == [*first, ALOUD]
+    first, second = it.prompts
+    assert first[-1] == ("user", "Hi")
+    assert second == [*first, (ALOUD.role, ALOUD.content)]
 
 
 @SILENT_TEXTS
 def test_both_attempts_are_paid_for(cause: str) -> None:
-    it = play(SILENT[cause])
+    it = ask(SILENT[cause])
     generated = len(SILENT[cause]) + len(ALOUD_NOW)
-    assert finished(it).usage == Usage(20, 8, 12, generated)
+    assert it.reply.usage == Usage(20, 8, 12, generated)
 
 
 @in_virtual_time
@@ -165,27 +144,23 @@ async def test_the_sound_of_the_second_attempt_reaches_the_client() -> None:
 
 def test_the_call_of_the_second_attempt_is_made() -> None:
     config = replace(VOICE, tools=(DANCE,))
-    it = play(SILENT["emoji"], ("👍", ToolCall("dance", "{}")), config=config)
-    assert finished(it).status == "completed"
+    it = ask(SILENT["emoji"], ("👍", ToolCall("dance", "{}")), config=config)
+    assert it.statuses == ["completed"]
     assert len(it.events(ReplyArguments)) == 1
     assert words(it) == "👍"
     assert outcomes(it) == ["asked_again"]
 
 
 def test_a_silent_answer_out_of_band_is_asked_again() -> None:
-    it = play(SILENT["code"], options=ResponseOptions(in_conversation=False))
+    it = ask(SILENT["code"], options=ResponseOptions(in_conversation=False))
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
 
 
-@in_virtual_time
-async def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
+def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[()])
-    config = replace(VOICE, turn_detection=None)
-    async with scene(config=config, settings=SETTINGS, llm=llm) as it:
-        await it.say(1.0)
-        await it.do(CommitAudio(), CreateResponse())
-        await it.hear(4.0)
+    acts = (say(1.0), CommitAudio(), CreateResponse(), silence(4.0))
+    it = play(*acts, config=PUSH_TO_TALK, settings=SETTINGS, llm=llm)
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
 
@@ -199,12 +174,12 @@ def test_a_limit_holds_for_both_attempts() -> None:
 
 def test_a_filler_is_no_answer() -> None:
     settings = replace(SETTINGS, filler=Filler(after_ms=1000, sentences=("One moment.",)))
-    it = play(llm=ScriptedLlm(ALOUD_NOW, first_s=2.0, answers=[("😀",)]), settings=settings)
+    it = ask(llm=ScriptedLlm(ALOUD_NOW, first_s=2.0, answers=[("😀",)]), settings=settings)
     assert words(it) == "One moment. It is noon."
     assert outcomes(it) == ["asked_again"]
-    it = play(llm=ScriptedLlm(("😀",), first_s=2.0), settings=settings)
+    it = ask(llm=ScriptedLlm(("😀",), first_s=2.0), settings=settings)
     assert words(it) == f"One moment.{SORRY}"
-    assert finished(it).status == "failed"
+    assert it.statuses == ["failed"]
 
 
 # --- given up ----------------------------------------------------------------------------------
@@ -212,28 +187,24 @@ def test_a_filler_is_no_answer() -> None:
 
 @SILENT_TEXTS
 def test_after_two_silent_answers_the_apology_is_said(cause: str) -> None:
-    it = play(SILENT[cause], SILENT["emoji"])
-    end = finished(it)
+    it = ask(SILENT[cause], SILENT["emoji"])
+    end = it.reply
     assert (end.status, end.error) == ("failed", NOTHING_HEARD)
     assert words(it) == SORRY
-    assert audio_s(it) == pytest.approx(5 * 0.3)
+    assert it.audio_s == pytest.approx(5 * 0.3)
     assert outcomes(it) == ["given_up"]
-    assert len(prompts(it)) == 2
+    assert len(it.prompts) == 2
     (item,) = end.items
     assert isinstance(item, MessageItem)
     assert item.notice
     assert texts(it) == ["Hi", SORRY]
 
 
-@in_virtual_time
-async def test_the_next_prompt_has_nothing_of_it() -> None:
+def test_the_next_prompt_has_nothing_of_it() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
-    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await asyncio.sleep(5)
-        await it.do(CreateResponse())
-        await asyncio.sleep(5)
-    assert (llm.prompts[-1]) == [Message("system", "Be brief."), Message("user", "Hi")]
+    again = (CreateResponse(), wait(5))
+    it = play(write("Hi", "u"), *again, *again, settings=SETTINGS, llm=llm)
+    assert it.prompts[-1] == [("system", "Be brief."), ("user", "Hi")]
 
 
 @dataclass
@@ -257,8 +228,8 @@ class BreakingConversation(ScriptedConversation):
 
 @pytest.mark.parametrize("problem", [EngineError("It broke"), PromptTooLong(10, 5)])
 def test_a_model_that_breaks_when_it_is_asked_again(problem: Exception) -> None:
-    it = play(llm=BreaksAloud(("😀",), problem=problem))
-    assert (finished(it).status, finished(it).error) == ("failed", str(problem))
+    it = ask(llm=BreaksAloud(("😀",), problem=problem))
+    assert it.ends == [("failed", str(problem))]
     assert words(it) == SORRY
 
 
@@ -271,11 +242,11 @@ def test_after_a_voice_without_sound_the_apology_is_said() -> None:
             else:
                 yield np.zeros(0, np.int16)
 
-    it = play(tts=Mute())
-    assert finished(it).status == "failed"
+    it = ask(tts=Mute())
+    assert it.statuses == ["failed"]
     assert outcomes(it) == ["given_up"]
     assert words(it) == f"It is noon.{SORRY}"
-    assert len(prompts(it)) == 1, "its words could be heard"
+    assert len(it.prompts) == 1, "its words could be heard"
 
 
 @in_virtual_time
@@ -299,33 +270,33 @@ async def test_it_is_whole_on_the_wire() -> None:
 @pytest.mark.parametrize("in_conversation", [True, False])
 def test_text_need_not_be_heard(cause: str, in_conversation: bool) -> None:
     options = ResponseOptions(modality="text", in_conversation=in_conversation)
-    it = play(SILENT[cause], options=options)
-    assert finished(it).status == "completed"
+    it = ask(SILENT[cause], options=options)
+    assert it.statuses == ["completed"]
     assert words(it) == "".join(map(str, SILENT[cause]))
-    assert len(prompts(it)) == 1
+    assert len(it.prompts) == 1
     assert outcomes(it) == []
 
 
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
 def test_an_answer_that_had_to_be_a_call_has_a_failure_of_its_own(choice: ToolChoice) -> None:
     config = replace(VOICE, tools=(DANCE,), tool_choice=choice)
-    it = play((), config=config)
-    assert (finished(it).status, len(prompts(it)), outcomes(it)) == ("completed", 1, [])
-    it = play(llm=ScriptedLlm(errors=[EngineError("No call")]), config=config)
-    assert (finished(it).error, len(prompts(it)), outcomes(it)) == ("No call", 1, [])
+    it = ask((), config=config)
+    assert (it.reply.status, len(it.prompts), outcomes(it)) == ("completed", 1, [])
+    it = ask(llm=ScriptedLlm(errors=[EngineError("No call")]), config=config)
+    assert (it.reply.error, len(it.prompts), outcomes(it)) == ("No call", 1, [])
 
 
 def test_a_call_needs_no_words() -> None:
     config = replace(VOICE, tools=(DANCE,))
-    it = play(("😀", ToolCall("dance", "{}")), config=config)
-    assert finished(it).status == "completed"
+    it = ask(("😀", ToolCall("dance", "{}")), config=config)
+    assert it.statuses == ["completed"]
     assert words(it) == "😀"
-    assert len(it.events(ReplyArguments)) == len(prompts(it)) == 1
+    assert len(it.events(ReplyArguments)) == len(it.prompts) == 1
 
 
 def test_what_is_for_eyes_stands_where_it_was_written() -> None:
     answer = "😀 Look:\n```\na\n```\nThat is it. 👍"
-    it = play([f"{part} " for part in answer.split(" ")])
+    it = ask([f"{part} " for part in answer.split(" ")])
     assert words(it) == answer
     assert texts(it)[-1] == answer
     assert outcomes(it) == []
@@ -334,11 +305,11 @@ def test_what_is_for_eyes_stands_where_it_was_written() -> None:
 def test_an_answer_cut_off_before_it_is_heard_is_incomplete() -> None:
     """Its tokens are spent, so it is not asked again."""
     options = ResponseOptions(max_output_tokens=2)
-    it = play(("<think>", "Well, ", "I ", "wonder.", "</think>", "Hi!"), options=options)
-    end = finished(it)
+    it = ask(("<think>", "Well, ", "I ", "wonder.", "</think>", "Hi!"), options=options)
+    end = it.reply
     assert (end.status, end.reason, end.error) == ("incomplete", "max_output_tokens", None)
     assert words(it) == SORRY
-    assert len(prompts(it)) == 1
+    assert len(it.prompts) == 1
     assert outcomes(it) == ["given_up"]
     assert texts(it) == ["Hi", SORRY]
 
@@ -350,42 +321,35 @@ def test_an_answer_cut_off_before_it_is_heard_is_incomplete() -> None:
 @in_virtual_time
 async def test_cancelling_either_attempt(after_s: float) -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
-    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
-        await it.do(CreateResponse())
-        await asyncio.sleep(after_s)
-        await it.do(CancelResponse())
+    async with scene(settings=SETTINGS, llm=llm) as it:
+        await it.act(CreateResponse(), wait(after_s), CancelResponse())
         at = it.loop.time()
-        await asyncio.sleep(4)
-        assert not [t for t, e in it.log if isinstance(e, ReplyAudio | ReplyText) and t > at]
+        await it.act(wait(4))
+        assert max([0.0, *it.times_of(ReplyAudio), *it.times_of(ReplyText)]) <= at
         assert llm.running == 0
-    assert finished(it).status == "cancelled"
+    assert it.statuses == ["cancelled"]
     assert "fly" not in words(it)
 
 
 @in_virtual_time
 async def test_speech_before_anything_is_heard_is_answered() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["code"]], first_s=1.0)
-    async with scene(config=VOICE, settings=SETTINGS, llm=llm) as it:
-        await it.say(1.0)
-        await it.hear(1.4)  # the second attempt has begun
+    async with scene(settings=SETTINGS, llm=llm) as it:
+        await it.act(say(1.0), silence(1.4))  # the second attempt has begun
         assert len(llm.prompts) == 2
-        await it.say(1.0)
-        await it.hear(6.0)
-    statuses = [event.status for event in it.events(ReplyFinished)]
-    assert statuses == ["cancelled", "completed"]
+        await it.act(say(1.0), silence(6.0))
+    assert it.statuses == ["cancelled", "completed"]
     assert words(it) == "It is noon."
 
 
-@in_virtual_time
-async def test_a_silent_speculative_reply_is_not_sent() -> None:
-    llm = ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)])
-    stt = ScriptedStt(texts=("What", "What time is it"))
-    turn = ScriptedTurn(probability=0.4)
-    async with scene(config=VOICE, settings=SETTINGS, llm=llm, stt=stt, turn=turn) as it:
-        await it.say(1.0)
-        await it.hear(0.24)
-        await it.say(0.5)
-        await it.hear(5.0)
+def test_a_silent_speculative_reply_is_not_sent() -> None:
+    engines: dict[str, Any] = {
+        "llm": ScriptedLlm(ALOUD_NOW, answers=[("😀",), ("👍",)]),
+        "stt": ScriptedStt(texts=("What", "What time is it")),
+        "turn": ScriptedTurn(probability=0.4),
+    }
+    acts = (say(1.0), silence(0.24), say(0.5), silence(5.0))
+    it = play(*acts, settings=SETTINGS, **engines)
     assert it.events(SpeculationDiscarded)
     assert "It is noon." in words(it)
     assert "😀" not in words(it)
