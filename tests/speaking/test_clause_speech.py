@@ -5,20 +5,32 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.commands import AddItem, CancelResponse, CreateResponse
+from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.errors import EngineError
-from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, ReplyText
-from pipeline.items import MessageItem, TextPart
+from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
+from pipeline.items import MessageItem
 from pipeline.settings import SessionSettings
 from pipeline.speaking.clause_speech import _left
 from pipeline.speaking.tuning import CLAUSE_LEAST_PATIENCE_S
 from pipeline.turn_record import TurnRecord
 from pipeline.work import Cancelled
-from reachy_voice.testing import VOICE, Scene, ScriptedLlm, in_virtual_time, scene, text_item
+from reachy_voice.testing import (
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    in_virtual_time,
+    play,
+    say,
+    scene,
+    silence,
+    wait,
+    write,
+)
 from tests.support.gated import gated
 from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
 
@@ -39,17 +51,15 @@ def brain() -> ScriptedLlm:
     return ScriptedLlm(ANSWER, per_token_s=1.5)
 
 
-async def asked(played: Scene, seconds: float = 40.0) -> None:
-    await played.do(AddItem(text_item("u", "Hi")), CreateResponse())
-    await asyncio.sleep(seconds)
+HI = (write("Hi", "u"), CreateResponse())
 
 
-def heard_s(played: Scene) -> float:
-    return sum(len(event.pcm) / event.rate for event in played.events(ReplyAudio))
+def ask(tts: MoodyTts, settings: SessionSettings = WATCHED, **changes: Any) -> Scene:
+    return play(*HI, wait(40.0), **{"settings": settings, "llm": brain(), "tts": tts, **changes})
 
 
 def written(played: Scene) -> str:
-    return "".join(event.text for event in played.events(ReplyText))
+    return "".join(played.words)
 
 
 def faults(played: Scene) -> list[tuple[str, int, bool]]:
@@ -61,15 +71,13 @@ def finished(played: Scene) -> ReplyFinished:
     return event
 
 
-@in_virtual_time
-async def test_a_voice_that_is_fine_is_left_alone() -> None:
+def test_a_voice_that_is_fine_is_left_alone() -> None:
     tts = MoodyTts()
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     assert faults(it) == []
     assert [attempt for _, attempt in tts.said] == [0] * len(tts.said)
     assert written(it) == WORDS
-    assert heard_s(it) == pytest.approx(len("".join(t for t, _ in tts.said)) * S_PER_CHAR, 0.1)
+    assert it.audio_s == pytest.approx(len("".join(t for t, _ in tts.said)) * S_PER_CHAR, 0.1)
     assert finished(it).status == "completed"
 
 
@@ -85,17 +93,10 @@ KINDS: dict[Mood, str] = {
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize("mood", KINDS)
-@in_virtual_time
-async def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(
-    mood: Mood, at: int
-) -> None:
-    healthy = MoodyTts()
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=healthy) as it:
-        await asked(it)
-    usual_s = heard_s(it)
+def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(mood: Mood, at: int) -> None:
+    usual_s = ask(MoodyTts()).audio_s
     tts = MoodyTts([*["fine"] * at, mood])
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     assert faults(it) == [(KINDS[mood], 0, False)]
     if mood != "endless":  # until it is known, all of the clause has been heard
         assert [attempt for _, attempt in tts.said].count(1) == 1
@@ -105,16 +106,14 @@ async def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(
     # The voice works far ahead of the listener: hardly anything of a fault leaves.
     lead_s = 0.25 if at == 0 else 0.0
     endless_s = 6.0 if mood == "endless" else 0.0
-    assert usual_s - 0.2 <= heard_s(it) <= usual_s + lead_s + 0.9 + endless_s
+    assert usual_s - 0.2 <= it.audio_s <= usual_s + lead_s + 0.9 + endless_s
     (record,) = it.events(TurnRecord)
     assert (record.clause_faults, record.clauses_left_out) == (1, 0)
 
 
-@in_virtual_time
-async def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> None:
+def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> None:
     tts = MoodyTts(["fine", "silent", "hum"])
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     (first, *_), (lost, attempt), (again, second) = tts.said[:3]
     assert (lost, attempt, again, second) == (lost, 0, lost, 1)
     assert lost != first
@@ -125,13 +124,11 @@ async def test_a_clause_that_fails_twice_is_left_out_and_the_reply_goes_on() -> 
     assert (record.clause_faults, record.clauses_left_out) == (2, 1)
 
 
-@in_virtual_time
-async def test_unpublished_words_that_cannot_be_said_are_never_published() -> None:
+def test_unpublished_words_that_cannot_be_said_are_never_published() -> None:
     tts = MoodyTts(["fine", "empty", "empty"])
     # While the first clause is heard, the second one fails twice.
     llm = ScriptedLlm((ANSWER[1], *ANSWER[:1], ANSWER[2]), per_token_s=0.6)
-    async with scene(config=VOICE, settings=WATCHED, llm=llm, tts=tts) as it:
-        await asked(it)
+    it = ask(tts, llm=llm)
     lost = tts.said[1][0]
     assert lost == tts.said[2][0]
     assert lost not in written(it)
@@ -141,11 +138,9 @@ async def test_unpublished_words_that_cannot_be_said_are_never_published() -> No
     assert item.text == written(it)
 
 
-@in_virtual_time
-async def test_only_what_was_not_heard_is_said_again() -> None:
+def test_only_what_was_not_heard_is_said_again() -> None:
     tts = MoodyTts(["fine", "hum"], fine_s=1.5, rtf=0.95)
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     (whole, _), (rest, attempt) = tts.said[1:3]
     assert attempt == 1
     assert whole.endswith(rest)
@@ -154,41 +149,32 @@ async def test_only_what_was_not_heard_is_said_again() -> None:
     assert finished(it).status == "completed"
 
 
-@in_virtual_time
-async def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
+def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
     tts = MoodyTts(["hum", "silent"] * 20)
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     assert finished(it).status == "failed"
     assert len(tts.said) == 6  # three clauses, twice each
     assert tts.running == 0
 
 
-@in_virtual_time
-async def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
+def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
     tts = MoodyTts(["empty", "empty"])
-    async with scene(config=VOICE, settings=WATCHED, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
-        await asked(it)
+    it = ask(tts, llm=ScriptedLlm(["Yes."]))
     assert finished(it).status == "failed"
 
 
-@in_virtual_time
-async def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
+def test_a_voice_that_is_stuck_is_asked_again_and_goes_on() -> None:
     tts = MoodyTts(["fine", "stuck"])
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     assert faults(it) == [("late", 0, False)]
     assert written(it) == WORDS
     assert finished(it).status == "completed"
 
 
-@in_virtual_time
-async def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
+def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
     tts = MoodyTts(["stuck"] * 9)
-    async with scene(config=VOICE, llm=brain(), tts=tts) as it:
-        began = it.loop.time()
-        await asked(it)
-    took_s = it.time_of(ReplyFinished) - began
+    it = ask(tts, SessionSettings())
+    took_s = it.time_of(ReplyFinished)
     assert took_s == pytest.approx(2 * CLAUSE_LEAST_PATIENCE_S + 0.12, abs=0.05)
     assert finished(it).status == "failed"
     assert "in time" in (finished(it).error or "")
@@ -216,9 +202,7 @@ async def test_no_timeout_while_the_user_does_not_wait() -> None:
 async def test_a_barge_in_during_a_second_take_leaves_nothing(mood: Mood, after_s: float) -> None:
     tts = MoodyTts(["fine", mood, mood, mood], rtf=0.7)
     async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await it.do(AddItem(text_item("u", "Hi")), CreateResponse())
-        await it.hear(after_s)
-        await it.say(1.5)
+        await it.act(*HI, silence(after_s), say(1.5))
         ended_at = it.time_of(ReplyFinished)
         assert tts.running == 0
         assert not [at for at, e in it.log if isinstance(e, ReplyAudio) and at > ended_at]
@@ -233,7 +217,7 @@ async def test_a_client_that_cancels_while_a_clause_is_said_again_hears_no_more(
     tts = MoodyTts(["hum", "hum"], rtf=0.5)
     config = replace(VOICE, turn_detection=None)
     async with scene(config=config, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it, 1.0)
+        await it.act(*HI, wait(1.0))
         assert [attempt for _, attempt in tts.said] == [0, 1]
         await it.do(CancelResponse())
         count = len(it.events(ReplyAudio))
@@ -244,24 +228,20 @@ async def test_a_client_that_cancels_while_a_clause_is_said_again_hears_no_more(
 
 
 @pytest.mark.parametrize("error", [EngineError("The voice broke"), Cancelled()])
-@in_virtual_time
-async def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_reply(
+def test_an_engine_that_breaks_while_a_clause_is_said_again_fails_the_reply(
     error: Exception,
 ) -> None:
     tts = MoodyTts(["fine", "hum", "broken"], error=error)
-    async with scene(config=VOICE, settings=WATCHED, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts)
     assert finished(it).status == "failed"
     assert tts.running == 0
 
 
-@in_virtual_time
-async def test_nothing_is_cut_without_the_watch() -> None:
+def test_nothing_is_cut_without_the_watch() -> None:
     tts = MoodyTts(["hum"])
-    async with scene(config=VOICE, llm=ScriptedLlm(["Yes."]), tts=tts) as it:
-        await asked(it)
+    it = ask(tts, SessionSettings(), llm=ScriptedLlm(["Yes."]))
     assert faults(it) == []
-    assert heard_s(it) == pytest.approx(30.0)
+    assert it.audio_s == pytest.approx(30.0)
 
 
 LONG = tuple(
@@ -279,8 +259,7 @@ LONG = tuple(
 
 @pytest.mark.machine
 @pytest.mark.parametrize("fine_s", [0.0, 1.3])
-@in_virtual_time
-async def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None:
+def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None:
     """As fast as Qwen3-TTS on an RTX 4090: 0.21 s for each second of speech."""
     draw = random.Random(1)
     kinds: list[Mood] = [*KINDS]
@@ -289,16 +268,9 @@ async def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None
         moods += [draw.choice(kinds), "fine"] if draw.random() < 0.05 else ["fine"]
     tts = MoodyTts(["fine", *moods], fine_s=fine_s, rtf=0.21)
     rounds = 4
-    async with scene(
-        config=VOICE,
-        settings=WATCHED,
-        llm=ScriptedLlm(LONG, per_token_s=0.3),
-        tts=tts,
-    ) as it:
-        for number in range(rounds):
-            item = MessageItem(f"u{number}", "user", (TextPart("Hi"),))
-            await it.do(AddItem(item), CreateResponse())
-            await asyncio.sleep(400)
+    acts = [(write("Hi", f"u{number}"), CreateResponse(), wait(400)) for number in range(rounds)]
+    llm = ScriptedLlm(LONG, per_token_s=0.3)
+    it = play(*sum(acts, ()), settings=WATCHED, llm=llm, tts=tts)
     assert [e.status for e in it.events(ReplyFinished)] == ["completed"] * rounds
     assert written(it) == "".join(LONG).strip() * rounds
     told = it.events(ClauseFault)
@@ -307,7 +279,7 @@ async def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None
     assert len(tts.faulty_s) == len(told)
     assert max(tts.faulty_s) <= 1.0
     assert tts.running == 0
-    assert heard_s(it) >= 0.97 * len(written(it)) * S_PER_CHAR
+    assert it.audio_s >= 0.97 * len(written(it)) * S_PER_CHAR
 
 
 TEXT = "First the dog ran, then it sat down. The cat slept."

@@ -16,19 +16,10 @@ from pipeline.events import (
     ReplyItemFinished,
     ReplyItemStarted,
     ReplyStarted,
-    ReplyText,
 )
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
-from reachy_voice.testing import (
-    VOICE,
-    Scene,
-    ScriptedLlm,
-    ScriptedTts,
-    in_virtual_time,
-    run_virtual,
-    scene,
-)
+from reachy_voice.testing import VOICE, Act, Scene, ScriptedLlm, ScriptedTts, play, say, silence
 
 pytestmark = pytest.mark.machine
 
@@ -37,20 +28,14 @@ FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))
 SLOW = ("It ", "is ", "noon.")
 
 
-def play(
+def ask(
     llm: ScriptedLlm,
     settings: SessionSettings = FILLED,
     options: ResponseOptions | None = None,
     seconds: float = 8.0,
 ) -> Scene:
-    async def main() -> Scene:
-        async with scene(llm=llm, settings=settings) as played:
-            await played.do(CreateResponse(options=options or ResponseOptions()))
-            await played.hear(seconds)
-        return played
-
-    played: Scene = run_virtual(main())
-    return played
+    create = CreateResponse(options=options or ResponseOptions())
+    return play(create, silence(seconds), llm=llm, settings=settings)
 
 
 def said(played: Scene) -> list[str]:
@@ -58,7 +43,7 @@ def said(played: Scene) -> list[str]:
 
 
 def test_a_slow_answer_begins_with_a_few_words() -> None:
-    played = play(ScriptedLlm(deltas=SLOW, first_s=3.0))
+    played = ask(ScriptedLlm(deltas=SLOW, first_s=3.0))
     assert said(played) == ["Hmm, let me see.", "It is noon."]
     # The voice needs 80 ms.
     assert played.time_of(ReplyAudio) == pytest.approx(1.08, abs=0.02)
@@ -68,10 +53,6 @@ def test_a_slow_answer_begins_with_a_few_words() -> None:
     assert isinstance(item, MessageItem)
     assert isinstance(item.parts[0], AudioPart)
     assert item.parts[0].transcript == "Hmm, let me see. It is noon."
-
-
-def test_a_fast_answer_has_no_filler() -> None:
-    assert said(play(ScriptedLlm(deltas=SLOW, first_s=0.9))) == ["It is noon."]
 
 
 WITHOUT_TIME = SessionSettings(filler=Filler(sentences=SENTENCES))
@@ -88,7 +69,7 @@ WITHOUT_TIME = SessionSettings(filler=Filler(sentences=SENTENCES))
 def test_without_a_time_there_is_none(
     deltas: tuple[str | ToolCall, ...], first_s: float, spoken: list[str]
 ) -> None:
-    played = play(ScriptedLlm(deltas=deltas, first_s=first_s), WITHOUT_TIME, seconds=60.0)
+    played = ask(ScriptedLlm(deltas=deltas, first_s=first_s), WITHOUT_TIME, seconds=60.0)
     assert said(played) == spoken
 
 
@@ -104,7 +85,7 @@ def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
 ) -> None:
     settings = SessionSettings(filler=Filler(after_ms=after_ms, sentences=SENTENCES))
     llm = ScriptedLlm(deltas=SLOW, first_s=first_s, may_load=True)
-    played = play(llm, settings, seconds=80.0)
+    played = ask(llm, settings, seconds=80.0)
     assert said(played) == ["Hmm, let me see.", "It is noon."]
     bridge, answer = played.events(ReplyFinished)
     assert (bridge.status, answer.status) == ("completed", "completed")
@@ -125,7 +106,7 @@ def test_an_answer_that_begins_during_the_wait_is_whole(first_s: float) -> None:
     deltas = tuple(text.replace(" ", " \0").split("\0"))
     llm = ScriptedLlm(deltas=deltas, first_s=first_s, per_token_s=0.02, may_load=True)
     settings = SessionSettings(filler=Filler(after_ms=None, sentences=SENTENCES))
-    _, answer = play(llm, settings, seconds=20.0).events(ReplyFinished)
+    _, answer = ask(llm, settings, seconds=20.0).events(ReplyFinished)
     (item,) = answer.items
     assert isinstance(item, MessageItem)
     assert item.text == text
@@ -133,7 +114,7 @@ def test_an_answer_that_begins_during_the_wait_is_whole(first_s: float) -> None:
 
 def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response() -> None:
     settings = SessionSettings(filler=Filler(after_ms=4950, sentences=SENTENCES))
-    played = play(ScriptedLlm(deltas=SLOW, first_s=5.1, may_load=True), settings, seconds=20.0)
+    played = ask(ScriptedLlm(deltas=SLOW, first_s=5.1, may_load=True), settings, seconds=20.0)
     assert said(played) == ["Hmm, let me see.", "It is noon."]
     (end,) = played.events(ReplyFinished)
     assert len(end.items) == 1
@@ -142,7 +123,7 @@ def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response
 @pytest.mark.parametrize("first_s", [5.1, 45.0])
 def test_a_model_that_fails_after_a_long_wait_is_apologised_for(first_s: float) -> None:
     llm = ScriptedLlm(first_s=first_s, may_load=True, errors=[EngineError("The model is gone")])
-    played = play(llm, replace(WITHOUT_TIME, apology="Sorry."), seconds=80.0)
+    played = ask(llm, replace(WITHOUT_TIME, apology="Sorry."), seconds=80.0)
     assert said(played) == ["Hmm, let me see.", "Sorry."]
     ends = played.events(ReplyFinished)
     assert ends[-1].status == "failed"
@@ -154,38 +135,28 @@ def test_a_model_that_fails_after_a_long_wait_is_apologised_for(first_s: float) 
     ("seconds", "statuses"), [(5.3, ["cancelled"]), (20.0, ["completed", "cancelled"])]
 )
 def test_a_cancel_ends_the_wait_for_a_model(seconds: float, statuses: list[str]) -> None:
-    async def main() -> Scene:
-        llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
-        async with scene(llm=llm, settings=WITHOUT_TIME) as played:
-            await played.do(CreateResponse())
-            await played.hear(seconds)
-            await played.do(CancelResponse())
-            assert not llm.running
-            await played.hear(60.0)
-        return played
+    def idle(played: Scene) -> None:
+        assert not llm.running
 
-    played = run_virtual(main())
-    assert [e.status for e in played.events(ReplyFinished)] == statuses
+    llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
+    acts = (CreateResponse(), silence(seconds), CancelResponse(), idle, silence(60.0))
+    assert play(*acts, llm=llm, settings=WITHOUT_TIME).statuses == statuses
 
 
-@in_virtual_time
-async def test_the_wait_for_a_model_begins_when_it_is_asked() -> None:
+def test_the_wait_for_a_model_begins_when_it_is_asked() -> None:
     """The user speaks while the model is loaded for another answer."""
     config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
     llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
-    async with scene(config=config, llm=llm, settings=WITHOUT_TIME) as played:
-        await played.do(CreateResponse())
-        await played.hear(10.0)
-        llm.first_s = 0.5
-        await played.say(1.0)
-        await played.hear(50.0)
+    loaded: Act = lambda played: setattr(llm, "first_s", 0.5)  # noqa: E731
+    acts = (CreateResponse(), silence(10.0), loaded, say(1.0), silence(50.0))
+    played = play(*acts, config=config, llm=llm, settings=WITHOUT_TIME)
     assert said(played) == ["Hmm, let me see.", "It is noon.", "It is noon."]
 
 
 @pytest.mark.parametrize("settings", [WITHOUT_TIME, FILLED])
 def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettings) -> None:
     llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=45.0, may_load=True)
-    played = play(llm, settings, seconds=80.0)
+    played = ask(llm, settings, seconds=80.0)
     assert said(played) == ["Hmm, let me see."]
     kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
@@ -194,52 +165,51 @@ def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettin
     assert answer.reply_id != bridge.reply_id
 
 
-@in_virtual_time
-async def test_fillers_take_turns() -> None:
-    async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=3.0), settings=FILLED) as played:
-        for _ in range(3):
-            await played.do(CreateResponse())
-            await played.hear(8.0)
+def test_fillers_take_turns() -> None:
+    llm = ScriptedLlm(deltas=SLOW, first_s=3.0)
+    played = play(*(CreateResponse(), silence(8.0)) * 3, llm=llm, settings=FILLED)
     begun = said(played)[::2]
     assert begun == [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
 
 
 def test_a_call_without_words_has_a_filler_before_it() -> None:
-    played = play(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
+    played = ask(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
     assert said(played) == ["Hmm, let me see."]
     kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
 
 
-def test_a_call_after_words_has_no_filler() -> None:
-    played = play(ScriptedLlm(deltas=("Let me look. ", ToolCall("look", "{}"))))
-    assert said(played) == ["Let me look."]
+CALL_AFTER_WORDS = ("Let me look. ", ToolCall("look", "{}"))
+ASIDE = ResponseOptions(in_conversation=False)
 
 
-def test_a_written_answer_has_no_filler() -> None:
-    options = ResponseOptions(modality="text")
-    played = play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)
-    assert "".join(event.text for event in played.events(ReplyText)) == "It is noon."
-
-
-def test_a_response_out_of_band_has_no_filler() -> None:
-    options = ResponseOptions(in_conversation=False)
-    assert said(play(ScriptedLlm(deltas=SLOW, first_s=3.0), options=options)) == ["It is noon."]
+@pytest.mark.parametrize(
+    ("deltas", "first_s", "options", "spoken"),
+    [
+        pytest.param(SLOW, 0.9, None, ["It is noon."], id="a fast answer"),
+        pytest.param(CALL_AFTER_WORDS, 0.1, None, ["Let me look."], id="a call after words"),
+        pytest.param(SLOW, 3.0, ResponseOptions(modality="text"), [], id="a written answer"),
+        pytest.param(SLOW, 3.0, ASIDE, ["It is noon."], id="an answer out of band"),
+    ],
+)
+def test_there_is_no_filler_in(  # type: ignore[no-untyped-def]
+    deltas, first_s: float, options: ResponseOptions | None, spoken: list[str]
+) -> None:
+    played = ask(ScriptedLlm(deltas=deltas, first_s=first_s), options=options)
+    assert said(played) == spoken
+    assert "".join(played.words).strip() in ("It is noon.", "Let me look.")
 
 
 def test_a_filler_is_not_a_whole_answer() -> None:
     """Two answers of nothing end before it is time; the second one may end behind it."""
     for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
-        played = play(ScriptedLlm(deltas=(), first_s=first_s))
+        played = ask(ScriptedLlm(deltas=(), first_s=first_s))
         assert said(played) == spoken
         assert played.events(ReplyFinished)[0].status == "failed"
 
 
-@in_virtual_time
-async def test_speech_before_the_filler_cancels_it() -> None:
-    async with scene(llm=ScriptedLlm(deltas=SLOW, first_s=5.0), settings=FILLED) as played:
-        await played.do(CreateResponse())
-        await played.hear(0.5)
-        await played.say(2.0)
+def test_speech_before_the_filler_cancels_it() -> None:
+    llm = ScriptedLlm(deltas=SLOW, first_s=5.0)
+    played = play(CreateResponse(), silence(0.5), say(2.0), llm=llm, settings=FILLED)
     assert "Hmm, let me see." not in said(played)
-    assert played.events(ReplyFinished)[0].status == "cancelled"
+    assert played.reply.status == "cancelled"

@@ -11,13 +11,9 @@ from pipeline.engines.contract import NotSpeech, Wrong
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
 from pipeline.work import Work
-from reachy_voice.testing import in_virtual_time, scene
 from tests.speaking.test_clause_speech import (
-    VOICE,
-    WATCHED,
     WORDS,
-    asked,
-    brain,
+    ask,
     faults,
     finished,
     written,
@@ -47,12 +43,9 @@ class SelfAwareTts(MoodyTts):
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("wrong", ["runaway", "repetition"])
 @pytest.mark.parametrize("times", [1, 2])
-@in_virtual_time
-async def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
+def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
     tts = SelfAwareTts(wrong, times)
-    settings = WATCHED if watched else SessionSettings(watched=False)
-    async with scene(config=VOICE, settings=settings, llm=brain(), tts=tts) as it:
-        await asked(it)
+    it = ask(tts, SessionSettings(watched=watched))
     assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
     again = [take for text, take in tts.said if "robot" in text]
     assert again[-1] == 1

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from pipeline.audio import AudioFormat
-from pipeline.commands import SessionConfig
-from pipeline.items import MessageItem, TextPart
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import Scene
-
-VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=16_000))
-PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 
 
 def records_of(played: Scene, *, answers: bool = True) -> list[TurnRecord]:
@@ -22,7 +14,3 @@ def records_of(played: Scene, *, answers: bool = True) -> list[TurnRecord]:
     told = [each for at, event in seen for each in recorder.feed(at, event)]
     told += recorder.close(seen[-1][0])
     return [each for each in told if isinstance(each, TurnRecord)]
-
-
-def user_text(text: str, item_id: str = "item_x") -> MessageItem:
-    return MessageItem(item_id, "user", (TextPart(text),))

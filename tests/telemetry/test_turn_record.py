@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from pipeline import events
-from pipeline.commands import AddItem, CommitAudio, CreateResponse, ResponseOptions, TurnDetection
+from pipeline.commands import CommitAudio, CreateResponse, ResponseOptions, TurnDetection
 from pipeline.engines.contract import ToolCall
 from pipeline.messages import Usage
 from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
     AT_ONCE,
+    PUSH_TO_TALK,
+    VOICE,
     Scene,
     ScriptedLlm,
     ScriptedStt,
@@ -22,8 +24,9 @@ from reachy_voice.testing import (
     ScriptedTurn,
     in_virtual_time,
     scene,
+    write,
 )
-from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of, user_text
+from tests.support.turn_records import records_of
 
 pytestmark = pytest.mark.quick
 
@@ -109,7 +112,7 @@ async def test_a_typed_question_and_a_bare_request() -> None:
     config = replace(VOICE, modality="text")
 
     async with scene(config=config) as played:
-        await played.do(AddItem(user_text("Hi!")), CreateResponse())
+        await played.do(write("Hi!"), CreateResponse())
         await played.hear(2.0)
         await played.do(CreateResponse())
         await played.hear(2.0)
@@ -276,7 +279,7 @@ async def test_words_that_are_typed_after_the_noise_are_answered_together_with_i
         await played.hear(0.1)
         await played.say(0.3)
         await played.hear(1.5)
-        await played.do(AddItem(user_text("about tea")), CreateResponse())
+        await played.do(write("about tea"), CreateResponse())
         await played.hear(6.0)
     cut, noise, given = records_of(played)
     assert (cut.outcome, noise.outcome) == ("interrupted", "rejected")

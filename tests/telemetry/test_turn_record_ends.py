@@ -6,21 +6,20 @@ import pytest
 
 from pipeline import events
 from pipeline.commands import CancelResponse, ClearAudio, Configure, TruncateItem
-from pipeline.engines.contract import Transcript
 from pipeline.errors import EngineError
 from pipeline.items import MessageItem
 from pipeline.turn_record import TurnRecord
-from pipeline.work import Work
 from reachy_voice.testing import (
     AT_ONCE,
+    PUSH_TO_TALK,
+    VOICE,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
-    ScriptedUtterance,
     in_virtual_time,
     scene,
 )
-from tests.support.turn_records import PUSH_TO_TALK, VOICE, records_of
+from tests.support.turn_records import records_of
 
 pytestmark = pytest.mark.quick
 
@@ -100,24 +99,13 @@ async def test_two_utterances_that_are_answered_as_one_are_two_records() -> None
 
 @in_virtual_time
 async def test_noise_tells_when_it_was_over_and_what_it_cost() -> None:
-    class CostlyStt(ScriptedStt):
-        async def open(self, language: str, partials: bool, work: Work) -> ScriptedUtterance:
-            utterance = await super().open(language, partials, work)
-            finish = utterance.finish
-
-            async def costly(work: Work) -> Transcript:
-                work.engine_seconds += 0.125
-                return await finish(work)
-
-            utterance.finish = costly  # type: ignore[method-assign]
-            return utterance
-
-    async with scene(stt=CostlyStt(texts=("",))) as played:
+    stt = ScriptedStt(texts=("",), takes_s=0.125)
+    async with scene(stt=stt) as played:
         await played.say(0.512)
         await played.hear(2.0)
     [record] = records_of(played)
     assert (record.origin, record.outcome, record.text) == ("voice", "rejected", "")
-    assert record.engine_wasted_s == 0.125
+    assert record.engine_wasted_s == pytest.approx(0.125)
     stopped_at = next(at for at, e in played.log if isinstance(e, events.SpeechStopped))
     assert record.endpoint_ms == pytest.approx((stopped_at - 0.512) * 1000, abs=33)
 

@@ -26,8 +26,8 @@ from pipeline.turn_record import (
     TurnRecord,
     as_metadata,
 )
-from reachy_voice.testing import ScriptedStt, in_virtual_time, scene
-from tests.support.turn_records import records_of, user_text
+from reachy_voice.testing import ScriptedStt, in_virtual_time, scene, text_item
+from tests.support.turn_records import records_of
 
 pytestmark = pytest.mark.quick
 
@@ -210,7 +210,7 @@ def test_what_waits_is_bounded() -> None:
     for n in range(3 * MAX_HELD):
         records += whole(recorder.feed(n, events.SpeechStarted(f"item_s{n}", n)))
         records += whole(recorder.feed(n, events.InputCommitted(f"item_c{n}", None)))
-        typed = user_text("x" * 10, f"item_t{n}")
+        typed = text_item(f"item_t{n}", "x" * 10)
         records += whole(recorder.feed(n, events.ItemAdded(typed, None)))
     assert len(records) == 4 * MAX_HELD
     assert len(recorder.close(100.0)) == 2 * MAX_HELD
