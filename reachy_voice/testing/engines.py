@@ -287,8 +287,8 @@ class ScriptedTts(ScriptedEngine):
     first_s: float = 0.08
     """From the request to the first word."""
     seconds_per_word: float = 0.3
-    per_word_s: float = 0.0
-    """What each word but the first takes to make."""
+    per_word_s: float | None = None
+    """What each word but the first takes to make; ``None``: all of a clause comes at once."""
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("joe",)
     error: Exception | None = None
@@ -305,10 +305,14 @@ class ScriptedTts(ScriptedEngine):
             await job.take(self.first_s)
             if self.error:
                 raise self.error
-            for number, _ in enumerate(request.text.split()):
-                if number and self.per_word_s:
+            samples = self.seconds_per_word / request.speed * self.rate
+            words = len(request.text.split())
+            if self.per_word_s is None:
+                yield self.noise(1000, round(samples * words))
+                return
+            for number in range(words):
+                if number:
                     await job.take(self.per_word_s)
-                samples = self.seconds_per_word / request.speed * self.rate
                 yield self.noise(1000, round(samples))
 
 

@@ -124,11 +124,11 @@ class Opinionated:
 
     def __init__(self, fails: bool = False, silent: bool = False) -> None:
         self.asked = 0
-        self.open_conversations = 0
+        self.opened = 0
         self._fails, self._silent = fails, silent
 
     def open(self) -> Opinionated:
-        self.open_conversations += 1
+        self.opened += 1
         return self
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
@@ -146,7 +146,7 @@ class Opinionated:
         raise NotImplementedError
 
     def close(self) -> None:
-        self.open_conversations -= 1
+        self.opened -= 1
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -106,7 +106,7 @@ nothing falls on the border of a window of 32 ms by chance, where the order woul
 
 ears = partial(ScriptedStt, takes_s=STT_S)
 instinct = partial(ScriptedTurn, takes_s=TURN_S)
-voice = partial(ScriptedTts, first_s=SOUND_S, seconds_per_word=0.2)
+voice = partial(ScriptedTts, first_s=SOUND_S, seconds_per_word=0.2, per_word_s=0.0)
 
 
 def brain(*, read_s: float = READ_S, first_s: float = TOKEN_S, **changes: Any) -> ScriptedLlm:

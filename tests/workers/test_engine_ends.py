@@ -92,7 +92,7 @@ class MortalStt(ScriptedStt):
     async def open(self, language: str, partials: bool, work: Work) -> MortalUtterance:
         self.opened += 1
         self.with_partials.append(partials)
-        return MortalUtterance(self, list(self.partials) if partials else [])
+        return MortalUtterance(self, partials, self.generation, list(self.partials))
 
 
 class MortalUtterance(ScriptedUtterance):
