@@ -34,7 +34,7 @@ from app.models.download import (
     require_space,
     sha256_of,
 )
-from app.models.tensor_file import DAMAGED, FileSegment, safetensors
+from pipeline.engines.tensor_file import DAMAGED, FileSegment, safetensors
 from pipeline.errors import WeightsError
 
 SUFFIX = ".delta.safetensors"

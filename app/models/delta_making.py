@@ -27,7 +27,7 @@ from app.models.delta import (
     values_to,
 )
 from app.models.download import Progress, Report, ignore_progress, sha256_of
-from app.models.tensor_file import FileSegment, pieces_of
+from pipeline.engines.tensor_file import FileSegment, pieces_of
 from pipeline.errors import WeightsError
 
 

@@ -23,10 +23,10 @@ from app.file_lock import locked
 from app.models.catalogue import Sha256
 from app.models.delta import BadDelta, Delta, apply_all, read_delta
 from app.models.download import Report, sha256_of
-from app.models.tensor_file import SUFFIXES
 from app.models.weights import WeightsCache
 from app.write_whole import write_whole
 from pipeline.engines.registry import EngineOptions
+from pipeline.engines.tensor_file import SUFFIXES
 from pipeline.errors import WeightsError
 
 PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from app.root import ROOT
 from app.settings.check import EXTENDS, check
@@ -22,7 +24,7 @@ from pipeline.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
-OF_WEIGHTS = ("model_file", "updates", "mmproj", "examples")
+OF_WEIGHTS = ("model_file", "updates", "adapters", "mmproj", "examples")
 """Options that belong to an engine's ``weights``; other weights need their own."""
 
 
@@ -215,7 +217,8 @@ def _of_weights(below: Node | None, node: Node) -> Node | None:
 
 
 def _absolute_paths(tree: Branch) -> Branch:
-    """Resolve paths in ``paths:`` and ``server.tls:`` from the file that contains them."""
+    """Resolve paths in ``paths:``, ``server.tls:`` and ``llm.adapters:`` from the file that
+    contains them."""
     server = tree.children.get("server")
     tls = server.children.get("tls") if isinstance(server, Branch) else None
     for section in (tree.children.get("paths"), tls):
@@ -225,4 +228,18 @@ def _absolute_paths(tree: Branch) -> Branch:
             if isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory:
                 path = str(leaf.directory / Path(leaf.value).expanduser())
                 section.children[key] = Leaf(path, leaf.origin, leaf.directory)
+    llm = tree.children.get(Kind.LLM)
+    if isinstance(llm, Branch) and isinstance(adapters := llm.children.get("adapters"), Leaf):
+        llm.children["adapters"] = _absolute_adapters(adapters)
     return tree
+
+
+def _absolute_adapters(leaf: Leaf) -> Leaf:
+    def absolute(adapter: Any) -> Any:
+        if not isinstance(adapter, dict) or not isinstance(adapter.get("path"), str):
+            return adapter  # not valid, as the check will say
+        return {**adapter, "path": str(directory / Path(adapter["path"]).expanduser())}
+
+    directory = leaf.directory or Path()
+    values = leaf.value if isinstance(leaf.value, list) else None
+    return leaf if values is None else replace(leaf, value=[absolute(each) for each in values])

@@ -90,7 +90,7 @@ class Worker(Readiness):
         paths = sorted(self._weights.iterdir()) if self._weights else []
         if own := getattr(self._options, "model_file", None):
             paths = [(self._weights or Path()) / Path(own).expanduser()]
-        for path in paths:
+        for path in (*paths, *(each.path for each in getattr(self._options, "adapters", ()))):
             with suppress(OSError):
                 stat = path.stat()
                 parts += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]

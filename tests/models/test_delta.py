@@ -30,7 +30,7 @@ from app.models import delta_making, download, tensor_file
 from app.models.delta import BadDelta, apply, apply_all, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import Progress
-from app.models.tensor_file import NotTensors, pieces_of
+from pipeline.engines.tensor_file import NotTensors, pieces_of
 from pipeline.errors import WeightsError
 from tests.support import tiny_gguf
 from tests.support.places import ROOT

@@ -64,6 +64,16 @@ def test_sessions_get_the_words_of_every_recogniser(name: str) -> None:
         assert Assistant.session_settings(assistant).words == words
 
 
+def test_adapters_are_for_the_tiny_model_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("llm: {adapters: [{path: mine.gguf, scale: 0.5}]}\n")
+    (own,) = llm(str(mine)).adapters
+    assert (own.path, own.scale) == (tmp_path / "mine.gguf", 0.5), "beside the file that names it"
+    mine.write_text(f"llm: {{weights: {QWEN3}}}\n")
+    assert llm(str(mine)).adapters == ()
+    assert llm("default", "llm.adapters=[]").adapters == ()
+
+
 def test_examples_are_for_the_tiny_model_alone() -> None:
     assert llm("default").examples
     for name in ("cpu-plus", "apple", "reachy", "reachy-8gb"):

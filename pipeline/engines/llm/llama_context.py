@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.engines.llm.abort import AbortSwitch
+from pipeline.engines.llm.llama_adapters import use_adapters
 from pipeline.engines.llm.llama_api import library, multimodal, recent_problems
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import KvType
@@ -64,6 +65,7 @@ class LlamaContext:
         self._api = library()
         self._model = model  # the C context needs it as long as it lives
         self._handle = self._open(model, shape)
+        use_adapters(self._handle, model.adapters)
         self._memory = self._api.llama_get_memory(self._handle)
         self._batch = _Batch(shape.slice_tokens)
         self._batch_tokens = shape.batch_tokens

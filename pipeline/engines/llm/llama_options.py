@@ -5,11 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipeline.engines.registry import EngineOptions
 
 KvType = Literal["f16", "q8_0", "q4_0"]
+
+
+class LoraAdapter(BaseModel):
+    """What a model has learnt on top of its weights: a LoRA adapter, as a GGUF."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    path: Path
+    scale: float = Field(default=1.0, ge=-10, le=10)
+    """How much of it is added to the weights: 0.5 is half."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """Its digest, checked whenever it is loaded; null: not checked."""
 
 
 class LlamaCppOptions(EngineOptions):
@@ -22,6 +34,8 @@ class LlamaCppOptions(EngineOptions):
     """Which ``*.gguf``, if the weights have several; or the absolute path of any GGUF."""
     updates: str | None = None
     """Folder or URL with updates of the weights (docs/updates.md), used while people talk."""
+    adapters: tuple[LoraAdapter, ...] = ()
+    """LoRA adapters for these weights, all in use at once."""
     mmproj: str | None = None
     """The GGUF that lets the model see pictures (its name mostly begins with mmproj): a file in the
     weights, or an absolute path. null: the model does not see pictures."""

@@ -40,6 +40,11 @@ class FileSegment:
     item: int = 1
     kind: str = ""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a tensor."""
+        return tuple(json.loads(self.kind[self.kind.index("[") :]))
+
 
 def pieces_of(path: Path) -> list[FileSegment]:
     """Raises ``NotTensors``."""
