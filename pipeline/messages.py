@@ -53,12 +53,15 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to pick tokens. ``max_tokens`` None: up to the end of the context."""
+    """How to pick tokens. ``dry_multiplier``: above 0, phrases of the assistant's earlier answers
+    become less likely; only engines that pick tokens themselves can do that. ``max_tokens`` None:
+    up to the end of the context."""
 
     temperature: float = 0.6
     top_p: float = 0.9
     min_p: float = 0.05
     repeat_penalty: float = 1.1
+    dry_multiplier: float = 0.0
     seed: int | None = None
     max_tokens: int | None = None
 

@@ -26,6 +26,12 @@ _TOP_K = 128
 the first 128 have no chance."""
 _PENALTY_TOKENS = 64
 """How far back a repetition counts (llama.cpp's default)."""
+_DRY_BASE = 1.75
+"""llama.cpp's default: by so much the penalty grows with each further token of a phrase."""
+_DRY_FREE_TOKENS = 6
+"""A phrase so long may be repeated: names, sums and what was told must come back."""
+_DRY_ANSWERS, _DRY_TOKENS = 16, 1024
+"""How many earlier answers count, and their tokens."""
 _SEED_BITS = 32
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """``llama_token_data``."""
@@ -34,14 +40,15 @@ _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 class Sampler:
     """Chooses the tokens of one reply.
 
-    The repetition penalty counts only tokens of the reply, not of the prompt, and is off under a
-    grammar, whose marks have to repeat.
+    The repetition penalties count only tokens of the reply and phrases of earlier ``answers``, not
+    the rest of the prompt, and are off under a grammar, whose marks have to repeat.
     """
 
-    def __init__(self, model: Model, sampling: Sampling) -> None:
+    def __init__(self, model: Model, sampling: Sampling, answers: Sequence[str] = ()) -> None:
         self._api = library()
         self._model = model
         self._sampling = sampling
+        self._answers = answers[-_DRY_ANSWERS:]
         self._seed = secrets.randbits(_SEED_BITS) if sampling.seed is None else sampling.seed
         self._free_chain = self._chain(penalties=True)
         self._bound_chain: Any = None
@@ -138,6 +145,8 @@ class Sampler:
             repeat = sampling.repeat_penalty
             given = self._model.vocab_tokens, _PENALTY_TOKENS, repeat, 0.0, 0.0
             links.append(api.llama_sampler_init_penalties(*given))
+        if penalties and sampling.dry_multiplier and self._answers:
+            links.append(self._dry())
         if sampling.temperature <= 0:
             links.append(api.llama_sampler_init_greedy())
         else:
@@ -150,3 +159,13 @@ class Sampler:
         for link in links:
             api.llama_sampler_chain_add(chain, link)
         return chain
+
+    def _dry(self) -> Any:
+        """Penalises phrases of the earlier answers, and those that repeat in this one."""
+        api, model = self._api, self._model
+        given = self._sampling.dry_multiplier, _DRY_BASE, _DRY_FREE_TOKENS, _DRY_TOKENS, None, 0
+        link = api.llama_sampler_init_dry(model.vocab, *given)
+        for answer in self._answers:
+            for token in (*model.tokenize(answer, special=False), model.eos):
+                api.llama_sampler_accept(link, token)
+        return link

@@ -57,7 +57,8 @@ class Writer:
         self._tools = _callable(request.tools, choice)
         self._forced = bool(self._tools) and choice.kind in ("required", "named")
         self._one_call = choice.kind == "named" or not choice.parallel
-        self._sampler = Sampler(model, sampling)
+        answers = [each.content for each in request.messages if each.role == "assistant"]
+        self._sampler = Sampler(model, sampling, answers)
         self._parser = CallParser(
             self._syntax,
             self._tools,

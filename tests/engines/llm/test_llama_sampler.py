@@ -53,6 +53,27 @@ def test_sampling_follows_its_seed(model: Model) -> None:
     assert pick(temperature=0) == logits.argmax(axis=1).tolist()
 
 
+def test_phrases_of_earlier_answers_are_penalised_unless_they_are_short(model: Model) -> None:
+    answer = model.tokenize("One two three four five six seven eight nine.", special=False)
+    said = "".join(model.piece(token).decode() for token in answer)
+    (other,) = model.tokenize(" other", special=False)
+
+    def written(*answers: str, multiplier: float = 1) -> list[int | None]:
+        """What is picked where the old answer is always a little likelier than another word."""
+        how = Sampling(temperature=0, repeat_penalty=1, dry_multiplier=multiplier)
+        sampler, found = Sampler(model, how, answers), []
+        for token in answer:
+            logits = np.zeros(model.vocab_tokens, dtype=np.float32)
+            logits[token], logits[other] = 5.5, 5.0
+            found.append(sampler.sample(logits))
+        return found
+
+    assert written() == written(said, multiplier=0) == answer
+    assert written(said)[:6] == answer[:6], "names and facts may come back"
+    assert other in written(said)
+    assert other in written("Nothing.", said, "Well.")
+
+
 def test_repetition_is_penalised_but_not_under_a_grammar(model: Model) -> None:
     logits = np.zeros(model.vocab_tokens, dtype=np.float32)
     some, others = model.tokenize("ab", special=False)[0], model.tokenize("c", special=False)[0]
