@@ -1,0 +1,107 @@
+"""A LoRA adapter on a Llama-shaped network: its layers for torch, and its file for llama.cpp.
+
+Own layers instead of a library's: twenty lines, and the base weights stay in 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGUFWriter
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+PROJECTIONS: Mapping[str, str] = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""How transformers and llama.cpp call the matrices of a layer."""
+
+
+class LoraLinear(nn.Module):
+    """A frozen matrix, plus ``b @ a`` of a low rank, which begins as zero."""
+
+    def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float) -> None:
+        super().__init__()
+        self.base = base
+        self.scale = alpha / rank
+        self.dropout = nn.Dropout(dropout)
+        self.a = nn.Parameter(torch.empty(rank, base.in_features))
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+        nn.init.kaiming_uniform_(self.a, a=5**0.5)
+
+    def own_state(self) -> dict[str, Tensor]:
+        return {"a": self.a.data, "b": self.b.data}
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Dropping inputs instead, as is usual, takes longer than the matrices themselves.
+        low = self.dropout(nn.functional.linear(x, self.a.to(x.dtype))) * self.scale
+        found: Tensor = self.base(x)
+        return found + nn.functional.linear(low, self.b.to(x.dtype))
+
+
+def attach(network: Any, rank: int, alpha: float, dropout: float) -> dict[str, LoraLinear]:
+    """Put an adapter on every projection of a frozen ``network``. By llama.cpp's names."""
+    network.requires_grad_(False)
+    found = {}
+    for number, layer in enumerate(network.model.layers):
+        for path, name in PROJECTIONS.items():
+            parent_name, child = path.split(".")
+            parent = getattr(layer, parent_name)
+            lora = LoraLinear(getattr(parent, child), rank, alpha, dropout)
+            setattr(parent, child, lora)
+            found[f"blk.{number}.{name}.weight"] = lora
+    return found
+
+
+def permuted(rows: NDArray[Any], heads: int) -> NDArray[Any]:
+    """The rows of a query or key matrix in llama.cpp's order: it rotates neighbours, transformers
+    the two halves of a head."""
+    halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
+    return halves.swapaxes(1, 2).reshape(rows.shape)
+
+
+def write(
+    path: Path,
+    adapters: Mapping[str, LoraLinear],
+    *,
+    heads: int,
+    kv_heads: int,
+    alpha: float,
+    notes: Mapping[str, str],
+) -> None:
+    """Write the adapter as a GGUF in 16 bits. ``notes``: what its metadata say besides."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for key, text in notes.items():
+        writer.add_string(key, text)
+    for name, tensor in _tensors(adapters, heads, kv_heads):
+        writer.add_tensor(name, np.ascontiguousarray(tensor, np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _tensors(
+    adapters: Mapping[str, LoraLinear], heads: int, kv_heads: int
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name, lora in adapters.items():
+        a, b = (each.detach().float().numpy() for each in (lora.a, lora.b))
+        if "attn_q" in name:
+            b = permuted(b, heads)
+        elif "attn_k" in name:
+            b = permuted(b, kv_heads)
+        yield f"{name}.lora_a", a
+        yield f"{name}.lora_b", b
