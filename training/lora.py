@@ -27,7 +27,7 @@ PROJECTIONS: Mapping[str, str] = {
 """How transformers and llama.cpp call the matrices of a layer."""
 
 
-class LoraLinear(nn.Module):
+class LoraLinear(nn.Module):  # type: ignore[misc]
     """A frozen matrix, plus ``b @ a`` of a low rank, which begins as zero."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float) -> None:

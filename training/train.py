@@ -93,7 +93,7 @@ class Run:
 
     def learn(self, samples: Sequence[Sample]) -> float:
         loss = self.loss(samples)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.optimizer.param_groups[0]["params"], 1.0)
         left = (self.steps - self.step) / (self.steps * COOL_DOWN)
         for group in self.optimizer.param_groups:
@@ -101,14 +101,14 @@ class Run:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
-        return loss.item()
+        return float(loss)
 
     def test(self, batches: Sequence[Sequence[Sample]]) -> float:
         self.network.eval()
         with torch.no_grad():
             losses = [self.loss(batch).item() for batch in batches]
         self.network.train()
-        return sum(losses) / len(losses)
+        return float(sum(losses) / len(losses))
 
     # --- checkpoints
 

@@ -19,7 +19,7 @@ from pipeline.engines.tensor_file import Piece, pieces_of
 from pipeline.errors import EngineError, WeightsError
 
 _A, _B = ".lora_a", ".lora_b"
-_FLOATS = {"0": np.dtype("<f4"), "1": np.dtype("<f2")}
+_FLOATS: Mapping[str, np.dtype[Any]] = {"0": np.dtype("<f4"), "1": np.dtype("<f2")}
 _Q8_0 = "8"
 """``enum ggml_type``."""
 _BLOCK = np.dtype([("scale", "<f2"), ("numbers", "i1", 32)])
@@ -141,7 +141,7 @@ def _type(piece: Piece) -> str:
 def _numbers(source: NDArray[np.uint8], piece: Piece) -> NDArray[np.float32]:
     """A matrix of floats."""
     found = source[piece.start : piece.start + piece.size].view(_FLOATS[_type(piece)])
-    return found.astype(np.float32).reshape(-1, *piece.shape[:1])
+    return np.asarray(found, np.float32).reshape(-1, piece.shape[0])
 
 
 def _add(data: NDArray[np.uint8], piece: Piece, change: NDArray[np.float32]) -> None:
