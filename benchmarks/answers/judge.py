@@ -73,6 +73,11 @@ def speakable(answer: str) -> bool:
     )
 
 
+def has_word(answer: str, words: Sequence[str]) -> bool:
+    """Whether an answer has one of ``words``; ``word*`` also means its other endings."""
+    return _has(_plain(answer), [word.lower() for word in words])
+
+
 def _plain(text: str) -> str:
     return text.lower().replace("’", "'")
 
