@@ -69,7 +69,7 @@ class HeldOut(BaseModel):
     tools: bool = False
 
 
-class Verdict(BaseModel):
+class TurnVerdict(BaseModel):
     """An answer and what is right about it; ``None``: not asked for."""
 
     user: str
@@ -138,12 +138,12 @@ class Talk:
         return text.strip(), [step for step in steps if isinstance(step, ToolCall)]
 
 
-def judged(talk: Talk, turns: Sequence[HeldOutTurn]) -> Iterator[Verdict]:
+def judged(talk: Talk, turns: Sequence[HeldOutTurn]) -> Iterator[TurnVerdict]:
     before: set[str] = set()
     for turn in turns:
         answer, call = talk.say(turn.user)
         plain = " ".join(re.findall(r"\w+", answer.lower()))
-        yield Verdict(
+        yield TurnVerdict(
             user=turn.user,
             answer=answer,
             call=f"{call.name} {call.arguments}" if call else "",
@@ -168,7 +168,7 @@ def _called(turn: HeldOutTurn, call: ToolCall | None) -> bool | None:
 # --- program -----------------------------------------------------------------------------------
 
 
-def figures(verdicts: Sequence[Verdict], turns: Sequence[HeldOutTurn]) -> dict[str, Any]:
+def figures(verdicts: Sequence[TurnVerdict], turns: Sequence[HeldOutTurn]) -> dict[str, Any]:
     """Each as ``[how many, of how many]``."""
 
     def right(values: Sequence[bool | None]) -> list[int]:

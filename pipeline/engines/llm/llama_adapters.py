@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.engines.llm.llama_api import library, recent_problems
 from pipeline.engines.llm.llama_options import LoraAdapter
-from pipeline.engines.tensor_file import Piece, pieces_of
+from pipeline.engines.tensor_file import FileSegment, pieces_of
 from pipeline.errors import EngineError, WeightsError
 
 _A, _B = ".lora_a", ".lora_b"
@@ -122,11 +122,11 @@ def merge(adapters: Sequence[LoadedAdapter], model: Path) -> bool:
     return True
 
 
-def _tensors(path: Path) -> dict[str, Piece]:
+def _tensors(path: Path) -> dict[str, FileSegment]:
     return {piece.name: piece for piece in pieces_of(path) if not piece.name.startswith("@")}
 
 
-def _mergeable(tensors: Mapping[str, Piece], weights: Mapping[str, Piece]) -> bool:
+def _mergeable(tensors: Mapping[str, FileSegment], weights: Mapping[str, FileSegment]) -> bool:
     bases = [weights.get(name.removesuffix(_A).removesuffix(_B)) for name in tensors]
     floats = all(_type(piece) in _FLOATS for piece in tensors.values())
     # Embeddings are stored the other way round.
@@ -134,17 +134,17 @@ def _mergeable(tensors: Mapping[str, Piece], weights: Mapping[str, Piece]) -> bo
     return floats and matrices
 
 
-def _type(piece: Piece) -> str:
+def _type(piece: FileSegment) -> str:
     return piece.kind.split(" ")[0]
 
 
-def _numbers(source: NDArray[np.uint8], piece: Piece) -> NDArray[np.float32]:
+def _numbers(source: NDArray[np.uint8], piece: FileSegment) -> NDArray[np.float32]:
     """A matrix of floats."""
     found = source[piece.start : piece.start + piece.size].view(_FLOATS[_type(piece)])
     return np.asarray(found, np.float32).reshape(-1, piece.shape[0])
 
 
-def _add(data: NDArray[np.uint8], piece: Piece, change: NDArray[np.float32]) -> None:
+def _add(data: NDArray[np.uint8], piece: FileSegment, change: NDArray[np.float32]) -> None:
     """Add ``change`` to a tensor in Q8_0, as llama.cpp rounds."""
     blocks = data[piece.start : piece.start + piece.size].view(_BLOCK)
     numbers = blocks["numbers"] * blocks["scale"][:, None].astype(np.float32)
