@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.settings.model import ConversationSettings
-from benchmarks.answers.conversations import HeldOutTurn, Talk, Verdict, figures, judged
+from benchmarks.answers.conversations import HeldOutTurn, Talk, TurnVerdict, figures, judged
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.messages import LlmRequest
 
@@ -30,7 +30,7 @@ class Says:
         yield TextDelta(part) if isinstance(part, str) else part
 
 
-def verdict(said: str | ToolCall, before: Sequence[str] = (), **turn: Any) -> Verdict:
+def verdict(said: str | ToolCall, before: Sequence[str] = (), **turn: Any) -> TurnVerdict:
     session: Any = Says(*before, said)
     talk = Talk(session, ConversationSettings(), tools=True)
     turns = [*(HeldOutTurn(user="Hm.") for _ in before), HeldOutTurn(user="Well?", **turn)]

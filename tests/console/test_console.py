@@ -28,7 +28,7 @@ from app.console.recent_turns import WAITING, RecentTurn, RecentTurns, Recording
 from app.console.running import ConsoleServer
 from app.server.gate import Access
 from app.server.load import LoadHistory
-from app.server.process_usage import Usage
+from app.server.process_usage import ProcessUsage
 from pipeline.audio import Recording
 from pipeline.bus import Bus, Published
 from pipeline.events import ItemAdded, RecordingBegun, TurnUnderWay
@@ -344,7 +344,7 @@ async def test_memory_and_load_are_kept_and_a_process_that_ends_is_no_negative_l
 ) -> None:
     history = LoadHistory()
     for seconds, mib, at in ((10.0, 500.0, 100.0), (15.0, 600.4, 110.0), (3.0, 300.0, 120.0)):
-        history.note(Usage(seconds, mib), at)
+        history.note(ProcessUsage(seconds, mib), at)
     assert history.shown()["samples"] == [(100.0, 500, 0.0), (110.0, 600, 0.5), (120.0, 300, 0.0)]
     served = await serving()
     kept = (await served.get("/console/api/load")).json()

@@ -26,10 +26,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.models import delta as product
-from app.models import delta_making, download, tensor_file
+from app.models import delta_making, download
 from app.models.delta import BadDelta, apply, apply_all, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import Progress
+from pipeline.engines import tensor_file
 from pipeline.engines.tensor_file import NotTensors, pieces_of
 from pipeline.errors import WeightsError
 from tests.support import tiny_gguf

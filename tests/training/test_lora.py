@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_context import LlamaContext
 from pipeline.engines.llm.llama_cpp import _shape
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import LlamaCppOptions, LoraAdapter
@@ -28,7 +28,7 @@ TOKENS = [101, 2002, 303, 4004, 505]
 def llama_logits(base: Path, *adapters: LoraAdapter) -> np.ndarray[Any, Any]:
     options = LlamaCppOptions(threads=1, context_tokens=512, kv_type="f16", adapters=adapters)
     model = Model(base, options)
-    context = Context(model, _shape(options, model))
+    context = LlamaContext(model, _shape(options, model))
     context.decode(TOKENS, 0, 0, logits=True, by=NEVER)
     return context.logits().copy()
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pipeline.engines.llm import llama_model
-from pipeline.engines.llm.llama_context import Context
+from pipeline.engines.llm.llama_context import LlamaContext
 from pipeline.engines.llm.llama_cpp import _shape
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import LlamaCppOptions, LoraAdapter
@@ -50,7 +50,7 @@ def logits(path: Path, *adapters: LoraAdapter, **how: Any) -> NDArray[np.float32
     """After a few words."""
     options = LlamaCppOptions(threads=1, context_tokens=512, adapters=adapters, **how)
     model = Model(path, options)
-    context = Context(model, _shape(options, model))
+    context = LlamaContext(model, _shape(options, model))
     context.decode(model.tokenize("Paris is", special=False), 0, 0, logits=True, by=NEVER)
     return context.logits().copy()
 
