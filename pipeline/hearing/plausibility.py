@@ -74,14 +74,16 @@ def invention(found: Transcript, segment: Segment, lexicon: Lexicon) -> Inventio
 
 def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> bool:
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
-    one."""
+    one. The timbre of one vowel hardly moves."""
     least = tuning.HARDLY_SURE
     if " ".join(words) in lexicon.courtesies:
         least = tuning.SURE_OF_COURTESY
         if segment.speech_s > tuning.LONGEST_COURTESY_S:
             return True
-    few = len(words) <= tuning.FEW_WORDS or segment.speech_s < tuning.FEW_WORDS_S
-    return (few and segment.certainty < least) or not segment.moves
+    short = segment.speech_s < tuning.FEW_WORDS_S
+    few = short or len(words) <= tuning.FEW_WORDS
+    still = not segment.moves and not (short and segment.certainty >= tuning.SURE)
+    return still or (few and segment.certainty < least)
 
 
 def _is_foreign(text: str, language: str) -> bool:

@@ -70,9 +70,9 @@ SILENT_SCORE = 0.2
 
 # --- words that cannot have been said (``plausibility``) ------------------------------------------
 
-SURE, HARDLY_SURE = 0.8, 0.6
+SURE, HARDLY_SURE = 0.8, 0.58
 """Mean score of the VAD over speech: below the second, few words are not believed; below the first,
-no hum. Of one word in a room that echoes it is .60 to .70. What a doubtful word means over an
+no hum. Of one word in a room that echoes it is .59 to .70. What a doubtful word means over an
 answer, ``turn_taking.barge_in`` weighs: with the first for all of them P95 of its verdict is 570 ms
 instead of 500."""
 FEW_WORDS, FEW_WORDS_S = 3, 0.4

@@ -141,9 +141,13 @@ def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> No
     assert why(text, segment) is None
 
 
-@pytest.mark.parametrize("text", ["Yes.", "No.", "Stop.", "Hello."])
-def test_a_short_word_is_believed_in_a_room_that_echoes(text: str) -> None:
-    assert why(text, ROOM) is None
+@pytest.mark.parametrize("text", ["Yes.", "No.", "Stop.", "Hello.", "Next."])
+@pytest.mark.parametrize(
+    "segment",
+    [ROOM, replace(ROOM, certainty=0.59), Segment(0.27, certainty=0.98, moves=False, asked=False)],
+)
+def test_a_short_word_is_believed_in_a_room_that_echoes(text: str, segment: Segment) -> None:
+    assert why(text, segment) is None
 
 
 def test_a_whole_sentence_is_believed_in_noise() -> None:
