@@ -75,7 +75,6 @@ def test_adapters_are_for_the_tiny_model_alone(tmp_path: Path) -> None:
 
 
 def test_examples_are_for_the_tiny_model_alone() -> None:
-    assert llm("default").examples
     for name in ("cpu-plus", "apple", "reachy", "reachy-8gb"):
         assert llm(name).examples == ()
     assert llm("default", "llm.weights=null", "llm.model_file=/own.gguf").examples == ()

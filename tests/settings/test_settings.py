@@ -70,7 +70,7 @@ def test_default_yaml_agrees_with_the_models_and_has_every_key() -> None:
         engine = {"engine": section.engine} if name in list(Kind) else {}
         if name == Kind.LLM:
             # They are for these weights, so other weights must not get them as a default.
-            section = section.model_copy(update={"examples": ()})
+            section = section.model_copy(update={"adapters": ()})
         assert section == type(section)(**engine), f"{name} in default.yaml differs from {field}"
         for key, value in section.model_dump().items():
             keys = [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else [key]
