@@ -151,9 +151,9 @@ class SamplingSettings(Section):
     """Consider the likeliest tokens up to this total probability."""
     min_p: Probability = 0.05
     """Drop tokens less likely than this fraction of the likeliest one."""
-    repeat_penalty: float = Field(default=1.1, ge=1, le=2)
+    repeat_penalty: float = Field(default=1.0, ge=1, le=2)
     """Values above 1 make recently used tokens less likely."""
-    dry_multiplier: float = Field(default=0.0, ge=0, le=10)
+    dry_multiplier: float = Field(default=1.0, ge=0, le=10)
     """Above 0, answers do not repeat phrases of the earlier ones; 0: they may. Only `llama-cpp`."""
     seed: int | None = Field(default=None, ge=0)
     """A number makes answers repeatable; null draws a new one each time."""

@@ -160,7 +160,7 @@ def test_yaml_types_of_environment_and_set(write: Write) -> None:
         REACHY_VOICE__CONVERSATION__SAMPLING__SEED="7",
     ).settings
     assert settings.conversation.sampling.build() == Sampling(
-        temperature=0.1, seed=7, max_tokens=None
+        temperature=0.1, repeat_penalty=1, dry_multiplier=1, seed=7, max_tokens=None
     )
     assert settings.conversation.instructions == "a: b = c"
 

@@ -25,6 +25,7 @@ _Q8_0 = "8"
 _BLOCK = np.dtype([("scale", "<f2"), ("numbers", "i1", 32)])
 """Of a tensor in Q8_0."""
 _MOST = 127
+_ROWS = 32
 _WITHOUT = "set llm.adapters to []"
 
 
@@ -117,7 +118,7 @@ def merge(adapters: Sequence[LoadedAdapter], model: Path) -> bool:
         for name in (name.removesuffix(_A) for name in tensors if name.endswith(_A)):
             a, b = (_numbers(source, tensors[name + end]) for end in (_A, _B))
             scale = adapter.scale * (adapter.alpha / len(a) if adapter.alpha else 1.0)
-            _add(data, weights[name], scale * (b @ a))
+            _add(data, weights[name], scale * b, a)
     data.flush()
     return True
 
@@ -144,12 +145,15 @@ def _numbers(source: NDArray[np.uint8], piece: FileSegment) -> NDArray[np.float3
     return np.asarray(found, np.float32).reshape(-1, piece.shape[0])
 
 
-def _add(data: NDArray[np.uint8], piece: FileSegment, change: NDArray[np.float32]) -> None:
-    """Add ``change`` to a tensor in Q8_0, as llama.cpp rounds."""
-    blocks = data[piece.start : piece.start + piece.size].view(_BLOCK)
-    numbers = blocks["numbers"] * blocks["scale"][:, None].astype(np.float32)
-    numbers += change.reshape(numbers.shape)
-    scales = np.abs(numbers).max(axis=1) / _MOST
-    blocks["scale"] = scales
-    numbers /= np.where(scales, scales, 1.0)[:, None]
-    blocks["numbers"] = np.rint(numbers)
+def _add(data: NDArray[np.uint8], piece: FileSegment, b: NDArray[Any], a: NDArray[Any]) -> None:
+    """Add ``b @ a`` to a tensor in Q8_0, as llama.cpp rounds. A few rows at a time: fresh memory
+    for whole tensors takes several times as long as the arithmetic."""
+    rows = data[piece.start : piece.start + piece.size].view(_BLOCK).reshape(len(b), -1)
+    for start in range(0, len(b), _ROWS):
+        blocks = rows[start : start + _ROWS]
+        numbers = blocks["numbers"] * blocks["scale"][..., None].astype(np.float32)
+        numbers += (b[start : start + _ROWS] @ a).reshape(numbers.shape)
+        scales = np.abs(numbers).max(axis=-1) / _MOST
+        blocks["scale"] = scales
+        numbers /= np.where(scales, scales, 1.0)[..., None]
+        blocks["numbers"] = np.rint(numbers)
