@@ -100,7 +100,7 @@ def brain_llm(brain: Thought = think) -> ScriptedLlm:
 
 
 def noise_tts(seconds_per_word: float = 0.1, rate: int = LISTEN_RATE) -> ScriptedTts:
-    return ScriptedTts(0.005, seconds_per_word, rate)
+    return ScriptedTts(0.005, seconds_per_word, rate=rate)
 
 
 def phrase_cast(llm: ScriptedLlm | None = None, tts: ScriptedTts | None = None) -> Cast:
