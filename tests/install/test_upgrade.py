@@ -80,7 +80,10 @@ def test_every_setting_means_what_it_meant(data: Path, environ: dict[str, str]) 
     for section, values in written.items():
         retired = getattr(getattr(loaded, section), "retired", ())  # with a warning
         for key, value in values.items():
-            assert key in retired or settings[section][key] == value, f"{section}.{key}"
+            now = settings[section].get(key)
+            if isinstance(value, dict):  # newer settings stand beside those that were written
+                now = {name: now.get(name) for name in value}
+            assert key in retired or now == value, f"{section}.{key}"
 
 
 def test_who_was_let_in_is(data: Path) -> None:
