@@ -149,12 +149,16 @@ async def test_speech_over_the_answer_stops_the_model(
         assert int(stopped.partition("n_tokens = ")[2].partition(",")[0]) < 1000
 
 
+PENALTY = "conversation.sampling.repeat_penalty=1.1"
+"""Without it, the small model as packaged has nothing to say of a result."""
+
+
 @pytest.mark.parametrize("kind", ["auto", "required"])
 async def test_a_tool_turn(cache: WeightsCache, audio: RealServer, kind: str) -> None:
     """A small model calls a tool freely if the conversation shows it how."""
     async with (
         llama_server(cache) as brain,
-        served(cache, brain, audio, "llm.word_judge=null") as url,
+        served(cache, brain, audio, "llm.word_judge=null", PENALTY) as url,
         talking(url, tools=[DANCE], tool_choice=kind, **WRITTEN) as socket,
     ):
         for number in range(3 if kind == "auto" else 0):
