@@ -1,4 +1,5 @@
-"""How busy this process is: a server that is too full stutters for all its clients."""
+"""How busy this process is, now and over the last hour: a server that is too full stutters for all
+its clients."""
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@
 
 The turns of ``dialogues.jsonl`` (30 conversations of 12 turns), ``tools.jsonl`` (12, with the
 robot's usual tools) and ``identity.jsonl`` (60 questions, each in a conversation of its own) are
-typed to the engine, prompt and sampling of the settings. None is in ``training/dialogues``.
+typed to the engine, prompt and sampling of the settings. No conversation is in
+``training/dialogues``, but single turns are: 15 of the questions, and 69 of the 360 turns of
+``dialogues.jsonl``, mostly fillers such as "okay".
 
 ``twice``: answers that were given before in the same conversation. ``long``: of more than two
 sentences. ``told``: of the turns with ``expect``, how many answers have one of the words; ``kept``:
-of those with ``forbid``, how many have none. ``worth``: of all turns, answers that are none of this
-and that can be spoken. ``called``: requests that became the right call; ``uncalled``: turns
+of those with ``forbid``, how many have none. ``worth``: of all turns, answers that can be spoken
+and break no rule. ``called``: requests that became the right call; ``uncalled``: turns
 without a request that became a call.
 """
 

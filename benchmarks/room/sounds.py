@@ -61,7 +61,7 @@ SPOKEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """``signal``: somebody's words to the robot; ``begin``, ``end``: the first sample of the first
+    """``signal``: a person's words to the robot; ``begin``, ``end``: the first sample of the first
     word, and the one after the last. ``slots``: the words that must be understood; empty: all."""
 
     name: str

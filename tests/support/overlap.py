@@ -1,4 +1,4 @@
-"""Speech over an answer: the user asks for a story of 9 s, and 3 s later somebody speaks."""
+"""Speech over an answer: the user asks for a story of 9 s, and speech begins 3 s later."""
 
 from __future__ import annotations
 
