@@ -114,7 +114,9 @@ async def test_a_question_is_answered() -> None:
 async def test_speech_over_an_answer_is_reported_as_held() -> None:
     long = ScriptedTts(first_s=0.0, seconds_per_word=2.0)
     async with servers() as serve:
-        served = await serve(StagedAssistant(tts=long))
+        assistant = StagedAssistant(tts=long)
+        assistant.stt.texts = ("yeah",)
+        served = await serve(assistant)
         async with talking(served.url) as (conversation, reader):
             await reader.until(Connected)
             await say(conversation, 0.8, 3000)

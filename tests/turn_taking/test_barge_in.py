@@ -96,6 +96,7 @@ LOUDER = Overlap(384, False, "Louder", certainty=0.9, earlier=("Loud.",))
         # So is one behind an agreement.
         (replace(LOUDER, text="Okay stop"), "command"),
         (replace(LOUDER, text="Well, where"), "question"),
+        (replace(LOUDER, text="Hello."), "question"),
         # What agreed at the earlier looks is hardly another word now; what did not agree may be.
         (replace(LOUDER, earlier=("Yeah,", "Yeah, yeah,")), "unsure"),
         (replace(LOUDER, text="You have to", earlier=("Yeah,", "You,", "You have")), "words"),
