@@ -96,7 +96,9 @@ LOUDER = Overlap(384, False, "Louder", certainty=0.9, earlier=("Loud.",))
         # So is one behind an agreement.
         (replace(LOUDER, text="Okay stop"), "command"),
         (replace(LOUDER, text="Well, where"), "question"),
-        (replace(LOUDER, text="Hello."), "question"),
+        # A greeting asks for attention; another word with this certainty would not do.
+        (replace(LOUDER, text="Hello.", certainty=0.8), "question"),
+        (replace(LOUDER, certainty=0.8), "unsure"),
         # What agreed at the earlier looks is hardly another word now; what did not agree may be.
         (replace(LOUDER, earlier=("Yeah,", "Yeah, yeah,")), "unsure"),
         (replace(LOUDER, text="You have to", earlier=("Yeah,", "You,", "You have")), "words"),
