@@ -102,6 +102,10 @@ class ServerSettings(Section):
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 
+    def console_url(self, port: int) -> str:
+        """For a browser on this machine."""
+        return f"{'https' if self.tls else 'http'}://localhost:{port}/console/"
+
 
 class AccessSettings(Section):
     """Who may connect."""
