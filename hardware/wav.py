@@ -24,10 +24,12 @@ def read_recording(path: Path, rate: int) -> Pcm:
     if not path.is_file():
         raise AudioFormatError(f"There is no recording {path}", fix="Check the path")
     try:
-        samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except soundfile.LibsndfileError as error:
+        with path.open("rb") as file:  # by name, soundfile takes *.raw for samples without a header
+            samples, file_rate = soundfile.read(file, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.error_string
         raise AudioFormatError(
-            f"{path} is not a recording that can be read", why=error.error_string, fix=_FIX
+            f"{path} is not a recording that can be read", why=why or "", fix=_FIX
         ) from error
     if not len(samples):
         raise AudioFormatError(f"{path} has no audio in it", why="it is 0 samples long", fix=_FIX)
