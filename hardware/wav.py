@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -24,8 +25,8 @@ def read_recording(path: Path, rate: int) -> Pcm:
     if not path.is_file():
         raise AudioFormatError(f"There is no recording {path}", fix="Check the path")
     try:
-        with path.open("rb") as file:  # by name, soundfile takes *.raw for samples without a header
-            samples, file_rate = soundfile.read(file, dtype="float32", always_2d=True)
+        file = io.BytesIO(path.read_bytes())  # named *.raw, soundfile would look for no header
+        samples, file_rate = soundfile.read(file, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error.error_string
         raise AudioFormatError(
