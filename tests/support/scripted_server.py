@@ -37,7 +37,8 @@ from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
-from reachy_voice.testing import ScriptedLlm
+from pipeline.settings import SessionSettings
+from reachy_voice.testing import Cast, ScriptedLlm
 from tests.support.conformance import Recorder
 
 PCM = np.arange(2_400, dtype=np.int16)
@@ -115,6 +116,7 @@ class ScriptedAssistant:
         self.draining = asyncio.Event()
         self.sessions: list[ScriptedSession] = []
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
+        self.stages = Cast().stages()
 
     def defaults(self) -> SessionDefaults:
         assert not self.reasons["stt"], "no session does without that"
@@ -130,6 +132,9 @@ class ScriptedAssistant:
 
     def memory(self, chat: Chat) -> Memory:
         return Memory(chat, ScriptedLlm().open())
+
+    def session_settings(self) -> SessionSettings:
+        return SessionSettings()
 
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons
