@@ -51,6 +51,9 @@ PortOption = Annotated[
     typer.Option("--port", min=0, max=65535, help="Short for --set server.port=..."),
 ]
 
+WYOMING_PORT = 10300
+"""What other speech servers for Home Assistant use."""
+
 _WHAT = {
     Kind.VAD: "voice activity",
     Kind.TURN: "turn detection",
@@ -69,6 +72,9 @@ def serve(
     opens: Annotated[
         bool, typer.Option("--open", help="Open the console in this machine's browser.")
     ] = False,
+    wyoming: Annotated[
+        bool, typer.Option("--wyoming", help="Serve Home Assistant, too, at port 10300.")
+    ] = False,
 ) -> None:
     """Serve the OpenAI Realtime API at ws://HOST:PORT/v1/realtime until Ctrl-C or SIGTERM."""
     sets = list(overrides or ())
@@ -76,6 +82,8 @@ def serve(
         sets.append("server.host=0.0.0.0")
     if port is not None:
         sets.append(f"server.port={port}")
+    if wyoming:
+        sets.append(f"server.wyoming_port={WYOMING_PORT}")
 
     def load(more: Sequence[str]) -> LoadedSettings:
         return load_settings(config, [*sets, *more])

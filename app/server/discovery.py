@@ -197,9 +197,14 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
 
 @asynccontextmanager
 async def announce(
-    port: int, host: str, tls: bool = False, *, interfaces: Interfaces = ()
+    port: int,
+    host: str,
+    tls: bool = False,
+    *,
+    service: str = "",
+    interfaces: Interfaces = (),
 ) -> AsyncIterator[ServiceInfo]:
-    """Announce ``_reachy-voice._tcp`` while the context is open.
+    """Announce ``service``, this server's own by default, while the context is open.
 
     ``host`` is the address that the server listens on. A name already taken by another machine gets
     a number. Says goodbye at the end. Raises ``ReachyVoiceError``.
@@ -212,7 +217,7 @@ async def announce(
     from zeroconf import Error
 
     try:
-        info = await asyncio.to_thread(_info, port, addresses, tls)
+        info = await asyncio.to_thread(_info, port, addresses, tls, service)
         try:
             await (await zeroconf.async_register_service(info, allow_name_change=True))
         except (OSError, Error) as error:
@@ -222,7 +227,7 @@ async def announce(
         await zeroconf.async_close()  # which says goodbye
 
 
-async def stay_announced(port: int, host: str, tls: bool) -> None:
+async def stay_announced(port: int, host: str, tls: bool, service: str = "") -> None:
     """Announce until cancelled, following changes of network. A server on loopback is never
     announced; if announcing fails, the reason is logged and the server works on."""
     if is_loopback(host):
@@ -230,10 +235,10 @@ async def stay_announced(port: int, host: str, tls: bool) -> None:
     async with address_changes() as changed:
         while True:
             try:
-                async with announce(port, host, tls) as info:
+                async with announce(port, host, tls, service=service) as info:
                     addresses = info.parsed_addresses()
                     where = ", ".join(addresses) or "no address"
-                    log.info("found by mDNS as %r (%s) at %s", info.get_name(), VOICES, where)
+                    log.info("found by mDNS as %r (%s) at %s", info.get_name(), info.type, where)
                     while set(addresses) == set(await asyncio.to_thread(_listening, host)):
                         await changed.wait()
                         changed.clear()
@@ -259,10 +264,10 @@ def _cannot(error: Exception) -> ReachyVoiceError:
     )
 
 
-def _info(port: int, addresses: Sequence[str], tls: bool) -> ServiceInfo:
+def _info(port: int, addresses: Sequence[str], tls: bool, service: str) -> ServiceInfo:
     from zeroconf import ServiceInfo
 
-    kind = f"{VOICES}.local."
+    kind = f"{service or VOICES}.local."
     machine = machine_name(socket.gethostname())
     return ServiceInfo(
         kind,

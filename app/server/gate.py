@@ -149,6 +149,13 @@ class Access:
             verdict = rules.decide(caller, has_secret=has_secret)
         return verdict
 
+    async def admits(self, caller: Caller) -> bool:
+        """For doors that know no keys."""
+        verdict = await self.decide(caller, has_secret=False)
+        if isinstance(verdict, Refusal):
+            self.notices.refused(verdict, caller)
+        return not isinstance(verdict, Refusal)
+
 
 def access_for(settings: Settings, environ: Mapping[str, str], tell: Tell) -> Access:
     """Who may use a server with these settings. Raises ``ConfigError``."""

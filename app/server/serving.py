@@ -33,6 +33,8 @@ from pipeline.errors import ConfigError, ReachyVoiceError
 log = logging.getLogger("reachy_voice.server")
 
 PATH = "/v1/realtime"
+WYOMING = "_wyoming._tcp"
+"""The service that Home Assistant looks for by mDNS."""
 
 
 class StartInterrupt(ReachyVoiceError):
@@ -72,6 +74,9 @@ async def run_server(
         beside.append(BoundPort(bind(settings.host, settings.browser_port), browser_tls.context))
         browser_port: int = beside[0].socket.getsockname()[1]
         secure = TlsPort(browser_port, browser_tls.fingerprint, browser_tls.certificate)
+    home = None
+    if settings.wyoming_port is not None:
+        home = bind(settings.host, settings.wyoming_port)
     array = _array(assistant.settings)
     shown = None
     if settings.console:
@@ -122,6 +127,8 @@ async def run_server(
             fresh = [each for each in {tls, browser_tls} if each is not None]
             aside += [group.create_task(each.keep_fresh()) for each in fresh]
             aside += map(group.create_task, _beside(assistant, array, own_address, real_port, tls))
+            if home:
+                aside.append(group.create_task(_serve_home(assistant, home, access)))
             await serve(
                 app,
                 settings.host,
@@ -183,10 +190,26 @@ def _beside(
         yield _be_found(assistant, address, port, encrypted=tls is not None)
 
 
-async def _be_found(assistant: Assistant, address: str, port: int, *, encrypted: bool) -> None:
+async def _serve_home(assistant: Assistant, listener: socket.socket, access: Access) -> None:
+    """Home Assistant, once the engines are ready."""
+    await assistant.ready.wait()
+    from app.home import wyoming_port
+
+    address, port = listener.getsockname()[:2]
+    log.info("Home Assistant (Wyoming) can connect to port %d", port)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wyoming_port.serve_wyoming(listener, assistant, access.admits))
+        if assistant.settings.server.announce:
+            found = _be_found(assistant, address, port, encrypted=False, service=WYOMING)
+            group.create_task(found)
+
+
+async def _be_found(
+    assistant: Assistant, address: str, port: int, *, encrypted: bool, service: str = ""
+) -> None:
     await assistant.ready.wait()
     try:
-        await stay_announced(port, address, encrypted)
+        await stay_announced(port, address, encrypted, service)
     except Exception as error:  # networks fail in many ways; the server goes on
         log.warning("this server is not announced by mDNS: %s", error)
 

@@ -99,6 +99,8 @@ class ServerSettings(Section):
     """Serve pages at /console/ for a browser on this machine: talk, and inspect the turns."""
     browser_port: int | None = Field(default=None, ge=0, le=65535)
     """A second port, always encrypted, for browsers on other machines; null: no such port."""
+    wyoming_port: int | None = Field(default=None, ge=0, le=65535)
+    """A port for Home Assistant's Wyoming protocol; null: no such port."""
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 

@@ -1,0 +1,279 @@
+"""Home Assistant's Wyoming protocol: speech to text and text to speech, over TCP.
+
+``wyoming`` is imported with this module: only where ``server.wyoming_port`` is set. The protocol
+knows no keys, so only addresses count: this machine, and those that the owner allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
+from wyoming.audio import AudioChunk, AudioChunkConverter, AudioStart, AudioStop
+from wyoming.error import Error
+from wyoming.event import Event, Eventable, async_read_event, async_write_event
+from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info, TtsProgram, TtsVoice
+from wyoming.ping import Ping, Pong
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeStopped,
+    SynthesizeVoice,
+)
+
+from app.access.policy import Caller
+from app.compose import Assistant
+from pipeline.audio import LISTEN_RATE, pcm_from_bytes, pcm_to_bytes
+from pipeline.engines.stages import TtsStage, UtteranceStage
+from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.keywords import Keywords
+from pipeline.messages import SpeechRequest
+from pipeline.settings import lexicon_of
+from pipeline.speaking.chunker import SpeechChunker
+from pipeline.spoken.language_codes import asks_to_detect, language_code
+from pipeline.work import CLIENT, Work, new_client
+
+log = logging.getLogger("reachy_voice.wyoming")
+
+VERSION = version("reachy-voice")
+MOST_CLIENTS = 16
+MOST_EVENT_BYTES = 4 * 1024 * 1024
+"""Of a part of an event; Home Assistant sends 2 kB of sound in one."""
+LONGEST_S = 120.0
+"""Sound of one utterance."""
+SENTENCE_LETTERS = 200
+"""How long a text is synthesised at once."""
+
+
+async def serve_wyoming(
+    listener: socket.socket, assistant: Assistant, admits: Callable[[Caller], Awaitable[bool]]
+) -> None:
+    """Serve until cancelled. ``admits``: whether a caller may connect."""
+    loop = asyncio.get_running_loop()
+    clients = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal clients
+        clients += 1
+        try:
+            if clients <= MOST_CLIENTS and await admits(_caller(writer)):
+                await WyomingClient(reader, writer, assistant).serve()
+        except OSError:
+            pass  # it has gone
+        except Exception:  # the other clients go on
+            log.exception("a Wyoming client failed")
+        finally:
+            clients -= 1
+            writer.close()
+
+    async with asyncio.TaskGroup() as group:
+
+        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            group.create_task(serve(reader, writer))
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            return asyncio.StreamReaderProtocol(_BoundedReader(MOST_EVENT_BYTES), begin)
+
+        server = await loop.create_server(protocol, sock=listener)
+        async with server:
+            await server.serve_forever()
+
+
+class _BoundedReader(asyncio.StreamReader):
+    async def readexactly(self, n: int) -> bytes:
+        """Raises ``ValueError``, at which the library ends the connection."""
+        if n > MOST_EVENT_BYTES:
+            raise ValueError(f"{n} bytes in one event")
+        return await super().readexactly(n)
+
+
+def _caller(writer: asyncio.StreamWriter) -> Caller:
+    peer, reached = (
+        ipaddress.ip_address(writer.get_extra_info(name)[0].partition("%")[0])
+        for name in ("peername", "sockname")
+    )
+    return Caller(peer, hosts=(str(reached),), reached=reached)
+
+
+Send = Callable[[Eventable], Awaitable[None]]
+
+
+class WyomingClient:
+    """One connection: one request after the other."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, assistant: Assistant
+    ) -> None:
+        CLIENT.set(new_client())
+        self._reader = reader
+        self._writer = writer
+        self._assistant = assistant
+        self._work = Work()
+        self._asked = Transcribe()
+        self._hearing: _Hearing | None = None
+        self._speaking: _Speaking | None = None
+        """A text that comes in parts."""
+
+    async def serve(self) -> None:
+        try:
+            while event := await async_read_event(self._reader):
+                await self._on(event)
+        except asyncio.IncompleteReadError:
+            pass  # it has gone
+        except ReachyVoiceError as error:
+            await self._send(Error(str(error), type(error).__name__))
+        except (KeyError, TypeError, ValueError) as error:
+            await self._send(Error(f"This event cannot be read: {error!r}", "invalid"))
+        finally:
+            self._work.cancel()
+            if self._hearing:
+                self._hearing.close()
+
+    async def _send(self, event: Eventable) -> None:
+        await async_write_event(event.event(), self._writer)
+
+    async def _on(self, event: Event) -> None:
+        kind = event.type
+        if Describe.is_type(kind):
+            await self._send(self._info())
+        elif Ping.is_type(kind):
+            await self._send(Pong(Ping.from_event(event).text))
+        elif Transcribe.is_type(kind):
+            self._asked = Transcribe.from_event(event)
+        elif AudioStart.is_type(kind):
+            await self._listen()
+        elif AudioChunk.is_type(kind) and self._hearing:
+            await self._hearing.hear(AudioChunk.from_event(event))
+        elif AudioStop.is_type(kind) and self._hearing:
+            hearing, self._hearing = self._hearing, None
+            await self._transcribe(hearing)
+        elif SynthesizeStart.is_type(kind):
+            self._speaking = self._speaker(SynthesizeStart.from_event(event).voice)
+        elif SynthesizeChunk.is_type(kind) and self._speaking:
+            await self._speaking.say(SynthesizeChunk.from_event(event).text)
+        elif Synthesize.is_type(kind) and not self._speaking:  # else it is the whole text again
+            whole = Synthesize.from_event(event)
+            await self._speaker(whole.voice).say(whole.text, last=True)
+        elif SynthesizeStop.is_type(kind) and self._speaking:
+            speaking, self._speaking = self._speaking, None
+            await speaking.say("", last=True)
+            await self._send(SynthesizeStopped())
+
+    def _info(self) -> Info:
+        stages, language = self._assistant.stages, self._assistant.defaults().language or "en"
+        about: dict[str, Any] = {
+            "attribution": Attribution("The reachy-voice authors", ""),
+            "installed": True,
+            "version": VERSION,
+            "description": "The engines of reachy-voice",
+        }
+        heard = list(stages.stt.languages) or [language]
+        models = [AsrModel(name="stt", languages=heard, **about)]
+        voices = [TtsVoice(name=name, languages=[language], **about) for name in stages.tts.voices]
+        about["name"] = "reachy-voice"
+        hears = AsrProgram(models=models, supports_transcript_streaming=stages.stt.streams, **about)
+        speaks = TtsProgram(voices=voices, supports_synthesize_streaming=True, **about)
+        return Info(asr=[hears], tts=[speaks])
+
+    async def _listen(self) -> None:
+        if self._hearing:
+            self._hearing.close()
+        stages, language = self._assistant.stages, self._assistant.defaults().language
+        if self._asked.language and not asks_to_detect(self._asked.language):
+            asked = language_code(self._asked.language)
+            language = asked if stages.hears(asked) else language
+        streams = stages.stt.streams
+        utterance = await stages.stt.open(language, streams, self._work)
+        self._hearing = _Hearing(utterance, self._work, self._send if streams else None)
+        if streams:
+            await self._send(TranscriptStart(language=language or None))
+
+    async def _transcribe(self, hearing: _Hearing) -> None:
+        text = await hearing.finish()
+        settings, names = self._assistant.session_settings(), self._asked.transcript_names or ()
+        lexicon = lexicon_of(settings.lexicons, self._assistant.defaults().language)
+        text = Keywords((*names, *settings.words), lexicon).put_into(text)
+        await self._send(Transcript(text))
+        if hearing.streams:
+            await self._send(TranscriptStop())
+
+    def _speaker(self, voice: SynthesizeVoice | None) -> _Speaking:
+        language = (voice and voice.language) or self._assistant.defaults().language
+        request = SpeechRequest("", (voice and voice.name) or "", language=language)
+        return _Speaking(self._assistant.stages.tts, request, self._work, self._send)
+
+
+class _Hearing:
+    """``send``: takes the words that will not change, as they come; ``None``: only the end."""
+
+    def __init__(self, utterance: UtteranceStage, work: Work, send: Send | None) -> None:
+        self._utterance = utterance
+        self._work = work
+        self._send = send
+        self._convert = AudioChunkConverter(rate=LISTEN_RATE, width=2, channels=1)
+        self._samples = 0
+        self._sent = ""
+        self.close = utterance.close
+
+    @property
+    def streams(self) -> bool:
+        return self._send is not None
+
+    async def hear(self, chunk: AudioChunk) -> None:
+        """Raises ``ValueError`` after ``LONGEST_S``."""
+        pcm = pcm_from_bytes(self._convert.convert(chunk).audio)
+        self._samples += len(pcm)
+        if self._samples > LONGEST_S * LISTEN_RATE:
+            raise ValueError(f"an utterance of more than {LONGEST_S:g} s")
+        partial = await self._utterance.feed(pcm, self._work)
+        if self._send and (more := partial.committed[len(self._sent) :]):
+            self._sent = partial.committed
+            await self._send(TranscriptChunk(more))
+
+    async def finish(self) -> str:
+        try:
+            return (await self._utterance.finish(self._work)).text
+        finally:
+            self.close()
+
+
+class _Speaking:
+    """One text, spoken sentence by sentence as it comes. ``usual``: the voice and the language."""
+
+    def __init__(self, tts: TtsStage, usual: SpeechRequest, work: Work, send: Send) -> None:
+        self._tts = tts
+        self._usual = usual
+        self._work = work
+        self._send = send
+        self._chunker = SpeechChunker(usual.language)
+        self._sound = {"rate": tts.rate, "width": 2, "channels": 1}
+        self._begun = False
+
+    async def say(self, text: str, *, last: bool = False) -> None:
+        self._chunker.feed(text)
+        if last:
+            self._chunker.close()
+        while piece := self._chunker.take(SENTENCE_LETTERS):
+            request = replace(self._usual, text=piece.spoken)
+            async with aclosing(self._tts.synthesize(request, self._work)) as made:
+                async for pcm in made:
+                    await self._begin()
+                    await self._send(AudioChunk(audio=pcm_to_bytes(pcm), **self._sound))
+        if last:
+            await self._begin()
+            await self._send(AudioStop())
+
+    async def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            await self._send(AudioStart(**self._sound))

@@ -1,0 +1,210 @@
+"""Home Assistant's side of the Wyoming protocol, by the library that it uses."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from wyoming.asr import Transcribe, Transcript
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event, Eventable
+from wyoming.info import Describe, Info
+from wyoming.ping import Ping
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeVoice,
+)
+
+from app.access.policy import Caller, Rules
+from app.home import wyoming_port
+from app.home.wyoming_port import serve_wyoming
+from app.server.gate import Access
+from app.server.listening import bind
+from pipeline.errors import EngineError
+from tests.support.staged_server import StagedAssistant
+
+pytestmark = pytest.mark.quick
+
+SPEECH = {"rate": 48_000, "width": 2, "channels": 2}
+
+
+@asynccontextmanager
+async def door(assistant: StagedAssistant, access: Access | None = None) -> AsyncIterator[int]:
+    """Its port. Afterwards nothing runs and nothing is open."""
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    admits = (access or Access()).admits
+    serving = asyncio.create_task(serve_wyoming(listener, cast(Any, assistant), admits))
+    try:
+        yield port
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving})
+    assert assistant.cast.idle
+
+
+async def ask(port: int, *events: Eventable, until: str) -> list[Event]:
+    """Everything that comes up to the event ``until``, or to the end."""
+    found: list[Event] = []
+    with suppress(ConnectionError):
+        async with AsyncTcpClient("127.0.0.1", port) as client, asyncio.timeout(10):
+            for asked in events:
+                await client.write_event(asked.event())
+            while (event := await client.read_event()) is not None:
+                found.append(event)
+                if event.type == until:
+                    break
+    return found
+
+
+def heard(seconds: float, **asked: Any) -> Sequence[Eventable]:
+    frames = [np.full(2 * 4800, 1000, np.int16).tobytes()] * round(seconds * 10)
+    chunks = [AudioChunk(audio=frame, **SPEECH) for frame in frames]
+    return [Transcribe(**asked), AudioStart(**SPEECH), *chunks, AudioStop()]
+
+
+def sound(events: Sequence[Event]) -> float:
+    """Seconds."""
+    chunks = [AudioChunk.from_event(e) for e in events if AudioChunk.is_type(e.type)]
+    return sum(len(chunk.audio) / 2 / chunk.rate for chunk in chunks)
+
+
+def kinds(events: Sequence[Event]) -> list[str]:
+    return [e.type for e in events if not AudioChunk.is_type(e.type)]
+
+
+async def test_it_says_what_it_can_do() -> None:
+    assistant = StagedAssistant()
+    assistant.stt.languages = ("en", "de")
+    async with door(assistant) as port:
+        (found,) = await ask(port, Describe(), until="info")
+        (pong,) = await ask(port, Ping("here"), until="pong")
+    info = Info.from_event(found)
+    assert info.asr[0].models[0].languages == ["en", "de"]
+    assert [voice.name for voice in info.tts[0].voices] == ["joe"]
+    assert info.tts[0].supports_synthesize_streaming
+    assert pong.data == {"text": "here"}
+
+
+async def test_speech_becomes_text() -> None:
+    assistant = StagedAssistant()
+    assistant.stt.texts = ("Turn on Richie's lamp.",)
+    assistant.stt.languages = ("en", "de")
+    async with door(assistant) as port:
+        spoken = heard(1.0, language="de-AT", transcript_names=["Reachy"])
+        (found,) = await ask(port, *spoken, until="transcript")
+    assert Transcript.from_event(found).text == "Turn on Reachy's lamp."
+    assert assistant.stt.opened_in == ["de"]
+    assert len(assistant.stt.finished[0]) == pytest.approx(16_000, abs=50)
+
+
+async def test_a_language_that_it_lacks_is_heard_in_its_own() -> None:
+    assistant = StagedAssistant()
+    assistant.stt.languages = ("en",)
+    async with door(assistant) as port:
+        await ask(port, *heard(0.5, language="fr"), until="transcript")
+    assert assistant.stt.opened_in == [assistant.defaults().language]
+
+
+async def test_a_text_is_spoken() -> None:
+    assistant = StagedAssistant()
+    async with door(assistant) as port:
+        whole = Synthesize("It costs $5. Good.", SynthesizeVoice(name="joe"))
+        found = await ask(port, whole, until="audio-stop")
+    assert kinds(found) == ["audio-start", "audio-stop"]
+    assert " ".join(assistant.tts.said) == "It costs five dollars. Good."
+    assert {request.voice for request in assistant.tts.requests} == {"joe"}
+    assert sound(found) == pytest.approx(5 * 0.05, abs=0.02)
+
+
+async def test_a_text_that_comes_in_parts_is_spoken_by_sentence() -> None:
+    assistant = StagedAssistant()
+    text = "First this. Then that one. And so on"
+    async with door(assistant) as port, AsyncTcpClient("127.0.0.1", port) as client:
+        await client.write_event(SynthesizeStart().event())
+        await client.write_event(SynthesizeChunk("First this. Then ").event())
+        async with asyncio.timeout(10):
+            started = await client.read_event()
+        assert started is not None
+        assert started.type == "audio-start"
+        assert assistant.tts.said == ["First this."], "before the rest is there"
+        for event in (
+            SynthesizeChunk("that one. And so on"),
+            Synthesize(text),  # for servers that do not stream
+            SynthesizeStop(),
+        ):
+            await client.write_event(event.event())
+        found = []
+        async with asyncio.timeout(10):
+            while "synthesize-stopped" not in kinds(found):
+                event = await client.read_event()
+                assert event is not None
+                found.append(event)
+    assert kinds(found) == ["audio-stop", "synthesize-stopped"]
+    assert " ".join(assistant.tts.said) == f"{text}."
+
+
+async def test_an_engine_that_fails_is_an_error() -> None:
+    assistant = StagedAssistant()
+    assistant.tts.error = EngineError("The voice is broken")
+    async with door(assistant) as port:
+        (found,) = await ask(port, Synthesize("Hello."), until="error")
+    assert "The voice is broken" in Error.from_event(found).text
+
+
+async def test_a_caller_from_elsewhere_must_be_allowed() -> None:
+    told: list[str] = []
+    access = Access(Rules(loopback=False), tell=told.append)
+    async with door(StagedAssistant(), access) as port:
+        assert await ask(port, Describe(), until="info") == []
+    assert "127.0.0.1" in told[0] or "program here" in told[0]
+    here = Caller(ipaddress.ip_address("192.0.2.1"), hosts=("192.0.2.2",))
+    assert not await Access().admits(here)
+    allowed = Rules(addresses=(ipaddress.ip_network("192.0.2.1"),))
+    assert await Access(allowed).admits(here)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n",
+        json.dumps({"type": "audio-chunk", "payload_length": 1 << 30}).encode() + b"\n",
+        json.dumps({"type": "audio-start"}).encode() + b"\n" + b'{"type": "audio-chunk"}\n',
+        b"x" * (wyoming_port.MOST_EVENT_BYTES + 10),
+    ],
+)
+async def test_what_cannot_be_read_ends_only_that_connection(line: bytes) -> None:
+    async with door(StagedAssistant()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(line)
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+        assert await ask(port, Describe(), until="info")
+
+
+async def test_a_client_that_leaves_ends_its_work() -> None:
+    assistant = StagedAssistant()
+    async with door(assistant) as port:
+        await ask(port, *heard(0.5)[:-1], Ping(), until="pong")
+        for _ in range(2 * wyoming_port.MOST_CLIENTS):
+            assert await ask(port, Describe(), until="info")
+
+
+async def test_speech_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming_port, "LONGEST_S", 1.0)
+    async with door(StagedAssistant()) as port:
+        (found,) = await ask(port, *heard(1.5), until="error")
+    assert "more than 1 s" in Error.from_event(found).text
