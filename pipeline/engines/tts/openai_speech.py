@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.by_url.endpoint import Body, HttpExchange
+from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
     Misconfiguration,
@@ -23,7 +23,7 @@ from pipeline.engines.by_url.failures import (
     without,
 )
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Pool, json_body
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import LanguageChoice
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
@@ -134,7 +134,7 @@ class UrlTts(UrlEngine):
                 "stream": True if options.stream else None,
             }
         )
-        asked = self.endpoint.ask("audio/speech", Body.json(body), work, (text,))
+        asked = self.endpoint.ask("audio/speech", json_body(body), work, (text,))
         try:
             async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
                 async for pcm in pieces:
