@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -140,20 +141,14 @@ class ScriptedAssistant:
             await session.quiet.wait()
 
 
+@dataclass
 class Served:
     """A running server; ``task`` ends when it does."""
 
-    def __init__(
-        self,
-        assistant: ScriptedAssistant,
-        port: int,
-        task: asyncio.Task[None],
-        sockets: OpenSockets,
-    ) -> None:
-        self.assistant = assistant
-        self.port = port
-        self.task = task
-        self.sockets = sockets
+    assistant: ScriptedAssistant
+    port: int
+    task: asyncio.Task[None]
+    sockets: OpenSockets
 
     @property
     def url(self) -> str:
