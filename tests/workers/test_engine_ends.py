@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
@@ -22,7 +23,6 @@ from pipeline.settings import Lexicon, SessionSettings
 from pipeline.work import Work
 from reachy_voice.testing import (
     LevelVad,
-    Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -37,10 +37,6 @@ pytestmark = pytest.mark.quick
 CRASHED = EngineCrashed("The engine's process ended")
 SORRY = "Sorry, please say that again."
 APOLOGISING = SessionSettings(apology=SORRY)
-
-
-def endings(it: Scene) -> list[str]:
-    return [event.status for event in it.events(ReplyFinished)]
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -68,10 +64,10 @@ async def test_a_session_outlives_its_voice_detector() -> None:
         await it.say(2.0)
         await it.hear(6.0)
         # What was heard of it before counts as a turn, for the rest is silence.
-        assert endings(it) == ["completed"]
+        assert it.statuses == ["completed"]
         await it.say(1.0)
         await it.hear(5.0)
-        assert endings(it) == ["completed", "completed"]
+        assert it.statuses == ["completed", "completed"]
 
 
 # --- recognising -------------------------------------------------------------------------------
@@ -130,7 +126,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
     async with scene(stt=stt, settings=APOLOGISING) as it:
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == ends
+        assert it.statuses == ends
         if ends == ["completed"]:
             said = it.events(TranscriptReady)[0]
             loud = np.abs(stt.finished[0].astype(int)) > 500
@@ -140,7 +136,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
             assert SORRY in [event.text for event in it.events(ReplyText)]
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == [*ends, "completed"]
+        assert it.statuses == [*ends, "completed"]
     assert stt.opened == 0
 
 
@@ -151,7 +147,7 @@ async def test_words_that_were_told_are_not_told_again() -> None:
     async with scene(stt=stt, settings=settings) as it:
         await it.say(1.5)
         await it.hear(5.0)
-        assert endings(it) == ["completed"]
+        assert it.statuses == ["completed"]
     assert stt.with_partials == [True, False]
     assert "".join(event.text for event in it.events(TranscriptPartial)).count("hello") <= 1
 
@@ -213,14 +209,12 @@ async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_ans
         await it.say(1.0)
         await it.hear(6.0)
         llm.ends = ends
-        from pipeline.commands import CreateResponse
-
         await it.do(CreateResponse())
         await it.hear(8.0)
-        assert endings(it) == ["completed", ending]
+        assert it.statuses == ["completed", ending]
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == ["completed", ending, "completed"]
+        assert it.statuses == ["completed", ending, "completed"]
     said = [event.text for event in it.events(ReplyText)]
     assert (SORRY in said) == (ending == "failed")
 
@@ -239,10 +233,10 @@ async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], end
     async with scene(llm=llm, tts=tts) as it:
         await it.say(1.0)
         await it.hear(9.0)
-        assert endings(it) == [ending]
+        assert it.statuses == [ending]
         await it.say(1.0)
         await it.hear(9.0)
-        assert endings(it)[-1] == "completed"
+        assert it.statuses[-1] == "completed"
     if ending == "completed":
         assert tts.said[1] == tts.said[2]
         first = [
