@@ -19,7 +19,6 @@ from typing import Literal
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.conversation.item_editor import ItemEditor
-from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import (
@@ -93,7 +92,7 @@ class Reply:
         self._context = context
         self._stages = context.stages
         self._tts = context.stages.tts
-        self._lease: Lease | None = None
+        self._release: Callable[[], None] | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are leased."""
         self._editor = editor
@@ -143,7 +142,7 @@ class Reply:
         try:
             await (self._notify() if self.plan.notice else self._produce())
         finally:
-            self._release()
+            self._let_go()
 
     async def _produce(self) -> None:
         error = None
@@ -216,14 +215,14 @@ class Reply:
         await self._pacer.speak(pcm)
         self.delivery.end_notice()
 
-    def _release(self) -> None:
-        if self._lease:
-            self._lease.release()
-            self._lease = None
+    def _let_go(self) -> None:
+        if self._release:
+            self._release()
+            self._release = None
 
     async def _equip(self) -> None:
         """Lease the engines until the reply has ended."""
-        self._lease = await self._stages.leases.take()
+        self._release = await self._stages.leases.take()
         self._tts = self._stages.tts
         self._ramp.of(self._tts, self._stages.voice_rtf)
         self._equipped.set()
@@ -322,7 +321,7 @@ class Reply:
         crashed = False
         while True:
             messages = self.messages = list(await self._prompt())
-            if not self._lease:
+            if not self._release:
                 await self._equip()
             self._find_language(messages)
             try:
@@ -332,7 +331,7 @@ class Reply:
                 if not self._make_room(problem):
                     raise
                 # The prompt may wait for a transcript, which may wait for a lease.
-                self._release()
+                self._let_go()
             except EngineCrashed:  # ask the next engine once, if nothing was answered yet
                 if crashed or self.words.begun:
                     raise

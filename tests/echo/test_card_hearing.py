@@ -189,4 +189,4 @@ async def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
 
     async with scene(hearing=hearing, config=config) as told:
         await answer(told, 3000, 2.0)
-    assert len(hearing._card._ahead) == 0
+    assert len(hearing._reference._ahead) == 0

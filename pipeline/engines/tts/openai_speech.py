@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Literal
 
@@ -68,6 +68,7 @@ class UrlTts(UrlEngine):
 
         super().__init__(Kind.TTS, options, pool)
         self._options = options
+        self.rate, self.voices = options.rate, options.voices
         self._spoken = LanguageChoice()
         self._format = ""
         """In which the server has made speech; some refuse raw PCM, others WAV."""
@@ -77,14 +78,6 @@ class UrlTts(UrlEngine):
         async with aclosing(speech) as pieces:
             async for _ in pieces:
                 pass
-
-    @property
-    def rate(self) -> int:
-        return self._options.rate
-
-    @property
-    def voices(self) -> Sequence[str]:
-        return self._options.voices
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The request is
