@@ -158,9 +158,9 @@ async def test_a_daemon_that_hangs_is_missed_and_found_again(
     notices = Notices()
     async with robot_daemon(python, tmp_path) as robot, moving(robot.url, notices) as body:
         await robot.reaches(is_neutral)
-        robot.process.send_signal(signal.SIGSTOP)
+        robot.program.process.send_signal(signal.SIGSTOP)
         await notices.until("lost")
-        robot.process.send_signal(signal.SIGCONT)
+        robot.program.process.send_signal(signal.SIGCONT)
         body.note(STARTED)
         await robot.reaches(listens)
     assert notices.problems()[0] == "lost"
@@ -269,9 +269,9 @@ async def test_motors_switched_off_stay_off_over_a_lost_connection(
         await robot.reaches(listens)
         await robot.post("motors/set_mode/disabled")
         await notices.until("busy")
-        robot.process.send_signal(signal.SIGSTOP)
+        robot.program.process.send_signal(signal.SIGSTOP)
         await notices.until("lost")
-        robot.process.send_signal(signal.SIGCONT)
+        robot.program.process.send_signal(signal.SIGCONT)
         await notices.until("busy", times=2)
         assert (await robot.get("motors/status"))["mode"] == "disabled"
     await robot.post("motors/set_mode/enabled")

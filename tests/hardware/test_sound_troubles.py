@@ -22,6 +22,7 @@ from hardware.sound.ring import SampleBlock
 from pipeline.audio import LISTEN_RATE, Resampler, to_float
 from pipeline.echo.canceller import EchoCanceller
 from reachy_voice.testing import in_virtual_time
+from tests.support.beside import beside
 from tests.support.echo_sound import at_pace, hum, pcm, power_db, room, speechlike, through
 from tests.support.scripted_driver import ARRAY, Scene, ScriptedDriver
 
@@ -131,15 +132,13 @@ async def test_a_program_that_was_held_up_has_lost_no_device(driver_too: bool) -
     notices: list[SoundNotice] = []
     driver = ThreadedDriver()
     card = SoundCard(Sound(), notices.append, driver)
-    running = asyncio.create_task(card.run())
-    await asyncio.sleep(0.3)
-    if driver_too:
-        driver.held.set()
-        threading.Timer(1.4, driver.held.clear).start()
-    time.sleep(1.3)  # noqa: ASYNC251 - the loop is what is held up
-    await asyncio.sleep(0.5)
-    running.cancel()
-    await asyncio.wait({running})
+    async with beside(card.run()):
+        await asyncio.sleep(0.3)
+        if driver_too:
+            driver.held.set()
+            threading.Timer(1.4, driver.held.clear).start()
+        time.sleep(1.3)  # noqa: ASYNC251 - the loop is what is held up
+        await asyncio.sleep(0.5)
     assert not [notice for notice in notices if isinstance(notice, DeviceLoss)]
 
 

@@ -39,6 +39,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
 from reachy_voice.testing import ScriptedLlm
+from tests.support.beside import beside
 from tests.support.conformance import Recorder
 
 PCM = np.arange(2_400, dtype=np.int16)
@@ -213,15 +214,9 @@ async def running(
     listener = bind(host, 0)
     port = listener.getsockname()[1]
     serving = serve(app, host, port, drain_s=drain_s, listener=listener, **options)
-    task = asyncio.create_task(serving)
-    await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
-    try:
+    async with beside(serving) as task:
+        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
         yield port, task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled() and (error := task.exception()):
-        raise error
 
 
 @contextlib.asynccontextmanager

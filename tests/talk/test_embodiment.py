@@ -24,6 +24,7 @@ from hardware.sound.notices import AllZero, DevicesReady
 from hardware.xvf3800.errors import array_error
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
+from tests.support.beside import beside
 from tests.support.scripted_array import ScriptedArray
 
 pytestmark = pytest.mark.quick
@@ -68,12 +69,8 @@ async def embodied(
     array: ScriptedArray | Exception, chosen: Settings | None = None
 ) -> AsyncIterator[Body]:
     told = Body(array, chosen or settings())
-    running = asyncio.create_task(told.body.run())
-    try:
+    async with beside(told.body.run()) as running:
         yield told
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
     assert running.cancelled()
 
 

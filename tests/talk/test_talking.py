@@ -39,6 +39,7 @@ from reachy_voice.testing import (
     run_virtual,
     scene,
 )
+from tests.support.beside import beside
 
 pytestmark = pytest.mark.quick
 
@@ -171,14 +172,8 @@ async def talk(push_to_talk: bool = False, **given: Any) -> AsyncIterator[Talk]:
 
         talking = Talking(card, conversation, note, heard, push_to_talk=push_to_talk)
         told = Talk(played, card, talking, conversation)
-        running = asyncio.create_task(talking.run())
-        try:
+        async with beside(talking.run()):
             yield told
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-        if not running.cancelled() and (error := running.exception()):
-            raise error
 
 
 @in_virtual_time

@@ -31,6 +31,7 @@ from reachy_voice.testing import (
     in_virtual_time,
     scene,
 )
+from tests.support.beside import beside
 
 pytestmark = pytest.mark.quick
 
@@ -158,11 +159,9 @@ async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
     stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
     recognition = Recognition(stages, "", Keywords((), Lexicon()))
     recognition.append(np.full(1600, 900, np.int16))
-    running = asyncio.create_task(recognition.run())
-    texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
-    assert [said.text for said in texts] == ["hello", "hello"]
-    running.cancel()
-    await asyncio.wait({running})
+    async with beside(recognition.run()):
+        texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
+        assert [said.text for said in texts] == ["hello", "hello"]
     stt.ends_in_finish = {stt.asked + 1}
     with pytest.raises(EngineCrashed):
         await recognition.transcript(Work())
