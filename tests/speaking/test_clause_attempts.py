@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.server.test_metrics import observed
+from tests.support.toy_engine import running
 
 pytestmark = pytest.mark.engines
 
@@ -46,16 +46,11 @@ def build_seeded(options: EngineOptions, weights: Path | None) -> Seeded:
 async def test_the_engine_gets_the_number_of_the_take(kind: type[Worker]) -> None:
     spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build_seeded)
     worker = kind(spec, EngineOptions(engine="seeded"), None)
-    tts, ready, found = tts_stage(worker), asyncio.Event(), []
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(ready.set))
-        await ready.wait()
-        try:
-            for take in (0, 1):
-                async for pcm in tts.synthesize(SpeechRequest("Hi.", take=take), Work()):
-                    found.append(int(pcm[0]))
-        finally:
-            worker.close()
+    tts, found = tts_stage(worker), []
+    async with running(worker):
+        for take in (0, 1):
+            async for pcm in tts.synthesize(SpeechRequest("Hi.", take=take), Work()):
+                found.append(int(pcm[0]))
     assert found == [0, 1]
 
 

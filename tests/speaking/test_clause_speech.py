@@ -377,28 +377,33 @@ def trimmed(border: Border, *chunks: Pcm) -> list[tuple[bool, int]]:
     return [(loud, len(list(run))) for loud, run in itertools.groupby(played > 0)]
 
 
-def test_the_first_sound_comes_at_once() -> None:
-    for chunks in ([quiet(50), sound(100)], [np.concatenate((quiet(50), sound(100)))]):
-        assert trimmed(Border.SENTENCE, *chunks) == [(False, JOINT_KEPT_BEFORE_MS), (True, 100)]
+KEPT = (False, JOINT_KEPT_BEFORE_MS)
 
 
-def test_a_sentence_keeps_the_pause_that_the_voice_gives_it() -> None:
-    assert trimmed(Border.SENTENCE, sound(100), quiet(400)) == [(True, 100), (False, 400)]
-
-
-def test_where_the_sentence_goes_on_there_is_no_pause() -> None:
-    assert trimmed(Border.WORD, sound(100), quiet(90), quiet(90)) == [(True, 100), (False, 20)]
-    assert trimmed(Border.CLAUSE, sound(100), quiet(290)) == [(True, 100), (False, 200)]
-
-
-def test_pauses_within_a_piece_stay() -> None:
-    chunks = (sound(10), quiet(300), quiet(100), sound(10), quiet(300))
-    assert trimmed(Border.WORD, *chunks) == [
-        (True, 10),
-        (False, 400),
-        (True, 10),
-        (False, 20),
-    ]
+@pytest.mark.parametrize(
+    ("border", "chunks", "played"),
+    [
+        # The first sound comes at once.
+        (Border.SENTENCE, [quiet(50), sound(100)], [KEPT, (True, 100)]),
+        (Border.SENTENCE, [np.concatenate((quiet(50), sound(100)))], [KEPT, (True, 100)]),
+        # A sentence keeps the pause that the voice gives it; where it goes on there is none.
+        (Border.SENTENCE, [sound(100), quiet(400)], [(True, 100), (False, 400)]),
+        (Border.WORD, [sound(100), quiet(90), quiet(90)], [(True, 100), (False, 20)]),
+        (Border.CLAUSE, [sound(100), quiet(290)], [(True, 100), (False, 200)]),
+        # Pauses within a piece stay.
+        (
+            Border.WORD,
+            [sound(10), quiet(300), quiet(100), sound(10), quiet(300)],
+            [(True, 10), (False, 400), (True, 10), (False, 20)],
+        ),
+        (Border.WORD, [quiet(100)], []),
+        (Border.WORD, [], []),
+    ],
+)
+def test_silence_around_a_piece(
+    border: Border, chunks: list[Pcm], played: list[tuple[bool, int]]
+) -> None:
+    assert trimmed(border, *chunks) == played
 
 
 def test_a_long_silence_in_front_is_meant() -> None:
@@ -407,11 +412,6 @@ def test_a_long_silence_in_front_is_meant() -> None:
     assert played_ms == JOINT_KEPT_BEFORE_MS
     (_, front_ms), _ = trimmed(Border.SENTENCE, *[quiet(100)] * 10, sound(10))
     assert front_ms >= 1000 - JOINT_MOST_BEFORE_MS - 100
-
-
-def test_nothing_is_played_of_nothing() -> None:
-    assert trimmed(Border.WORD, quiet(100)) == []
-    assert trimmed(Border.WORD) == []
 
 
 @given(

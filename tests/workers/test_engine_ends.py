@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
 from pipeline.hearing.keywords import Keywords
 from pipeline.hearing.recognition import Recognition
-from pipeline.messages import SpeechRequest
 from pipeline.settings import Lexicon, SessionSettings
 from pipeline.work import Work
 from reachy_voice.testing import (
@@ -170,44 +169,23 @@ async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
 # --- answering ---------------------------------------------------------------------------------
 
 
-class LateLlm(ScriptedLlm):
-    """Ends in the middle of its first answers."""
-
-    ends = 1
-    words = 0
-
-    def open(self) -> Any:
-        llm, conversation = self, super().open()
-        whole = conversation.reply
-
-        async def reply(*asked: Any) -> AsyncGenerator[Any, None]:
-            said = 0
-            async for delta in whole(*asked):
-                if llm.ends and said == llm.words:
-                    llm.ends -= 1
-                    raise CRASHED
-                said += 1
-                yield delta
-
-        conversation.reply = reply
-        return conversation
+ENDS = (CRASHED,)
 
 
 @pytest.mark.parametrize(
-    ("ends", "words", "ending"), [(1, 0, "completed"), (2, 0, "failed"), (1, 3, "failed")]
+    ("answers", "ending"),
+    [([ENDS], "completed"), ([ENDS] * 2, "failed"), ([("I ", "am ", *ENDS)], "failed")],
 )
 @in_virtual_time
 async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
-    ends: int, words: int, ending: str
+    answers: list[Any], ending: str
 ) -> None:
-    llm = LateLlm()
-    llm.ends, llm.words = ends, words
+    llm = ScriptedLlm()
     # Nothing is begun before the turn is over: it would be thrown away, and hide it.
     async with scene(llm=llm, settings=APOLOGISING) as it:
-        llm.ends = 0
         await it.say(1.0)
         await it.hear(6.0)
-        llm.ends = ends
+        llm.answers = list(answers)
         await it.do(CreateResponse())
         await it.hear(8.0)
         assert it.statuses == ["completed", ending]
@@ -218,16 +196,10 @@ async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_ans
     assert (SORRY in said) == (ending == "failed")
 
 
-@pytest.mark.parametrize(("ends", "ending"), [({2}, "completed"), ({2, 3}, "failed")])
+@pytest.mark.parametrize(("ends", "ending"), [(1, "completed"), (2, "failed")])
 @in_virtual_time
-async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
-    class Mortal(ScriptedTts):
-        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-            self.error = CRASHED if len(self.said) + 1 in ends else None
-            async for pcm in super().synthesize(request, work):
-                yield pcm
-
-    tts = Mortal()
+async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: int, ending: str) -> None:
+    tts = ScriptedTts(errors=[None, *[CRASHED] * ends])
     llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
     async with scene(llm=llm, tts=tts) as it:
         await it.say(1.0)
