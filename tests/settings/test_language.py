@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,21 @@ def test_a_long_text_costs_no_more_than_a_short_one() -> None:
 # --- how it reaches the voice ------------------------------------------------------------------
 
 
+@dataclass
+class Polyglot(ScriptedTts):
+    """Writes down in which language it is asked to speak."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        self.asked.append((request.language, request.text))
+        async for pcm in super().synthesize(request, work):
+            yield pcm
+
+
 def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple[str, str]]:
     """What the voice is asked for when the user says so, in a conversation in ``language``."""
-    voice = ScriptedTts()
+    voice = Polyglot()
 
     async def talk() -> None:
         config = SessionConfig("Be brief.", language=language, output_format=AudioFormat(16_000))
@@ -128,7 +141,7 @@ def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple
             assert len(played.events(ReplyFinished)) == len(said)
 
     run_virtual(talk())
-    return [(request.language, request.text) for request in voice.requests]
+    return voice.asked
 
 
 def test_the_language_of_the_conversation_reaches_the_voice() -> None:
@@ -158,13 +171,12 @@ async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str 
 
 def test_a_kept_sentence_passes_it_on() -> None:
     async def ask() -> None:
-        voice = ScriptedTts()
+        voice = Polyglot()
         kept = KeptSentences(voice, {"Sorry.": "en"})
         await kept.keep()
         await collected(kept, "de")
         voice.error = EngineError("It broke")
-        asked = [(request.language, request.text) for request in voice.requests]
-        assert asked == [("en", "Sorry."), ("de", "Hi.")]
+        assert voice.asked == [("en", "Sorry."), ("de", "Hi.")]
         assert await collected(kept, "de", "Sorry.")
 
     run_virtual(ask())
