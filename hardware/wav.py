@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -19,18 +20,33 @@ def read_recording(path: Path, rate: int) -> Pcm:
 
     Raises ``AudioFormatError`` if the file is missing, empty, or not a sound file.
     """
-    import soundfile
-
     if not path.is_file():
         raise AudioFormatError(f"There is no recording {path}", fix="Check the path")
     try:
-        samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
+        data = path.read_bytes()
+    except OSError as error:
+        why = error.strerror or ""
+        raise AudioFormatError(
+            f"{path} cannot be read", why=why, fix="Check who owns it"
+        ) from error
+    return decoded(data, rate, str(path))
+
+
+def decoded(data: bytes, rate: int, name: str) -> Pcm:
+    """The same of a file's content; ``name`` is for errors."""
+    import soundfile
+
+    try:
+        # Without its name: of a *.raw, soundfile does not look at the content.
+        samples, file_rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
         raise AudioFormatError(
-            f"{path} is not a recording that can be read", why=error.error_string, fix=_FIX
+            f"{name} is not a recording that can be read",
+            why=error.error_string.rstrip("."),
+            fix=_FIX,
         ) from error
     if not len(samples):
-        raise AudioFormatError(f"{path} has no audio in it", why="it is 0 samples long", fix=_FIX)
+        raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
     mono = samples.mean(axis=1)
     if file_rate != rate:
         mono = soxr.resample(mono, file_rate, rate)

@@ -26,6 +26,8 @@ class Priority(IntEnum):
     CONFIRMED = 0
     SPECULATIVE = 1
     WARM_UP = 2
+    BACKGROUND = 3
+    """For no conversation."""
 
 
 class Work:

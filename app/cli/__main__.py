@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from app.root import IS_INSTALLED
+from app.setup import flow
 from app.setup.place import Place
 from app.setup.ran_here import RanHere
 
@@ -21,7 +22,10 @@ PACKAGES = ("numpy",)
 
 def main() -> None:
     """Run the command line; raises ``SystemExit``. A wheel's program continues where setup has put
-    the engines."""
+    the engines. Without a command, what is missing is set up, then the console opens."""
+    if len(sys.argv) == 1:
+        place = Place.of(os.environ)
+        raise SystemExit(flow.ended(lambda: flow.serve(place, [], opens=True)))
     # While modules load, the signal itself ends the process: an exception inside a library might
     # be printed and ignored.
     asks = signal.getsignal(signal.SIGINT) is signal.default_int_handler

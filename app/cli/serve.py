@@ -40,6 +40,7 @@ from app.server.tls import ServerTls
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import LoadedSettings, ServerSettings, Settings
+from app.setup.progress import open_in_browser
 from pipeline.engines.registry import Kind
 
 LanOption = Annotated[
@@ -65,6 +66,9 @@ def serve(
     lan: LanOption = False,
     port: PortOption = None,
     record: RecordOption = None,
+    opens: Annotated[
+        bool, typer.Option("--open", help="Open the console in this machine's browser.")
+    ] = False,
 ) -> None:
     """Serve the OpenAI Realtime API at ws://HOST:PORT/v1/realtime until Ctrl-C or SIGTERM."""
     sets = list(overrides or ())
@@ -110,6 +114,8 @@ def serve(
         command = typed_command(settings, "allow ADDRESS")
         for line in banner(settings.server, real_port, admitted, tls, command, browser_tls):
             console.print(line, soft_wrap=True)
+        if opens and settings.server.console:
+            open_in_browser(settings.server.console_url(real_port))
 
     with recording(assistant, record, tell):
         console.print("Warming the engines:")
@@ -205,8 +211,8 @@ def banner(
         lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")
         lines.append(f"    SHA-256 {tls.fingerprint}")
     if server.console and admitted.loopback and (everywhere or _is_loopback(host)):
-        web = "http" if tls is None else "https"
-        lines.append(f"In a browser on this machine: {web}://localhost:{port}/console/")
+        lines.append(f"In a browser on this machine: {server.console_url(port)}")
+        lines.append("""    Say, for example: "What's your name?" or "Tell me a joke." """.rstrip())
     if not everywhere and _is_loopback(host):
         lines.append("Only this machine can connect. For a robot: reachy-voice serve --lan")
         if not admitted.loopback:

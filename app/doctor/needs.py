@@ -71,7 +71,7 @@ def needs_of(
     stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     kept = [e for e in engines if e.in_torch and e not in wanting]
-    cuda = gpu == "nvidia"
+    cuda, server = gpu == "nvidia", settings.server
     return EngineNeeds(
         stack=stack,
         torch="" if not stack else _torch(torch, cuda, engines),
@@ -87,6 +87,7 @@ def needs_of(
         gpu=gpu,
         without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
         extras=tuple(sorted(OWN_LOCKS & {engine.spec.extra for engine in engines})),
+        console=server.console_url(server.port) if server.console else "",
     )
 
 

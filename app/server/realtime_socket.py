@@ -30,6 +30,7 @@ from pipeline.bus import Bus, SlowSubscriber
 from pipeline.commands import Command, Configure, SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
+from pipeline.engines.stages import Stages
 from pipeline.events import (
     Event,
     InputCleared,
@@ -42,6 +43,7 @@ from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import WireError
+from pipeline.settings import SessionSettings
 from pipeline.work import CLIENT
 
 SEND_STALL_S = 10.0
@@ -100,6 +102,15 @@ class AssistantLike(Protocol):
 
     def memory(self, chat: Chat) -> Memory:
         """Of a conversation that began at another server."""
+        ...
+
+    @property
+    def stages(self) -> Stages:
+        """The engines."""
+        ...
+
+    def session_settings(self) -> SessionSettings:
+        """What sessions follow."""
         ...
 
     def readiness(self) -> Mapping[str, str | None]:

@@ -27,6 +27,7 @@ from starlette.websockets import WebSocket
 
 from app.access.api_errors import error_response, on_http_exception
 from app.access.policy import Caller
+from app.api.routes import plain_routes
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import ConsoleServer
@@ -87,6 +88,10 @@ class OpenSockets:
         self._each = limits.sessions_per_address or most
         self.open: set[RealtimeSocket] = set()
         self._changed = asyncio.Event()
+
+    def resting(self) -> list[asyncio.Event]:
+        """One for each conversation; set while it needs no engine."""
+        return [link.resting for link in self.open]
 
     @property
     def busy(self) -> str | None:
@@ -223,6 +228,7 @@ def build_app(
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
     sockets = OpenSockets(max_sessions, limits, parked, turns)
+    routes += plain_routes(assistant, limits, sockets.resting)
     if console:
         here = replace(
             console,

@@ -102,6 +102,10 @@ class ServerSettings(Section):
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 
+    def console_url(self, port: int) -> str:
+        """For a browser on this machine."""
+        return f"{'https' if self.tls else 'http'}://localhost:{port}/console/"
+
 
 class AccessSettings(Section):
     """Who may connect."""
@@ -142,6 +146,10 @@ class LimitSettings(Section):
     """Seconds that a request or a WebSocket handshake may take to arrive."""
     http_body_kb: int = Field(default=256, ge=1, le=16_384)
     """Largest body of an HTTP request, in KiB."""
+    upload_mb: int = Field(default=25, ge=1, le=1024)
+    """Largest recording to transcribe over HTTP, in MiB."""
+    plain_requests: int = Field(default=4, ge=0)
+    """Chat completions, speech and transcriptions over HTTP at a time; more get a 429."""
 
 
 class SamplingSettings(Section):

@@ -18,12 +18,13 @@ class Beside:
         self._log_for = log_for
         self._started: dict[str, tuple[Log, Future[None]]] = {}
 
-    def start(self, step: Step) -> None:
-        """Prepare the step, once for the same inputs."""
+    def start(self, step: Step) -> bool:
+        """Prepare the step, once for the same inputs. Whether it has a slow part."""
         key = step.inputs()
         if step.prepare is not None and key not in self._started:
             log = self._log_for(step)
             self._started[key] = log, self._pool.submit(step.prepare, log)
+        return step.prepare is not None
 
     def finish(self, step: Step, shown: Log) -> None:
         """Wait for what has been started for this step, if anything. Raises what that raised."""

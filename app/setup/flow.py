@@ -13,7 +13,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -31,6 +31,7 @@ from app.setup.failures import (
 )
 from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
+from app.setup.progress import SetupProgress, open_in_browser, progress_page
 from app.setup.proposal import answered, may_ask, proposal
 from app.setup.stack import stack_steps
 from app.setup.steps import (
@@ -65,16 +66,28 @@ def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def serve(place: Place, arguments: list[str]) -> int:
-    """``script/serve``: set up, then become the server."""
+def serve(place: Place, arguments: list[str], *, opens: bool = False) -> int:
+    """``script/serve``: set up, then become the server. ``opens``: show it in a browser."""
     given = options.of_serve(arguments)
     if given.help:
         return _help(place, given.help_text)
-    prepare(place, given)
-    if not (given.plan or given.setup_only):
-        program = str(place.program)
-        os.execv(program, [program, "serve", *given.settings, *given.others])
+    if given.plan or given.setup_only:
+        prepare(place, given)
+    else:
+        _become_server(place, given, opens)
     return 0
+
+
+def _become_server(place: Place, given: Namespace, opens: bool) -> None:
+    """The first set-up shows its progress on a page, which then becomes the console."""
+    fresh = place.stamps.read("llama") is None and (opens or sys.stderr.isatty())
+    with progress_page(place, given) if fresh else nullcontext() as page:
+        if page:
+            print(f"In a browser on this machine: {page}", file=sys.stderr, flush=True)
+        shown = opens and page is not None and open_in_browser(page)
+        prepare(place, given)
+    program, more = str(place.program), ["--open"] if opens and not shown else []
+    os.execv(program, [program, "serve", *given.settings, *given.others, *more])
 
 
 def prepare(place: Place, given: Namespace) -> None:
@@ -87,7 +100,8 @@ def prepare(place: Place, given: Namespace) -> None:
     with preparing(place) as running:
         set_up(place, base, ahead=_surely(place, given.settings), running=running)
         agreed = not given.plan and may_ask(given.settings) and _propose(place, given.torch)
-        needs = ask(place, [*given.settings, "--torch", given.torch])
+        needs = ask(place, [*given.settings, *given.port_settings, "--torch", given.torch])
+        SetupProgress(place).set_console(needs.console)
         steps = steps_of(place, needs, given.settings)
         if given.plan:
             return show_plan(place, steps, needs)
@@ -208,11 +222,15 @@ def _do(
     if not (agreed or plan.agreed([fetch for step in todo for fetch in step.fetches])):
         raise declined()
     clear_scratch(place)
+    progress = SetupProgress(place)
+    progress.add([*todo, *later])
     for number, step in enumerate(todo, 1):
         if running is not None and step.name not in BEFORE_PIP:
             for each in (*todo, *later):
-                running.start(each)
-        _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock, running)
+                if running.start(each):
+                    progress.begin(each)
+        with progress.step(step):
+            _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock, running)
     clear_scratch(place)
     if todo:
         print(f"Set up in {clock(time.monotonic() - started)}", file=sys.stderr, flush=True)

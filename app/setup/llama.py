@@ -9,6 +9,7 @@ import platform
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,8 @@ CUDA_GB_PER_COMPILER = 2
 
 PORTABLE = "REACHY_VOICE_PORTABLE"
 """Set in containers: build for every x86-64 processor. Others are built for as before."""
+SHIPPED = "shipped"
+"""The folder of a portable build that the program's own wheel may bring."""
 PROCESSOR_STAMP = "llama-processor"
 """The instructions of the processor that llama.cpp was compiled for."""
 CANNOT_BUILD = "llama-cpp-python could not be built"
@@ -87,6 +90,14 @@ def wheel_key(lock: str, python_tag: str, flags: str, instructions: str) -> str:
     return f"{pinned_version(lock)}-{python_tag}-{inputs}"
 
 
+def shipped_wheel(root: Path, version: str) -> Path | None:
+    """A portable build that came with the program, if it is for this kind of machine
+    (``script/wheel_hook.py``)."""
+    fits = sys.platform == "linux" and platform.machine() == "x86_64"
+    wheels = (root / SHIPPED).glob(f"llama_cpp_python-{version}-*.whl") if fits else ()
+    return next(iter(wheels), None)
+
+
 class LlamaWheel:
     """``CACHE/wheels/KEY/``: a wheel and its sha256; the directory appears when it is complete."""
 
@@ -105,6 +116,10 @@ class LlamaWheel:
             built_with += f" {cuda.version} {cuda.capability}"
         runs_on = architecture() if self.portable else processor()
         self.key = wheel_key(lock, python_tag, built_with, runs_on)
+        shipped = None if cuda else shipped_wheel(place.root, pinned_version(lock))
+        self.shipped = shipped
+        if shipped:
+            self.key = f"shipped-{_sha256(shipped)[:16]}"
         if self._kept:
             # Accept the installed build, whatever an earlier setup built it with.
             self.key = place.stamps.read("llama") or self.key
@@ -116,6 +131,8 @@ class LlamaWheel:
 
     def cached(self) -> Path | None:
         """The wheel, unless it is damaged."""
+        if self.shipped:
+            return self.shipped
         wheel, written = next(self.home.glob("llama_cpp_python-*.whl"), None), self.home / "sha256"
         whole = wheel and written.is_file() and written.read_text() == _sha256(wheel)
         return wheel if whole else None
@@ -133,12 +150,13 @@ class LlamaWheel:
         if self.cuda is not None:
             code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
         loads = [str(self.place.python), "-I", "-c", code]
-        log.run(loads, f"llama-cpp-python does not load; delete {self.home} to rebuild it")
+        wheel = self.shipped or self.home
+        log.run(loads, f"llama-cpp-python does not load; delete {wheel} to compile it here")
 
     def _install(self, log: Log) -> None:
         options = ["--no-deps", "--no-index", "--force-reinstall", str(self.built(log))]
         log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
-        needed = "" if self.portable else own_instructions()
+        needed = "" if self.portable or self.shipped else own_instructions()
         self.place.stamps.write(PROCESSOR_STAMP, needed)
 
     def built(self, log: Log) -> Path:

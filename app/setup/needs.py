@@ -58,6 +58,8 @@ class Needs:
     """How to compile llama.cpp: cpu or cuda; empty: no engine uses it."""
     pictures: bool = False
     """Whether llama.cpp will read pictures."""
+    console: str = ""
+    """Address of the console on this machine; empty: there is none."""
 
     @classmethod
     def read(cls, answer: dict[str, Any]) -> Needs:

@@ -19,10 +19,12 @@ def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting; repeatable"
     )
+    parser.add_argument("--port", metavar="N", help="short for --set server.port=N")
     given, others = parser.parse_known_args(arguments)
     given.settings = ["--config", given.config] if given.config else []
     given.settings += [word for value in given.set for word in ("--set", value)]
-    return _with(given, others, parser)
+    given.port_settings = ["--set", f"server.port={given.port}"] if given.port else []
+    return _with(given, others + (["--port", given.port] if given.port else []), parser)
 
 
 def of_test(arguments: Sequence[str]) -> argparse.Namespace:

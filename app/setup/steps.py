@@ -159,7 +159,7 @@ def llama(place: Place, cuda: Cuda | None = None, *, pictures: bool = False) -> 
     if not pictures and wheel.cached() is None:
         wheel = LlamaWheel(place, PYTHON_TAG, cuda, pictures=False)
     if wheel.cached() is not None:
-        title = "llama.cpp from the cache"
+        title = f"llama.cpp {'as shipped' if wheel.shipped else 'from the cache'}"
         return Step(
             "llama", title, lambda: wheel.key, wheel.install, 5, 80 if cuda is None else 400
         )

@@ -148,3 +148,31 @@ async def test_sixteen_kilohertz_both_ways_for_a_client_that_sends_rate_null(url
     # At 16 kHz speech of a normal speed takes this long; at a wrong rate it would not.
     seconds = len(audio(events)) / LISTEN_RATE
     assert 0.15 < seconds / len(said.split()) < 0.9
+
+
+async def test_the_plain_routes_use_the_same_engines(url: str) -> None:
+    text = "The train to Berlin leaves at nine o'clock. It is a cold and rainy morning."
+    async with client(url) as openai:
+        for kind in ("wav", "mp3"):
+            sound = await openai.audio.speech.create(
+                model="any", voice="", input=text, response_format=kind
+            )
+            heard = await openai.audio.transcriptions.create(
+                model="any", file=(f"said.{kind}", sound.content)
+            )
+            assert word_errors(text, heard.text).rate <= 0.2, heard.text
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        schema |= {"required": ["name"], "additionalProperties": False}
+        answer = await openai.chat.completions.create(
+            model="any",
+            messages=[{"role": "user", "content": "A boy called Tom has a dog."}],
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+        )
+        assert list(json.loads(answer.choices[0].message.content or "")) == ["name"]
+        stream = await openai.chat.completions.create(
+            model="any",
+            messages=[{"role": "user", "content": "Say hello."}],
+            max_tokens=20,
+            stream=True,
+        )
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream])

@@ -39,16 +39,22 @@ def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
     text.write_text("This is not a sound.")
     nothing = tmp_path / "nothing.wav"
     nothing.write_bytes(b"")
+    samples = tmp_path / "samples.raw"
+    samples.write_bytes(bytes(320))
     for path, what in [
         (empty, "has no audio in it"),
         (text, "is not a recording that can be read"),
         (nothing, "is not a recording that can be read"),
+        (samples, "is not a recording that can be read"),
         (tmp_path / "absent.wav", "There is no recording"),
         (tmp_path, "There is no recording"),
     ]:
         with pytest.raises(AudioFormatError, match=what) as caught:
             read_recording(path, 16_000)
         assert caught.value.fix
+    mine = tmp_path / "mine.raw"
+    soundfile.write(mine, np.ones(160, np.int16), 16_000, format="FLAC")
+    assert len(read_recording(mine, 16_000)) == 160, "its name does not matter"
 
 
 def test_writing_round_trips_and_a_bad_place_is_refused(tmp_path: Path) -> None:

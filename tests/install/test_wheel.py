@@ -108,10 +108,7 @@ def without_compiler(machine: Machine) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def ready(machine: Machine, without_compiler: subprocess.CompletedProcess[str]) -> Machine:
     """Later, with llama.cpp in the cache: nothing needs to be compiled."""
-    ours = Place(ROOT, REAL_CACHE / "reachy-voice", sys.executable)
-    if LlamaWheel(ours, PYTHON_TAG).cached() is None:
-        pytest.fail("llama.cpp is not in the cache: run script/test --setup-only")
-    (machine.cache / "wheels").symlink_to(ours.wheels)
+    (machine.cache / "wheels").symlink_to(compiled().parents[1])
     done = machine.run("setup")
     assert done.returncode == 0, done.stderr
     return machine
@@ -173,6 +170,7 @@ def test_its_environment_outlives_what_installed_it(ready: Machine) -> None:
 
 
 def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Path) -> None:
+    """This one ships llama.cpp, which takes the place of the compiled one."""
     source = tmp_path / "source"
     for folder in ("app", "config", "hardware", "pipeline", "script"):
         ignored = shutil.ignore_patterns("__pycache__")
@@ -183,7 +181,11 @@ def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Pa
     (source / "pyproject.toml").write_text(
         re.sub(r'(?m)^version = ".+"', 'version = "99"', project)
     )
-    _install(ready, "--no-deps", "--no-index", _wheel(source, tmp_path))
+    (source / "build" / "shipped").mkdir(parents=True)
+    shutil.copy(compiled(), source / "build" / "shipped")
+    wheel = _wheel(source, tmp_path)
+    assert wheel.name == "reachy_voice-99-py3-none-linux_x86_64.whl"
+    _install(ready, "--no-deps", "--no-index", wheel)
     early = ready.run("service", "install")
     assert early.returncode == 3, early.stderr
     assert "reachy-voice setup" in early.stderr
@@ -193,6 +195,19 @@ def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Pa
     stays = Machine(ready.home / ".local/share/reachy-voice/.venv/bin/reachy-voice", ready.home)
     assert stays.run("--version").stdout == "99\n"
     assert stays.run("config", "check").returncode == 0
+    stamp = stays.program.parents[1] / ".setup" / "llama"
+    assert stamp.read_text().startswith("shipped-")
+    shown = stays.run("setup", "--plan")
+    assert "Nothing needs to be fetched." in shown.stderr
+
+
+def compiled() -> Path:
+    """The llama.cpp of this checkout's own setup."""
+    place = Place(ROOT, REAL_CACHE / "reachy-voice", sys.executable)
+    wheel = LlamaWheel(place, PYTHON_TAG).cached()
+    if wheel is None:
+        pytest.fail("llama.cpp is not in the cache: run script/test --setup-only")
+    return wheel
 
 
 def _words(option: str, values: Sequence[str]) -> list[str]:

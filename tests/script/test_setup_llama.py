@@ -158,3 +158,48 @@ class TestLlamaServer:
         for options, is_built in ([], False), (["--real-servers"], True):
             assert setup_program._test(place, [*options, "--plan"]) == 0
             assert ("llama-server" in capsys.readouterr().err) == is_built
+
+
+class TestShippedLlama:
+    """A portable build that the program's own wheel brought."""
+
+    def ship(self, place: Place, version: str) -> Path:
+        folder = place.root / llama.SHIPPED
+        folder.mkdir(exist_ok=True)
+        wheel = folder / f"llama_cpp_python-{version}-py3-none-linux_x86_64.whl"
+        wheel.write_bytes(b"compiled")
+        return wheel
+
+    @pytest.fixture
+    def version(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setattr(llama.platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr(llama.sys, "platform", "linux")
+        return llama.pinned_version(llama.lock_file(place.root).read_text())
+
+    def test_nothing_is_compiled(self, place: Place, version: str) -> None:
+        compiles = steps.llama(place)
+        wheel = self.ship(place, version)
+        step = steps.llama(place)
+        assert compiles.prepare
+        assert (step.title, step.prepare) == ("llama.cpp as shipped", None)
+        assert not any(fetch.compile_s for fetch in step.fetches)
+        assert step.inputs() != compiles.inputs()
+        before = step.inputs()
+        wheel.write_bytes(b"compiled anew")
+        assert steps.llama(place).inputs() != before
+
+    def test_it_is_installed_as_for_every_processor(self, place: Place, version: str) -> None:
+        answer_pip(place, "exit 0")
+        wheel = self.ship(place, version)
+        do(place, steps.llama(place))
+        assert str(wheel) in " ".join(called(place))
+        assert place.stamps.read(llama.PROCESSOR_STAMP) == ""
+
+    @pytest.mark.parametrize("other", ["version", "machine", "gpu"])
+    def test_another_build_is_compiled(
+        self, place: Place, version: str, monkeypatch: pytest.MonkeyPatch, other: str
+    ) -> None:
+        self.ship(place, "0.0.1" if other == "version" else version)
+        if other == "machine":
+            monkeypatch.setattr(llama.platform, "machine", lambda: "aarch64")
+        assert steps.llama(place, CUDA if other == "gpu" else None).prepare

@@ -336,6 +336,7 @@ class TestAsking:
             "weights_dir": "/cache/weights",
             "llama": "cuda",
             "pictures": True,
+            "console": "http://localhost:8765/console/",
             "extras": [],
             "findings": [{"name": "GPU", "state": "ok", "detail": "fine", "fix": ""}],
         }

@@ -38,7 +38,8 @@ from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
-from reachy_voice.testing import ScriptedLlm
+from pipeline.settings import SessionSettings
+from reachy_voice.testing import Cast, ScriptedLlm
 from tests.support.beside import beside
 from tests.support.conformance import Recorder
 
@@ -117,6 +118,7 @@ class ScriptedAssistant:
         self.draining = asyncio.Event()
         self.sessions: list[ScriptedSession] = []
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
+        self.stages = Cast().stages()
 
     def defaults(self) -> SessionDefaults:
         assert not self.reasons["stt"], "no session does without that"
@@ -132,6 +134,9 @@ class ScriptedAssistant:
 
     def memory(self, chat: Chat) -> Memory:
         return Memory(chat, ScriptedLlm().open())
+
+    def session_settings(self) -> SessionSettings:
+        return SessionSettings()
 
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons

@@ -49,7 +49,7 @@ class StagedAssistant:
         self.buses: list[Bus] = []
         self.draining = asyncio.Event()
         self._settings = with_words(settings)
-        self._stages = self.cast.stages()
+        self.stages = self.cast.stages()
 
     def defaults(self) -> SessionDefaults:
         voices = self.tts.voices
@@ -58,13 +58,16 @@ class StagedAssistant:
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
-        session = Session(self._stages, config, self._settings, bus, new_id, memory)
+        session = Session(self.stages, config, self._settings, bus, new_id, memory)
         self.sessions.append(session)
         self.buses.append(bus)
         return session
 
     def memory(self, chat: Chat) -> Memory:
-        return Memory(chat, LastingConversation(self._stages))
+        return Memory(chat, LastingConversation(self.stages))
+
+    def session_settings(self) -> SessionSettings:
+        return self._settings
 
     def readiness(self) -> Mapping[str, str | None]:
         return self.reasons

@@ -33,6 +33,7 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
         ("Wait, I have", False, "command"),
         ("No!", False, "command"),
         ("Step.", True, "command"),  # as it may be read
+        ("Start.", True, "command"),
         ("Quite.", True, "command"),  # it may begin "Quite right", but has ended
         # A word that may begin an encouragement ("what a story") is none yet.
         ("What", False, "unsure"),

@@ -1,0 +1,144 @@
+"""What the plain routes share: reading a request, and ending its work when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from app.access.api_errors import ApiError, error_response
+from app.api.turnstile import Passage, Turnstile
+from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
+
+BodyT = TypeVar("BodyT", bound="RequestBody")
+Handle = Callable[[Request], Awaitable[Response]]
+
+
+class RequestBody(BaseModel):
+    """A request. Fields that are not known have no effect, as newer clients send more."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def parsed(kind: type[BodyT], body: bytes | Mapping[str, Any]) -> BodyT:
+    """Raises ``ApiError`` (400)."""
+    try:
+        if isinstance(body, bytes):
+            return kind.model_validate_json(body)
+        return kind.model_validate(body)
+    except ValidationError as errors:
+        first = errors.errors(include_url=False, include_input=False)[0]
+        param = ".".join(map(str, first["loc"])) or None
+        code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"
+        where = f" at '{param}'" if param else ""
+        raise ApiError(400, code, f"Invalid body{where}: {first['msg']}", param) from None
+
+
+def answered(handle: Handle) -> Handle:
+    """``handle``, whose errors become OpenAI's."""
+
+    async def route(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except ApiError as error:
+            return error.response()
+        except ReachyVoiceError as error:
+            return as_api_error(error).response()
+        except ClientDisconnect:
+            return Response()
+
+    return route
+
+
+def as_api_error(error: ReachyVoiceError) -> ApiError:
+    if isinstance(error, PromptTooLong):
+        return ApiError(400, "context_length_exceeded", str(error), "messages")
+    if isinstance(error, EngineCrashed):
+        return ApiError(503, "not_ready", str(error), headers={"Retry-After": "2"})
+    return ApiError(500, "engine_failed", str(error))
+
+
+Made = Callable[[Passage], Awaitable[Response]]
+
+
+async def whole(request: Request, turnstile: Turnstile, make: Made) -> Response:
+    """The answer at once. If the client leaves first, the work ends."""
+    async with turnstile.enter() as passage, asyncio.TaskGroup() as group:
+        gone = group.create_task(_gone(request, passage))
+        try:
+            return await make(passage)
+        except ReachyVoiceError as error:  # not as a group of errors
+            return as_api_error(error).response()
+        finally:
+            gone.cancel()
+
+
+async def _gone(request: Request, passage: Passage) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    passage.work.cancel()
+
+
+async def streamed(
+    turnstile: Turnstile,
+    pieces: Callable[[Passage], AsyncGenerator[bytes, None]],
+    media_type: str,
+) -> Response:
+    """The answer piece by piece. The first is awaited, so that an early failure is an error and not
+    the end of a stream."""
+    stack = AsyncExitStack()
+    try:
+        passage = await stack.enter_async_context(turnstile.enter())
+        made = await stack.enter_async_context(aclosing(pieces(passage)))
+        first = await anext(made, b"")
+    except BaseException:
+        await stack.aclose()
+        raise
+    return _Streamed(first, made, stack, media_type)
+
+
+class _Streamed(StreamingResponse):
+    """``stack`` is closed at its end, also if the client leaves before it begins."""
+
+    def __init__(
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        stack: AsyncExitStack,
+        media_type: str,
+    ) -> None:
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            yield first
+            async for piece in rest:
+                yield piece
+
+        super().__init__(pieces(), media_type=media_type, headers={"Cache-Control": "no-store"})
+        self._stack = stack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._stack:
+            await super().__call__(scope, receive, send)
+
+
+async def events(made: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+    """Server-sent events, from what is JSON or already text. A failure in the middle is one."""
+    async with aclosing(made):
+        try:
+            async for each in made:
+                yield sse(each)
+        except ReachyVoiceError as error:
+            shown = as_api_error(error)
+            response = error_response(shown.status, shown.code, shown.message)
+            yield sse(bytes(response.body).decode())
+
+
+def sse(data: Any) -> bytes:
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return f"data: {text}\n\n".encode()

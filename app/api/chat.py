@@ -1,0 +1,323 @@
+"""``POST /v1/chat/completions``. Shapes: ``openai.types.chat``."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.access.api_errors import ApiError
+from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.api.turnstile import Passage, Turnstile
+from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.stages import LlmStage
+from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Cancelled
+
+MOST_STOPS = 4
+"""As in the API reference."""
+UNSEEN = "[a picture]"
+"""In the place of a picture, for models that cannot see."""
+AS_JSON = "answer"
+"""Name of the tool whose arguments are the answer, if it must be JSON."""
+
+
+class Function(RequestBody):
+    name: str = ""
+    arguments: str = ""
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class Call(RequestBody):
+    id: str = ""
+    function: Function
+
+
+class OfferedTool(RequestBody):
+    type: Literal["function"]
+    function: Function
+
+
+class MessagePart(RequestBody):
+    type: Literal["text", "image_url"]
+    text: str = ""
+    image_url: dict[str, Any] = Field(default_factory=dict)
+
+
+class ChatMessage(RequestBody):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | tuple[MessagePart, ...] | None = None
+    tool_calls: tuple[Call, ...] = ()
+    tool_call_id: str = ""
+
+
+class JsonSchema(RequestBody):
+    schema_: dict[str, Any] = Field(default_factory=dict, alias="schema")
+
+
+class ResponseFormat(RequestBody):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema = JsonSchema()
+
+
+class StreamOptions(RequestBody):
+    include_usage: bool = False
+
+
+class ChatRequest(RequestBody):
+    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    model: str = ""
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    tools: tuple[OfferedTool, ...] = ()
+    tool_choice: Literal["none", "auto", "required"] | OfferedTool = "auto"
+    parallel_tool_calls: bool = True
+    response_format: ResponseFormat = ResponseFormat()
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    seed: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    stop: str | tuple[str, ...] | None = None
+    n: Literal[1] | None = 1
+    logprobs: Literal[False] | None = False
+
+
+async def complete(
+    request: Request,
+    body: bytes,
+    turnstile: Turnstile,
+    llm: LlmStage,
+    sampling: Sampling,
+    model: str,
+) -> Response:
+    """``sampling``: of the settings, where the request says nothing. Raises ``ApiError``,
+    ``ReachyVoiceError``."""
+    asked = parsed(ChatRequest, body)
+    prompt = _prompt(asked, sampling)
+    head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+    stops = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
+    answer = Completion(
+        as_json=asked.response_format.type != "text", stops=tuple(filter(None, stops))
+    )
+
+    def pieces(passage: Passage) -> AsyncGenerator[Piece, None]:
+        return answer.pieces(llm, prompt, passage)
+
+    if asked.stream:
+        usage = asked.stream_options is not None and asked.stream_options.include_usage
+        head["object"] = "chat.completion.chunk"
+        return await streamed(
+            turnstile,
+            lambda passage: events(_chunks(pieces(passage), answer, head, usage)),
+            "text/event-stream",
+        )
+
+    async def make(passage: Passage) -> Response:
+        async for _ in pieces(passage):
+            pass
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", **answer.message()},
+            "logprobs": None,
+            "finish_reason": answer.reason,
+        }
+        shown = {**head, "object": "chat.completion", "choices": [choice]}
+        return JSONResponse({**shown, "usage": _usage(answer.usage)})
+
+    return await whole(request, turnstile, make)
+
+
+# --- the request -------------------------------------------------------------------------------
+
+
+def _prompt(asked: ChatRequest, usual: Sampling) -> LlmRequest:
+    tools = [_tool(each.function) for each in asked.tools]
+    choice = _choice(asked)
+    if asked.response_format.type != "text":
+        if tools:
+            message = "Give tools or a response_format of JSON, not both."
+            raise ApiError(400, "invalid_value", message, "response_format")
+        schema = asked.response_format.json_schema.schema_ or {"type": "object"}
+        if schema.get("type") != "object":
+            message = "The schema must be of type object."
+            raise ApiError(400, "invalid_value", message, "response_format.json_schema.schema")
+        tools = [Tool(AS_JSON, "Your whole answer.", schema)]
+        choice = ToolChoice("named", AS_JSON, parallel=False)
+    longest = asked.max_completion_tokens or asked.max_tokens
+    sampling = replace(
+        usual,
+        temperature=usual.temperature if asked.temperature is None else asked.temperature,
+        top_p=usual.top_p if asked.top_p is None else asked.top_p,
+        seed=usual.seed if asked.seed is None else asked.seed,
+        max_tokens=longest,
+    )
+    return LlmRequest(tuple(map(_message, asked.messages)), tools, choice, sampling)
+
+
+def _tool(function: Function) -> Tool:
+    return Tool(function.name, function.description, function.parameters or {"type": "object"})
+
+
+def _choice(asked: ChatRequest) -> ToolChoice:
+    if isinstance(asked.tool_choice, OfferedTool):
+        name = asked.tool_choice.function.name
+        if name not in [each.function.name for each in asked.tools]:
+            raise ApiError(400, "invalid_value", f"No tool is called {name!r}.", "tool_choice")
+        return ToolChoice("named", name, asked.parallel_tool_calls)
+    return ToolChoice(asked.tool_choice, parallel=asked.parallel_tool_calls)
+
+
+def _message(given: ChatMessage) -> Message:
+    role: Role = "system" if given.role == "developer" else given.role
+    content, images = _content(given.content)
+    calls = tuple(
+        {"id": each.id, "type": "function", "function": each.function.model_dump(include=_CALLED)}
+        for each in given.tool_calls
+    )
+    return Message(role, content, calls, given.tool_call_id, images)
+
+
+_CALLED = {"name", "arguments"}
+
+
+def _content(given: str | Sequence[MessagePart] | None) -> tuple[str, tuple[Image, ...]]:
+    if given is None or isinstance(given, str):
+        return given or "", ()
+    text, images = "", []
+    for part in given:
+        if part.type == "text":
+            text += part.text
+            continue
+        url = str(part.image_url.get("url", ""))
+        if not url.startswith("data:"):
+            message = "Only pictures as data: URLs are read; this server fetches nothing."
+            raise ApiError(400, "invalid_value", message, "messages")
+        images.append(Image(len(text), len(UNSEEN), url))
+        text += UNSEEN
+    return text, tuple(images)
+
+
+# --- the answer --------------------------------------------------------------------------------
+
+
+Piece = str | Mapping[str, Any]
+"""Text, or a call as the API has it."""
+
+
+@dataclass(eq=False)
+class Completion:
+    """``as_json``: it is the arguments of one call. ``stops``: it ends before any of these."""
+
+    as_json: bool = False
+    stops: Sequence[str] = ()
+    text: str = ""
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    reason: str = "stop"
+    usage: Usage = field(default_factory=Usage)
+    _sent: int = 0
+
+    async def pieces(
+        self, llm: LlmStage, prompt: LlmRequest, passage: Passage
+    ) -> AsyncGenerator[Piece, None]:
+        """What can be sent, as it comes. A conversation that needs the model holds it up."""
+        await passage.quiet()
+        conversation = llm.open()
+        try:
+            async with aclosing(conversation.reply(prompt, passage.work)) as deltas:
+                async for delta in deltas:
+                    match delta:
+                        case ToolCall(_, text) if self.as_json:
+                            self.text = text
+                        case ToolCall(name, arguments):
+                            self.calls.append(_call(len(self.calls), name, arguments))
+                            yield self.calls[-1]
+                        case TextDelta(text) if not self.as_json:
+                            self.text += text
+                            yield self._sendable(over=False)
+                        case Finished(reason, usage):
+                            self.reason, self.usage = reason, usage
+                    if self._cut():
+                        break
+                    await passage.quiet()
+        except Cancelled:
+            return  # the client has gone
+        finally:
+            conversation.close()
+        if self.calls:
+            self.reason = "tool_calls"
+        yield self._sendable(over=True)
+
+    def _cut(self) -> bool:
+        """End at the first of the stops, if it is there."""
+        found = [at for stop in self.stops if (at := self.text.find(stop)) >= 0]
+        if found:
+            self.text, self.reason = self.text[: min(found)], "stop"
+        return bool(found)
+
+    def _sendable(self, over: bool) -> str:
+        """What has not been sent, but for what may be the beginning of a stop."""
+        end = len(self.text)
+        held = max((len(stop) - 1 for stop in self.stops), default=0)
+        if not over:
+            end = max(self._sent, min([end - held, *map(self._found, self.stops)]))
+        piece, self._sent = self.text[self._sent : end], max(self._sent, end)
+        return piece
+
+    def _found(self, stop: str) -> int:
+        at = self.text.find(stop)
+        return at if at >= 0 else len(self.text)
+
+    def message(self) -> dict[str, Any]:
+        """For a whole completion."""
+        calls = {"tool_calls": [_shown(each) for each in self.calls]} if self.calls else {}
+        return {"content": self.text or (None if self.calls else ""), "refusal": None, **calls}
+
+
+def _call(number: int, name: str, arguments: str) -> Mapping[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    call_id = f"call_{secrets.token_hex(12)}"
+    return {"index": number, "id": call_id, "type": "function", "function": function}
+
+
+def _shown(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in call.items() if key != "index"}
+
+
+async def _chunks(
+    pieces: AsyncGenerator[Piece, None], answer: Completion, head: Mapping[str, Any], usage: bool
+) -> AsyncGenerator[Any, None]:
+    def chunk(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return {**head, "choices": [choice], **({"usage": None} if usage else {})}
+
+    begun = False
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not begun:
+                yield chunk({"role": "assistant", "content": ""})
+                begun = True
+            if piece:
+                is_text = isinstance(piece, str)
+                yield chunk({"content": piece} if is_text else {"tool_calls": [piece]})
+    yield chunk({}, answer.reason)
+    if usage:
+        yield {**head, "choices": [], "usage": _usage(answer.usage)}
+    yield "[DONE]"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.generated,
+        "total_tokens": usage.prompt + usage.generated,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+    }

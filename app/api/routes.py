@@ -1,0 +1,73 @@
+"""The plain routes of OpenAI's API: chat completions, speech, transcriptions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from app.access.api_errors import ApiError, read_body
+from app.api import chat, speech, transcriptions
+from app.api.answering import answered
+from app.api.turnstile import RETRY_AFTER_S, Turnstile
+from app.settings.model import LimitSettings
+from pipeline.engines.registry import Kind
+from pipeline.engines.stages import Stages
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.settings import SessionSettings
+
+
+class Engines(Protocol):
+    """What the routes need of the assembled assistant."""
+
+    @property
+    def stages(self) -> Stages: ...
+
+    def defaults(self) -> SessionDefaults: ...
+
+    def session_settings(self) -> SessionSettings: ...
+
+    def readiness(self) -> Mapping[str, str | None]: ...
+
+
+def plain_routes(
+    engines: Engines, limits: LimitSettings, resting: Callable[[], Iterable[asyncio.Event]]
+) -> list[Route]:
+    """``resting``: see ``Turnstile``."""
+    turnstile = Turnstile(limits.plain_requests, resting)
+    most_bytes = limits.http_body_kb * 1024
+
+    def check(*kinds: Kind) -> SessionDefaults:
+        reasons = engines.readiness()
+        if why := [f"{kind}: {reasons[kind]}" for kind in kinds if reasons.get(kind)]:
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            raise ApiError(503, "not_ready", "; ".join(why), headers=headers)
+        return engines.defaults()
+
+    async def body(request: Request) -> bytes:
+        return await read_body(request, most_bytes, " (limits.http_body_kb)")
+
+    async def complete(request: Request) -> Response:
+        model, sampling = check(Kind.LLM).model, engines.session_settings().sampling
+        text = await body(request)
+        return await chat.complete(request, text, turnstile, engines.stages.llm, sampling, model)
+
+    async def speak(request: Request) -> Response:
+        language = check(Kind.TTS).language
+        text = await body(request)
+        return await speech.speak(request, text, turnstile, engines.stages.tts, language)
+
+    async def transcribe(request: Request) -> Response:
+        language = check(Kind.STT, Kind.VAD).language
+        most = limits.upload_mb * 1024 * 1024
+        return await transcriptions.transcribe(request, most, turnstile, engines.stages, language)
+
+    return [
+        Route("/v1/chat/completions", answered(complete), methods=["POST"]),
+        Route("/v1/audio/speech", answered(speak), methods=["POST"]),
+        Route("/v1/audio/transcriptions", answered(transcribe), methods=["POST"]),
+    ]

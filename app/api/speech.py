@@ -1,0 +1,138 @@
+"""``POST /v1/audio/speech``. Shapes: ``openai.types.audio.SpeechCreateParams``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import struct
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.api.turnstile import Passage, Turnstile
+from pipeline.audio import Pcm, Resampler
+from pipeline.engines.stages import TtsStage
+from pipeline.messages import SpeechRequest
+from pipeline.speaking.chunker import SpeechChunker
+from pipeline.work import Cancelled
+
+RATE = 24_000
+"""Hz, of every format, as OpenAI's."""
+LONGEST_CHARS = 4096
+"""As in the API reference."""
+PIECE_LETTERS = 200
+"""How long a text is synthesised at once: some 13 s of speech."""
+UNKNOWN_SIZE = 0xFFFFFFFF
+"""In the header of a WAV file whose length is not known yet, as other servers write it."""
+
+Format = Literal["mp3", "opus", "flac", "wav", "pcm"]
+_ENCODED = {
+    "mp3": ("MP3", "MPEG_LAYER_III", "audio/mpeg"),
+    "opus": ("OGG", "OPUS", "audio/ogg"),
+    "flac": ("FLAC", "PCM_16", "audio/flac"),
+}
+
+
+class NamedVoice(RequestBody):
+    id: str
+
+
+class SpokenText(RequestBody):
+    input: str = Field(min_length=1, max_length=LONGEST_CHARS)
+    model: str = ""
+    voice: str | NamedVoice = ""
+    response_format: Format = "mp3"
+    speed: float = Field(default=1.0, ge=0.25, le=4.0)
+    stream_format: Literal["audio", "sse"] = "audio"
+    language: str = ""
+    """Ours: ISO 639-1; empty: that of the settings."""
+
+
+async def speak(
+    request: Request, body: bytes, turnstile: Turnstile, tts: TtsStage, language: str
+) -> Response:
+    """Raises ``ApiError``, ``ReachyVoiceError``."""
+    asked = parsed(SpokenText, body)
+    language = asked.language or language
+
+    def sound(passage: Passage) -> AsyncGenerator[Pcm, None]:
+        return _spoken(asked, language, tts, passage)
+
+    if asked.response_format in _ENCODED:
+        return await whole(request, turnstile, lambda passage: _encoded(asked, sound(passage)))
+    plain = asked.response_format == "pcm"
+
+    async def pieces(passage: Passage) -> AsyncGenerator[bytes, None]:
+        if not plain:
+            yield wav_header()
+        async with aclosing(sound(passage)) as made:
+            async for pcm in made:
+                yield pcm.tobytes()
+
+    if asked.stream_format == "sse":
+        return await streamed(
+            turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
+        )
+    return await streamed(turnstile, pieces, "audio/pcm" if plain else "audio/wav")
+
+
+async def _spoken(
+    asked: SpokenText, language: str, tts: TtsStage, passage: Passage
+) -> AsyncGenerator[Pcm, None]:
+    """At ``RATE``. A conversation that needs the voice holds it up between sentences."""
+    voice = asked.voice if isinstance(asked.voice, str) else asked.voice.id
+    chunker = SpeechChunker(language)
+    chunker.feed(asked.input)
+    chunker.close()
+    resampler = Resampler(tts.rate, RATE)
+    try:
+        while piece := chunker.take(PIECE_LETTERS):
+            await passage.quiet()
+            if not piece.spoken:
+                continue
+            request = SpeechRequest(piece.spoken, voice, asked.speed, language)
+            async with aclosing(tts.synthesize(request, passage.work)) as made:
+                async for pcm in made:
+                    yield resampler.feed(pcm)
+    except Cancelled:
+        return  # the client has gone
+    yield resampler.flush()
+
+
+async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> Response:
+    async with aclosing(sound):
+        pcm = np.concatenate([piece async for piece in sound])
+    kind, subtype, media_type = _ENCODED[asked.response_format]
+    return Response(await asyncio.to_thread(_file, pcm, kind, subtype), media_type=media_type)
+
+
+def _file(pcm: Pcm, kind: str, subtype: str) -> bytes:
+    import soundfile
+
+    sound = io.BytesIO()
+    soundfile.write(sound, pcm, RATE, format=kind, subtype=subtype)
+    return sound.getvalue()
+
+
+def wav_header() -> bytes:
+    """Of mono 16-bit sound at ``RATE`` that is still being made."""
+    form = struct.pack("<4sI4s", b"RIFF", UNKNOWN_SIZE, b"WAVE")
+    sound = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, RATE, RATE * 2, 2, 16)
+    return form + sound + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
+
+
+async def _told(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
+    """As the events of ``stream_format: sse``."""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if piece:
+                yield {"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()}
+    usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+    yield {"type": "speech.audio.done", "usage": usage}

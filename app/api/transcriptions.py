@@ -1,0 +1,176 @@
+"""``POST /v1/audio/transcriptions``. Shapes: ``openai.types.audio.TranscriptionCreateParams``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import Message
+
+from app.access.api_errors import ApiError, read_body
+from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.api.segments import SpeechSegment, segments
+from app.api.turnstile import Passage, Turnstile
+from hardware.wav import decoded
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.contract import Transcript
+from pipeline.engines.stages import Stages
+from pipeline.errors import AudioFormatError
+from pipeline.spoken.language_codes import asks_to_detect, language_code
+from pipeline.work import Cancelled
+
+SCORED_AT_ONCE = 100
+"""Windows of the VAD, 3 s, between two looks at the conversations."""
+
+
+class RecordingRequest(RequestBody):
+    """The fields beside ``file``."""
+
+    model: str = ""
+    language: str = ""
+    response_format: Literal["json", "text", "verbose_json"] = "json"
+    stream: bool = False
+
+
+async def transcribe(
+    request: Request, most_bytes: int, turnstile: Turnstile, stages: Stages, language: str
+) -> Response:
+    """``language``: of the settings. Raises ``ApiError``, ``ReachyVoiceError``."""
+    asked, data = await _read(request, most_bytes)
+    if asked.language and not asks_to_detect(asked.language):
+        language = language_code(asked.language)
+    if language and not stages.hears(language):
+        known = ", ".join(stages.stt.languages)
+        message = f"The recogniser does not know {language!r}. It knows: {known}."
+        raise ApiError(400, "unsupported_language", message, "language")
+    try:
+        pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file")
+    except AudioFormatError as error:
+        raise ApiError(400, "invalid_audio", str(error), "file") from None
+    heard = Heard(len(pcm) / LISTEN_RATE, language)
+
+    def texts(passage: Passage) -> AsyncGenerator[str, None]:
+        return heard.texts(pcm, stages, passage)
+
+    if asked.stream:
+        return await streamed(
+            turnstile,
+            lambda passage: events(_told(texts(passage), heard)),
+            "text/event-stream",
+        )
+
+    async def make(passage: Passage) -> Response:
+        async for _ in texts(passage):
+            pass
+        if asked.response_format == "text":
+            return PlainTextResponse(f"{heard.text}\n")
+        return JSONResponse(heard.shown(verbose=asked.response_format == "verbose_json"))
+
+    return await whole(request, turnstile, make)
+
+
+async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, bytes]:
+    body = await read_body(request, most_bytes, " (limits.upload_mb)")
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async with Request(request.scope, receive).form(max_files=1) as form:
+        file = form.get("file")
+        if not isinstance(file, UploadFile):
+            raise ApiError(400, "missing_required_parameter", "The form has no file.", "file")
+        fields = {key: value for key, value in form.items() if isinstance(value, str)}
+        return parsed(RecordingRequest, fields), await file.read()
+
+
+# --- hearing -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Heard:
+    """What a recording of ``seconds`` says. ``language``: ISO 639-1; empty: it is detected."""
+
+    seconds: float
+    language: str
+    parts: list[tuple[SpeechSegment, str]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for _, text in self.parts)
+
+    async def texts(self, pcm: Pcm, stages: Stages, passage: Passage) -> AsyncGenerator[str, None]:
+        """One for each stretch of speech. Between two, a conversation goes first."""
+        try:
+            for segment in await _speech(pcm, stages, passage):
+                await passage.quiet()
+                piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
+                transcript = await self._pass(piece, stages, passage)
+                self.language = self.language or transcript.language
+                if text := transcript.text.strip():
+                    self.parts.append((segment, text))
+                    yield text
+        except Cancelled:
+            return  # the client has gone
+
+    async def _pass(self, pcm: Pcm, stages: Stages, passage: Passage) -> Transcript:
+        utterance = await stages.stt.open(self.language, False, passage.work)
+        try:
+            await utterance.feed(pcm, passage.work)
+            return await utterance.finish(passage.work)
+        finally:
+            utterance.close()
+
+    def shown(self, *, verbose: bool) -> Mapping[str, Any]:
+        if not verbose:
+            return {"text": self.text, "usage": self.usage}
+        rows = [
+            {"id": number, "start": part.start, "end": part.end, "text": text, **_UNKNOWN}
+            for number, (part, text) in enumerate(self.parts)
+        ]
+        about = {"task": "transcribe", "language": self.language, "duration": self.seconds}
+        return {**about, "text": self.text, "segments": rows, "usage": self.usage}
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        return {"type": "duration", "seconds": round(self.seconds)}
+
+
+_UNKNOWN = {
+    "seek": 0,
+    "tokens": [],
+    "temperature": 0.0,
+    "avg_logprob": 0.0,
+    "compression_ratio": 1.0,
+    "no_speech_prob": 0.0,
+}
+"""Fields that clients expect and this server does not know."""
+
+
+async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegment]:
+    window = stages.vad.window_samples
+    stream = await stages.vad.open()
+    scores: list[float] = []
+    try:
+        for at in range(0, len(pcm) - window + 1, window):
+            if len(scores) % SCORED_AT_ONCE == 0:
+                await passage.quiet()
+            scores.append(await stream.score(pcm[at : at + window]))
+            if passage.work.cancelled:
+                raise Cancelled
+    finally:
+        stream.close()
+    return segments(scores, window / LISTEN_RATE)
+
+
+async def _told(texts: AsyncGenerator[str, None], heard: Heard) -> AsyncGenerator[Any, None]:
+    async with aclosing(texts):
+        async for text in texts:
+            before = " " if len(heard.parts) > 1 else ""
+            yield {"type": "transcript.text.delta", "delta": before + text}
+    yield {"type": "transcript.text.done", "text": heard.text, "usage": heard.usage}

@@ -1,0 +1,427 @@
+"""The plain routes, by OpenAI's own client, over scripted engines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import wave
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soundfile
+from openai import AsyncOpenAI
+from starlette.applications import Starlette
+
+from app.access.policy import Rules
+from app.api.routes import plain_routes
+from app.server.gate import Access
+from app.settings.model import LimitSettings
+from pipeline.audio import LISTEN_RATE
+from pipeline.engines.contract import ToolCall
+from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
+from pipeline.messages import Message
+from reachy_voice.testing.engines import ScriptedConversation
+from tests.support.scripted_server import Served, servers
+from tests.support.staged_server import StagedAssistant
+
+pytestmark = pytest.mark.quick
+
+USER: Any = [{"role": "user", "content": "What is the time?"}]
+TIME = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+TOOLS: Any = [{"type": "function", "function": {"name": "time", "parameters": TIME}}]
+CALL = ToolCall("time", '{"zone": "here"}')
+
+
+@dataclass
+class Client:
+    assistant: StagedAssistant = field(default_factory=StagedAssistant)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    resting: asyncio.Event = field(default_factory=asyncio.Event)
+    """Of the only conversation."""
+
+    def __post_init__(self) -> None:
+        self.resting.set()
+        routes = plain_routes(self.assistant, self.limits, lambda: [self.resting])
+        transport = httpx.ASGITransport(app=Starlette(routes=routes), raise_app_exceptions=False)
+        self.http = httpx.AsyncClient(transport=transport)
+        self.openai = AsyncOpenAI(
+            base_url="http://here/v1", api_key="unused", http_client=self.http, max_retries=0
+        )
+
+    @property
+    def chat(self) -> Any:
+        """Untyped, for what a type checker would refuse."""
+        return self.openai.chat.completions
+
+
+@asynccontextmanager
+async def idle(client: Client) -> AsyncIterator[Client]:
+    """Afterwards nothing runs and nothing is open."""
+    async with client.http:
+        yield client
+    assert client.assistant.cast.idle
+    assert not client.assistant.llm.opened
+
+
+def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
+    """Speech and silence in turn, in seconds."""
+    rng = np.random.default_rng(1)
+    sound = [
+        rng.integers(-level, level, int(s * LISTEN_RATE)) * (1 - number % 2)
+        for number, s in enumerate(parts)
+    ]
+    file = io.BytesIO()
+    soundfile.write(file, np.concatenate(sound).astype(np.int16), LISTEN_RATE, format="WAV")
+    return "speech.wav", file.getvalue()
+
+
+# --- chat completions --------------------------------------------------------------------------
+
+
+async def test_a_completion() -> None:
+    async with idle(Client()) as client:
+        client.assistant.llm.deltas = ("It ", "is ", "noon.")
+        found = await client.chat.create(model="any", messages=USER)
+    (choice,) = found.choices
+    assert (choice.message.content, choice.finish_reason) == ("It is noon.", "stop")
+    assert (found.model, found.object) == ("reachy-voice", "chat.completion")
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (10, 3)
+    assert client.assistant.llm.prompts == [[Message("user", "What is the time?")]]
+
+
+async def test_a_streamed_completion() -> None:
+    async with idle(Client()) as client:
+        client.assistant.llm.deltas = ("It ", "is ", "noon.")
+        stream = await client.chat.create(
+            model="any", messages=USER, stream=True, stream_options={"include_usage": True}
+        )
+        *chunks, last = [chunk async for chunk in stream]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [c.choices[0].delta.content for c in chunks[1:-1]] == ["It ", "is ", "noon."]
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    assert last.usage.total_tokens == 13
+
+
+async def test_all_kinds_of_messages_reach_the_model() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    call = {"id": "c1", "type": "function", "function": {"name": "time", "arguments": "{}"}}
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "See: "}, picture]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "noon"},
+    ]
+    async with idle(Client()) as client:
+        await client.chat.create(model="any", messages=messages)
+    system, user, assistant, tool = client.assistant.llm.prompts[0]
+    assert system == Message("system", "Be brief.")
+    (image,) = user.images
+    assert user.content[image.start :][: image.chars] == "[a picture]"
+    assert image.url == "data:image/png;base64,AA=="
+    assert assistant.tool_calls == (call,)
+    assert tool == Message("tool", "noon", tool_call_id="c1")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call(stream: bool) -> None:
+    async with idle(Client()) as client:
+        client.assistant.llm.deltas = (CALL,)
+        found = await client.chat.create(model="any", messages=USER, tools=TOOLS, stream=stream)
+        if stream:
+            choices = [chunk.choices[0] async for chunk in found]
+            calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+        else:
+            choices, calls = found.choices, found.choices[0].message.tool_calls
+    (call,) = calls
+    assert (call.function.name, call.function.arguments) == (CALL.name, CALL.arguments)
+    assert choices[-1].finish_reason == "tool_calls"
+    ((tools, choice),) = client.assistant.llm.offered
+    assert (tools[0].name, tools[0].parameters, choice.kind) == ("time", TIME, "auto")
+
+
+async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
+    schema = {"name": "clock", "schema": TIME}
+    async with idle(Client()) as client:
+        client.assistant.llm.deltas = ("Sure: ", ToolCall("answer", '{"zone": "here"}'))
+        found = await client.chat.create(
+            model="any",
+            messages=USER,
+            response_format={"type": "json_schema", "json_schema": schema},
+        )
+    (choice,) = found.choices
+    assert json.loads(choice.message.content) == {"zone": "here"}
+    assert (choice.finish_reason, choice.message.tool_calls) == ("stop", None)
+    ((tools, forced),) = client.assistant.llm.offered
+    assert (tools[0].parameters, forced.kind, forced.name) == (TIME, "named", tools[0].name)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [("noon", "It is "), (["is n"], "It "), (["x"], "It is noon."), (["n.", "oo"], "It is n")],
+)
+async def test_it_ends_before_a_stop(stop: str | list[str], text: str, stream: bool) -> None:
+    async with idle(Client()) as client:
+        client.assistant.llm.deltas = ("It ", "is ", "no", "on", ".", *["more"] * ("x" not in stop))
+        found = await client.chat.create(model="any", messages=USER, stop=stop, stream=stream)
+        if stream:
+            pieces = [chunk.choices[0].delta.content or "" async for chunk in found]
+            assert "".join(pieces) == text
+        else:
+            assert found.choices[0].message.content == text
+
+
+async def test_what_the_request_says_about_sampling_wins() -> None:
+    async with idle(Client()) as client:
+        found = await client.chat.create(model="any", messages=USER, max_tokens=2)
+        assert found.choices[0].finish_reason == "length"
+        assert found.choices[0].message.content == "Hello there, "
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"n": 2}, "n"),
+        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
+          {"url": "http://192.168.1.1/"}}]}]}, "messages"),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_done_is_refused(wrong: dict[str, Any], param: str) -> None:
+    async with idle(Client()) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.create(**{"model": "any", "messages": USER, **wrong})
+    assert (refused.value.param or "").startswith(param)
+    assert not client.assistant.llm.prompts
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(PromptTooLong(9, 8), 400), (EngineCrashed("It is away"), 503), (EngineError("Broken"), 500)],
+)
+async def test_a_failure_of_the_model(error: Exception, status: int, stream: bool) -> None:
+    async with idle(Client()) as client:
+        client.assistant.llm.errors = [error]
+        with pytest.raises(openai.APIError) as failed:
+            async for _ in await client.chat.create(model="any", messages=USER, stream=True):
+                pass
+        client.assistant.llm.errors = [error]
+        if not stream:
+            with pytest.raises(openai.APIStatusError) as failed:
+                await client.chat.create(model="any", messages=USER)
+            assert failed.value.status_code == status
+    assert str(error) in str(failed.value)
+
+
+# --- speech ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "flac", "opus", "pcm"])
+async def test_speech_in_every_format(kind: Any) -> None:
+    async with idle(Client()) as client:
+        found = await client.openai.audio.speech.create(
+            model="any", voice="joe", input="One two three.", response_format=kind, speed=2.0
+        )
+        sound = found.content
+    if kind == "pcm":
+        seconds = len(sound) / 2 / 24_000
+    elif kind == "wav":
+        with wave.open(io.BytesIO(sound)) as file:
+            assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
+        seconds = (len(sound) - 44) / 2 / 24_000
+    else:
+        samples, rate = soundfile.read(io.BytesIO(sound))
+        seconds = len(samples) / rate
+    assert seconds == pytest.approx(3 * 0.05 / 2, abs=0.06)
+    (request,) = client.assistant.tts.requests
+    assert (request.voice, request.speed, request.language) == ("joe", 2.0, "en")
+
+
+async def test_a_long_text_is_spoken_as_people_say_it_piece_by_piece() -> None:
+    sentences = [f"The {number}th sentence costs $5." for number in range(4, 40)]
+    async with idle(Client()) as client:
+        await client.openai.audio.speech.create(model="any", voice="joe", input=" ".join(sentences))
+    said = client.assistant.tts.said
+    assert len(said) > 5
+    assert " ".join(said).count("five dollars") == len(sentences)
+
+
+async def test_speech_as_events() -> None:
+    async with idle(Client()) as client:
+        made = client.openai.audio.speech.with_streaming_response.create(
+            model="any", voice="joe", input="One.", response_format="pcm", stream_format="sse"
+        )
+        async with made as answer:
+            lines = [line async for line in answer.iter_lines() if line]
+    *deltas, done = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert sum(len(base64.b64decode(each["audio"])) for each in deltas) == 2 * 0.05 * 24_000
+    assert done["type"] == "speech.audio.done"
+
+
+@pytest.mark.parametrize("wrong", [{"input": ""}, {"input": "x" * 4097}, {"speed": 9}])
+async def test_speech_that_cannot_be_made(wrong: dict[str, Any]) -> None:
+    async with idle(Client()) as client:
+        asked: Any = {"model": "any", "voice": "joe", "input": "One.", **wrong}
+        with pytest.raises(openai.BadRequestError):
+            await client.openai.audio.speech.create(**asked)
+
+
+# --- transcriptions ----------------------------------------------------------------------------
+
+
+async def test_a_recording_is_heard_in_stretches() -> None:
+    async with idle(Client()) as client:
+        client.assistant.stt.texts = ("One.", "Two.")
+        asked: Any = {"model": "any", "file": wav(1.0, 1.0, 1.0), "response_format": "verbose_json"}
+        found = await client.openai.audio.transcriptions.create(**asked)
+    assert (found.text, found.duration, found.language) == ("One. Two.", 3.0, "en")
+    times = [(part.start, part.end, part.text) for part in found.segments]
+    assert times == [
+        (pytest.approx(0.0, abs=0.05), pytest.approx(1.2, abs=0.05), "One."),
+        (pytest.approx(1.8, abs=0.05), pytest.approx(3.0, abs=0.05), "Two."),
+    ]
+
+
+async def test_text_alone_or_as_events() -> None:
+    async with idle(Client()) as client:
+        create: Any = client.openai.audio.transcriptions.create
+        client.assistant.stt.texts = ("One.", "Two.")
+        text = await create(model="any", file=wav(1, 1, 1), response_format="text")
+        assert text == "One. Two.\n"
+        client.assistant.stt.finished.clear()
+        stream = await create(model="any", file=wav(1, 1, 1), stream=True)
+        *deltas, done = [event async for event in stream]
+    assert [each.delta for each in deltas] == ["One.", " Two."]
+    assert (done.type, done.text) == ("transcript.text.done", "One. Two.")
+
+
+async def test_silence_has_no_words() -> None:
+    async with idle(Client()) as client:
+        found = await client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
+    assert found.text == ""
+    assert not client.assistant.stt.finished
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "why"),
+    [
+        ({"file": ("a.wav", b"nonsense")}, 400, "not a recording"),
+        ({"language": "de"}, 400, "It knows: en"),
+        ({"response_format": "srt"}, 400, "response_format"),
+        ({"file": ("a.wav", bytes(1_100_000))}, 413, "limits.upload_mb"),
+    ],
+)
+async def test_recordings_that_are_refused(asked: dict[str, Any], status: int, why: str) -> None:
+    async with idle(Client(limits=LimitSettings(upload_mb=1))) as client:
+        client.assistant.stt.languages = ("en",)
+        create: Any = client.openai.audio.transcriptions.create
+        with pytest.raises(openai.APIStatusError, match=why) as refused:
+            await create(**{"model": "any", "file": wav(1), **asked})
+    assert refused.value.status_code == status
+
+
+async def test_a_form_without_a_file_is_refused() -> None:
+    async with idle(Client()) as client:
+        url = "http://here/v1/audio/transcriptions"
+        for sent in ({"data": {"model": "any"}}, {"json": {}}):
+            found = await client.http.post(url, **sent)  # type: ignore[arg-type]
+            assert found.status_code == 400
+            assert "file" in found.json()["error"]["message"]
+
+
+# --- beside conversations ----------------------------------------------------------------------
+
+
+async def ask_all(client: Client) -> Sequence[asyncio.Task[Any]]:
+    audio = client.openai.audio
+    every = (
+        client.chat.create(model="any", messages=USER),
+        audio.speech.create(model="any", voice="joe", input="One.", response_format="wav"),
+        audio.transcriptions.create(model="any", file=wav(1)),
+    )
+    return [asyncio.create_task(each) for each in every]
+
+
+async def test_a_conversation_goes_first() -> None:
+    async with idle(Client()) as client:
+        client.resting.clear()
+        asked = await ask_all(client)
+        done, _ = await asyncio.wait(asked, timeout=0.3)
+        cast = client.assistant.cast
+        assert not done
+        assert [*cast.llm.prompts, *cast.tts.said, *cast.stt.finished] == []
+        client.resting.set()
+        await asyncio.gather(*asked)
+
+
+async def test_too_many_at_once_are_asked_to_come_again() -> None:
+    async with idle(Client(limits=LimitSettings(plain_requests=3))) as client:
+        client.resting.clear()
+        asked = await ask_all(client)
+        await asyncio.wait(asked, timeout=0.1)
+        with pytest.raises(openai.RateLimitError, match=r"limits\.plain_requests") as refused:
+            await client.chat.create(model="any", messages=USER)
+        assert refused.value.response.headers["retry-after"]
+        client.resting.set()
+        await asyncio.gather(*asked)
+        await client.chat.create(model="any", messages=USER)
+
+
+async def test_engines_that_are_not_ready() -> None:
+    async with idle(Client()) as client:
+        client.assistant.reasons["llm"] = "loading"
+        with pytest.raises(openai.InternalServerError, match="llm: loading") as refused:
+            await client.chat.create(model="any", messages=USER)
+        assert refused.value.status_code == 503
+        await client.openai.audio.speech.create(model="any", voice="joe", input="One.")
+
+
+def dialed(served: Served, key: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=key, max_retries=0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_takes_its_work_along(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, close = asyncio.Event(), ScriptedConversation.close
+    monkeypatch.setattr(ScriptedConversation, "close", lambda it: (close(it), ended.set()))
+    assistant = StagedAssistant()
+    assistant.llm.per_token_s = 0.02
+    assistant.llm.deltas = ("word ",) * 10_000
+    async with servers() as start:
+        served = await start(assistant)
+        async with AsyncOpenAI(
+            base_url=f"http://127.0.0.1:{served.port}/v1", api_key="unused", max_retries=0
+        ) as client:
+            create: Any = client.chat.completions.create
+            asked = asyncio.create_task(create(model="any", messages=USER, stream=stream))
+            await asyncio.wait({asked}, timeout=0.5)
+            assert assistant.llm.running
+            asked.cancel()
+            if stream:
+                await (await asked).close()
+        async with asyncio.timeout(10):
+            await ended.wait()
+        assert assistant.cast.idle
+
+
+async def test_access_is_that_of_the_other_routes() -> None:
+    async with servers() as start:
+        served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
+        async with AsyncOpenAI(
+            base_url=f"http://127.0.0.1:{served.port}/v1", api_key="wrong", max_retries=0
+        ) as client:
+            with pytest.raises(openai.AuthenticationError):
+                await client.chat.completions.create(model="any", messages=USER)

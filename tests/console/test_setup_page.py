@@ -1,0 +1,73 @@
+"""The page of the first set-up, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from app.setup import options
+from app.setup.place import Place
+from app.setup.progress import SetupProgress, progress_page
+from app.setup.steps import Step
+from tests.support.browser import browsing
+from tests.support.far_server import free_port
+from tests.support.places import ROOT
+
+pytestmark = pytest.mark.engines
+
+
+@contextmanager
+def server(port: int) -> Iterator[None]:
+    """One that has a console and nothing else."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/console/" else 404)
+            self.end_headers()
+            self.wfile.write(b"Here is the console.")
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as http:
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield
+        http.shutdown()
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[tuple[int, ExitStack]]:
+    """One of two steps is done. Its port, and what ends it."""
+    port = free_port()
+    place = Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
+    steps = [Step(name, name, lambda: "inputs", lambda log: None, 30) for name in ("One", "Two")]
+    with ExitStack() as stack:
+        stack.enter_context(progress_page(place, options.of_serve(["--port", str(port)])))
+        progress = SetupProgress(place)
+        progress.add(steps)
+        with progress.step(steps[0]):
+            pass
+        progress.begin(steps[1])
+        yield port, stack
+
+
+async def test_it_becomes_the_console(page: tuple[int, ExitStack], tmp_path: Path) -> None:
+    port, stack = page
+    async with browsing(tmp_path) as visit:
+        await visit.page.goto(f"http://localhost:{port}/")
+        bars = visit.page.get_by_role("progressbar")
+        await expect(bars.first).to_have_js_property("value", 1)
+        await expect(bars.last).to_have_accessible_name("about 0:30")
+        await expect(visit.page.get_by_role("status")).to_contain_text("Two: 0:0")
+        found = await Axe().run(visit.page)
+        assert not found.response["violations"], found.generate_report()
+        await asyncio.to_thread(stack.close)
+        await expect(visit.page.get_by_role("status")).to_contain_text("The server is starting")
+        with server(port):
+            await expect(visit.page).to_have_url(f"http://localhost:{port}/console/")
+            await expect(visit.page.get_by_text("Here is the console.")).to_be_visible()

@@ -1,0 +1,171 @@
+"""The page that shows how far the first set-up is, until the server takes its port."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.setup import flow, options, progress
+from app.setup.beside import beside
+from app.setup.commands import Log
+from app.setup.failures import SetupError
+from app.setup.needs import Needs
+from app.setup.place import Place
+from app.setup.progress import SetupProgress, open_in_browser, port_of, progress_page
+from app.setup.steps import Step
+from tests.support.far_server import free_port
+from tests.support.places import ROOT
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
+
+
+def at(*arguments: str) -> Namespace:
+    return options.of_serve(arguments)
+
+
+def on_a_free_port() -> Namespace:
+    return at("--port", str(free_port()))
+
+
+def fetched(url: str) -> Any:
+    with urllib.request.urlopen(url) as answer:
+        body = answer.read().decode()
+    return json.loads(body) if url.endswith(".json") else body
+
+
+def test_it_shows_each_step_as_it_is(place: Place) -> None:
+    seen = []
+
+    def look(log: Log) -> None:
+        seen.append(fetched(f"{url}progress.json"))
+
+    steps = [Step(name, name.title(), lambda: "inputs", look, 30) for name in ("first", "second")]
+    with progress_page(place, on_a_free_port()) as url:
+        assert url is not None
+        assert "being set up" in fetched(url)
+        flow.set_up(place, steps)
+        look(Log(place.build / "log", {}))
+    states = [
+        ["done" if row["ended"] else "runs" if row["began"] else "waits" for row in rows]
+        for rows in [each["steps"].values() for each in seen]
+    ]
+    assert states == [["runs", "waits"], ["done", "runs"], ["done", "done"]]
+    assert [row["title"] for row in seen[0]["steps"].values()] == ["First", "Second"]
+    assert seen[0]["console"] == "/console/"
+    assert seen[0]["now"] >= seen[0]["steps"]["first"]["began"]
+
+
+def test_what_runs_beside_another_step_has_begun(place: Place) -> None:
+    def begun(log: Log) -> None:
+        assert SetupProgress(place).read()["steps"]["llama"]["began"]
+
+    def done(log: Log) -> None:
+        pass
+
+    step = Step("packages", "Packages", lambda: "inputs", begun)
+    llama = Step("llama", "llama.cpp", lambda: "inputs", done, prepare=done)
+    with beside(lambda step: Log(place.build / "beside", {}, quiet=True)) as running:
+        flow.set_up(place, [step, llama], running=running)
+    assert place.stamps.read("llama") == "inputs"
+
+
+def test_a_step_that_fails_is_not_done(place: Place) -> None:
+    def fail(log: Log) -> None:
+        log.run(["false"], "it could not be done")
+
+    with pytest.raises(SetupError):
+        flow.set_up(place, [Step("broken", "Broken", lambda: "inputs", fail)])
+    assert SetupProgress(place).read()["steps"]["broken"]["ended"] is None
+
+
+def test_where_the_server_will_be_is_known_once_the_settings_are(place: Place) -> None:
+    progress = SetupProgress(place)
+    progress.set_console("https://localhost:1/console/")
+    assert not progress.file.exists(), "no set-up runs"
+    flow.set_up(place, [Step("first", "First", lambda: "inputs", lambda log: None)])
+    progress.set_console("https://localhost:1/console/")
+    assert progress.read()["console"] == "https://localhost:1/console/"
+
+
+def test_other_addresses_are_not_ready(place: Place) -> None:
+    with (
+        progress_page(place, on_a_free_port()) as url,
+        pytest.raises(urllib.error.HTTPError, match="503"),
+    ):
+        fetched(f"{url}ready")
+
+
+def test_a_port_that_is_taken_is_left_alone(place: Place) -> None:
+    given = on_a_free_port()
+    with progress_page(place, given) as first, progress_page(place, given) as second:
+        assert first
+        assert second is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port"),
+    [
+        ([], 8765),
+        (["--port", "9000"], 9000),
+        (["--port=9000"], 9000),
+        (["--set", "server.port=9001"], 9001),
+        (["--set", "server.port=9001", "--port", "9000"], 9000),
+        (["--port", "many"], 8765),
+    ],
+)
+def test_it_is_at_the_servers_port(arguments: list[str], port: int) -> None:
+    assert port_of(at(*arguments)) == port
+
+
+def test_the_server_gets_its_port(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    assert at("--lan", "--port", "9000").others == ["--lan", "--port", "9000"]
+    assert at("--port", "9000").settings == [], "they are still the defaults"
+    asked: list[str] = []
+
+    def ask(place: Place, arguments: list[str]) -> Needs:
+        asked.extend(arguments)
+        return Needs()
+
+    monkeypatch.setattr(flow, "ask", ask)
+    for name in ("base_steps", "steps_of"):
+        monkeypatch.setattr(flow, name, lambda *_, **__: [])
+    flow.prepare(place, at("--port", "9000"))
+    assert "server.port=9000" in asked
+
+
+def test_no_browser_opens_without_a_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(progress.webbrowser, "open", lambda url: opened.append(url) is None)
+    monkeypatch.setattr(progress.sys, "platform", "linux")
+    assert not open_in_browser("http://localhost/", {})
+    assert open_in_browser("http://localhost/", {"WAYLAND_DISPLAY": "wayland-0"})
+    assert opened == ["http://localhost/"]
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_without_a_command_a_browser_is_opened_once(
+    fresh: bool, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    """At the page while there is something to set up, else by the server."""
+    if not fresh:
+        place.stamps.write("llama", "inputs")
+    opened: list[str] = []
+    became: list[list[str]] = []
+    monkeypatch.setattr(progress, "PORT", free_port())
+    monkeypatch.setattr(flow, "prepare", lambda *_: None)
+    monkeypatch.setattr(flow, "open_in_browser", lambda url: opened.append(url) is None)
+    monkeypatch.setattr(flow.os, "execv", lambda _, command: became.append(command[1:]))
+    flow.serve(place, [], opens=True)
+    assert len(opened) == fresh
+    assert became == [["serve"] if fresh else ["serve", "--open"]]
