@@ -91,23 +91,19 @@ class Framer:
 
     def __init__(self, window_samples: int) -> None:
         self._window_samples = window_samples
-        self._held = EMPTY
+        self.held = EMPTY
+        """The remainder that waits."""
         self._index = 0
 
     def feed(self, pcm: Pcm) -> Iterator[AudioFrame]:
         """Yield each window that ``pcm`` completes; the remainder waits for the next call."""
-        held = np.concatenate((self._held, pcm)) if len(self._held) else pcm
+        held = np.concatenate((self.held, pcm)) if len(self.held) else pcm
         whole = len(held) - len(held) % self._window_samples
-        self._held = held[whole:].copy()
+        self.held = held[whole:].copy()
         for start in range(0, whole, self._window_samples):
             frame = AudioFrame(held[start : start + self._window_samples], LISTEN_RATE, self._index)
             self._index = frame.end
             yield frame
-
-    @property
-    def held(self) -> Pcm:
-        """The remainder that waits."""
-        return self._held
 
 
 class AudioHistory:

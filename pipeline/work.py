@@ -38,31 +38,23 @@ class Work:
 
     def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
         self.client = CLIENT.get()
-        self._priority = priority
-        self._cancelled = False
+        self.priority = priority
+        self.cancelled = False
         self._listeners: dict[object, Callable[[Work], None]] = {}
         self.engine_seconds = 0.0
         self._jobs = 0
         self._when_idle: list[Callable[[], None]] = []
 
-    @property
-    def priority(self) -> Priority:
-        return self._priority
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled
-
     def promote(self, priority: Priority) -> None:
         """Change its priority; running and waiting jobs notice at once."""
-        if priority != self._priority:
-            self._priority = priority
+        if priority != self.priority:
+            self.priority = priority
             self._notify()
 
     def cancel(self) -> None:
         """Stop all its jobs, wherever they run. Cancelling twice is harmless."""
-        if not self._cancelled:
-            self._cancelled = True
+        if not self.cancelled:
+            self.cancelled = True
             self._notify()
 
     def job_began(self) -> None:

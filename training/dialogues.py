@@ -23,11 +23,9 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.messages import Message, Tool
-from tests.support.robot_tools import robot_tools
+from tests.support.robot_tools import USUAL_TOOLS, robot_tools
 
 FOLDER = Path(__file__).parent / "dialogues"
-USUAL_TOOLS = 6
-"""The first of the robot's tools, which the dialogues call."""
 USER_WEIGHT = 0.25
 """Of the users' words: how people go on tells the model when their words are complete."""
 _RESULTS = ('{"status": "started"}', '{"ok": true}', '{"status": "queued"}', '{"result": "done"}')

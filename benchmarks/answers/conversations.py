@@ -34,10 +34,9 @@ from pipeline.engines.contract import LlmSession, TextDelta, ToolCall
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message, Tool
 from tests.support.recordings import Uncancelled
-from tests.support.robot_tools import robot_tools
+from tests.support.robot_tools import USUAL_TOOLS, robot_tools
 
 FILES = ("dialogues", "tools", "identity")
-USUAL_TOOLS = 6
 MOST_SENTENCES = 2
 SEEN = '{"description": "a desk with a red cup, a laptop and a window behind it"}'
 """What the camera sees in all conversations."""

@@ -11,7 +11,6 @@ from hardware.robot.gaze import unturned
 from hardware.robot.posture import Posture
 from hardware.robot.presence import Presence, PriorState
 from hardware.settings import Robot
-from pipeline.audio import Pcm
 from pipeline.commands import Direction
 from pipeline.events import Event
 
@@ -41,6 +40,8 @@ class RobotBody:
         self._notify = notify
         self.array_in_head = array_in_head
         self._posture = Posture()
+        self.played = self._posture.played
+        """As in ``Wobble``, by the loop's clock; call this up to a minute ahead."""
         self._found = PriorState()
         self._presence: Presence | None = None
         self._told: set[Problem] = set()
@@ -106,8 +107,3 @@ class RobotBody:
         if not self.array_in_head or self._presence is None:
             return direction
         return unturned(direction, self._presence.yaw)
-
-    def played(self, pcm: Pcm, rate: int, at: float) -> None:
-        """The loudspeaker plays ``pcm`` (int16, mono, shape ``(n,)``, ``rate`` Hz) from ``at`` on,
-        in seconds of the loop's clock; call this up to a minute ahead."""
-        self._posture.played(pcm, rate, at)

@@ -8,7 +8,6 @@ from typing import Literal
 from hardware.robot.gaze import Gaze
 from hardware.robot.poses import ANTENNA_REST_RAD, Pose, facing, within_limits
 from hardware.robot.wobble import Wobble
-from pipeline.audio import Pcm
 from pipeline.commands import Direction
 from pipeline.events import (
     Event,
@@ -50,6 +49,7 @@ class Posture:
     def __init__(self) -> None:
         self.gaze = Gaze()
         self.wobble = Wobble()
+        self.played = self.wobble.played
         self._mode: Mode = "idle"
         self._since = 0.0
         self._reply: str | None = None
@@ -109,10 +109,6 @@ class Posture:
             self.gaze.heard(direction, now, array_yaw)
         else:
             self.gaze.forget_readings()
-
-    def played(self, pcm: Pcm, rate: int, at: float) -> None:
-        """The loudspeaker plays ``pcm`` (int16, mono, ``rate`` Hz) from ``at`` on."""
-        self.wobble.played(pcm, rate, at)
 
     def wanted(self, now: float) -> Pose:
         """The wanted pose, within ``LIMITS``; may jump from one call to the next."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,6 +101,9 @@ class SoundCard:
         self._speaker = Speaker(settings.volume, settings.keep_awake_dbfs)
         self._dropouts = Dropouts()
         self._inbox = BlockInbox(notify)
+        self.blocks, self.forget = self._inbox.blocks, self._inbox.forget
+        self.play, self.flush = self._speaker.play, self._speaker.flush
+        self.duck = self._speaker.duck
         self._zeros = Zeros()
         self._chosen = DeviceChoice("", "")
         self._opening: _Opening | None = None
@@ -131,29 +134,6 @@ class SoundCard:
             self._inbox.end()
             await self._driver.close()
             self._driver.end()
-
-    def blocks(self) -> AsyncIterator[SoundBlock]:
-        """The captured audio in blocks of 10 ms, for one reader; ends when ``run`` does. If the
-        reader is more than 2 s late, the oldest blocks are dropped and counted."""
-        return self._inbox.blocks()
-
-    def forget(self) -> None:
-        """Drop, without counting it as lost, the audio captured while nothing was listening, such
-        as while engines load."""
-        self._inbox.forget()
-
-    def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
-        """Queue audio; int16 mono, any ``rate`` in Hz. Audio that does not fit the queue (180 s),
-        or comes while the device is away, is dropped."""
-        self._speaker.play(pcm, rate, sound_id)
-
-    def flush(self) -> None:
-        """Stop playing, after a fade of 3 ms and the audio that the driver already holds."""
-        self._speaker.flush()
-
-    def duck(self, by_db: float) -> None:
-        """Lower the volume by this much, within 10 ms; 0 restores it."""
-        self._speaker.duck(by_db)
 
     def heard_s(self, sound_id: str) -> float:
         """Seconds of that sound that have left the loudspeaker; 0 for an unknown sound."""

@@ -34,7 +34,8 @@ class BlockInbox:
         self._changed.set()
 
     def forget(self) -> None:
-        """Discard what waits here."""
+        """Drop, without counting it as lost, the audio captured while nothing was listening, such
+        as while engines load."""
         self._blocks.clear()
         self._lost, self._moved = 0, None
 
@@ -43,7 +44,9 @@ class BlockInbox:
         self._changed.set()
 
     async def blocks(self) -> AsyncIterator[SoundBlock]:
-        """Yields until the end, including blocks that wait by then."""
+        """The captured audio in blocks of 10 ms, for one reader, until the end, including blocks
+        that wait by then. If the reader is more than 2 s late, the oldest are dropped and counted.
+        """
         while True:
             while self._blocks:
                 yield self._next()

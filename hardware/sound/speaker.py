@@ -83,8 +83,9 @@ class Speaker:
             self.rate_hz = 0
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
-        """Queue audio; resampled at once, at 14 ms of CPU per second. Another ``sound_id`` ends the
-        sound before it."""
+        """Queue audio; int16 mono, any ``rate`` in Hz; resampled at once, at 14 ms of CPU per
+        second. Another ``sound_id`` ends the sound before it. Audio that does not fit the queue, or
+        comes while the device is away, is dropped."""
         with self._lock:
             sound = self._sound(sound_id)
         room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
@@ -100,7 +101,7 @@ class Speaker:
             self._append(sound, sound.convert(taken[start : start + rate], rate, self.rate_hz))
 
     def flush(self) -> None:
-        """Drop the queue, after a fade."""
+        """Drop the queue, after a fade; the driver still plays what it holds."""
         with self._lock:
             fade = self._take_queued(round(FADE_MS * self.rate_hz / 1000)) if self.rate_hz else []
             self._drop_queue()

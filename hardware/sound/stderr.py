@@ -19,7 +19,7 @@ class _Stderr:
         """The original descriptor; ``None`` if the program was started without one."""
         self._flooded = False
 
-    def shut(self) -> None:
+    def _shut_once(self) -> None:
         with self._lock:
             self._shut += 1
             if self._shut > 1:
@@ -31,7 +31,7 @@ class _Stderr:
                 os.dup2(nowhere, 2)
                 os.close(nowhere)
 
-    def open(self) -> None:
+    def _open(self) -> None:
         with self._lock:
             self._shut -= 1
             if self._shut or self._kept is None:
@@ -43,24 +43,20 @@ class _Stderr:
                 os.close(self._kept)
 
     def flooded(self) -> None:
+        """Something prints endlessly: the descriptor stays closed for good. After the last
+        ``quiet``, Python's own messages go where it used to lead."""
         with self._lock:
             self._flooded = True
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Discard everything written to file descriptor 2, including Python's own messages."""
+        self._shut_once()
+        try:
+            yield
+        finally:
+            self._open()
+
 
 _stderr = _Stderr()
-
-
-@contextlib.contextmanager
-def quiet_stderr() -> Iterator[None]:
-    """Discard everything written to file descriptor 2, including Python's own messages."""
-    _stderr.shut()
-    try:
-        yield
-    finally:
-        _stderr.open()
-
-
-def stderr_is_flooded() -> None:
-    """Something prints endlessly: the descriptor stays closed for good. After the last
-    ``quiet_stderr``, Python's own messages go where it used to lead."""
-    _stderr.flooded()
+quiet_stderr, stderr_is_flooded = _stderr.quiet, _stderr.flooded

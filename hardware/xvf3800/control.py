@@ -12,22 +12,25 @@ from hardware.xvf3800.parameters import Value
 Via = Literal["usb", "daemon"]
 
 
-class ArrayControl(Protocol):
-    """Blocking, and one call at a time: calls from several threads wait for one another.
-
-    ``firmware``: as in ``"2.1.4"``. Each call raises an ``ArrayError``: over USB within 250 ms.
-    """
+class Readable(Protocol):
+    """The reading half of an ``ArrayControl``. ``firmware``: as in ``"2.1.4"``."""
 
     @property
     def board(self) -> Board: ...
     @property
     def firmware(self) -> str: ...
-    @property
-    def via(self) -> Via: ...
 
     def read(self, name: str) -> Values | str:
         """Numbers, or text for a ``char``; NaN where the chip has none."""
         ...
+
+
+class ArrayControl(Readable, Protocol):
+    """Blocking, and one call at a time: calls from several threads wait for one another. Each
+    raises an ``ArrayError``: over USB within 250 ms."""
+
+    @property
+    def via(self) -> Via: ...
 
     def write(self, name: str, *values: Value) -> None:
         """Takes effect within 0.1 s, and lasts until the board restarts."""
@@ -36,16 +39,6 @@ class ArrayControl(Protocol):
     def close(self) -> None:
         """Safe to call twice. Raises nothing."""
         ...
-
-
-class Readable(Protocol):
-    """The reading half of an ``ArrayControl``."""
-
-    @property
-    def board(self) -> Board: ...
-    @property
-    def firmware(self) -> str: ...
-    def read(self, name: str) -> Values | str: ...
 
 
 def numbers(control: Readable, name: str) -> Values:

@@ -58,7 +58,8 @@ class Chat:
         self._items: dict[str, Item] = {}
         self._media: set[str] = set()
         """Ids of the items with audio or pictures."""
-        self._text_chars = 0
+        self.text_chars = 0
+        """How much text all items hold."""
         self._forgotten = 0
         self._limits: dict[str, int] = {}
         """How many characters of long items the model reads."""
@@ -82,11 +83,6 @@ class Chat:
         """As much of ``items`` as the model reads."""
         most = self._limits
         return tuple(shortened(i, most[i.id]) if i.id in most else i for i in items)
-
-    @property
-    def text_chars(self) -> int:
-        """How much text all items hold."""
-        return self._text_chars
 
     @property
     def last_id(self) -> str | None:
@@ -115,7 +111,7 @@ class Chat:
         else:
             previous = None if after == self.ROOT else after
             self._insert(item, 0 if previous is None else self._position(previous) + 1)
-        self._text_chars += text_chars(item)
+        self.text_chars += text_chars(item)
         self._note_media(item)
         return previous
 
@@ -127,7 +123,7 @@ class Chat:
 
     def put(self, item: Item) -> None:
         """Replace the item that has the same id."""
-        self._text_chars += text_chars(item) - text_chars(self.get(item.id))
+        self.text_chars += text_chars(item) - text_chars(self.get(item.id))
         self._items[item.id] = item
         self._note_media(item)
 
@@ -146,7 +142,7 @@ class Chat:
         self._limits.pop(item_id, None)
         if self._forgotten and self._position(item_id) < self._forgotten:
             self._forgotten -= 1
-        self._text_chars -= text_chars(self.get(item_id))
+        self.text_chars -= text_chars(self.get(item_id))
         del self._items[item_id]
         self._media.discard(item_id)
 

@@ -36,11 +36,10 @@ from pipeline.echo.tuning import (
     CANCELLER_SURE,
     DRIFT_MEASURED_BLOCKS,
     DRIFT_MOST_PPM,
+    SILENT_PEAK,
 )
 
 _REALIGNED_BLOCKS = CANCELLER_REALIGNED_MS // 10
-_SILENT_PEAK = 2
-"""Steps of int16: dithered silence is silence."""
 _IDLE_BLOCKS = PARTITIONS + 3
 """The filter's length, the resampler's buffer, and one block of overlap."""
 _LEAST_POWER = 1e-8
@@ -281,7 +280,7 @@ class EchoCanceller:
 
 
 def _silent(pcm: Pcm) -> bool:
-    return bool(pcm.max() <= _SILENT_PEAK and pcm.min() >= -_SILENT_PEAK)
+    return bool(pcm.max() <= SILENT_PEAK and pcm.min() >= -SILENT_PEAK)
 
 
 def _to_pcm(samples: Samples) -> Pcm:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.echo.path import KEPT_SAMPLES, EchoMemory, EchoPath, EchoWindow, Playback, Reference
-
-_SILENT_PEAK = 2
-"""Steps of int16: dithered silence is silence."""
+from pipeline.echo.path import EchoPath, EchoWindow, Playback, Reference
+from pipeline.echo.tuning import SILENT_PEAK
 
 
 class CardReference(Reference):
@@ -35,32 +33,24 @@ class CardReference(Reference):
         """Fill with silence where nothing was reported."""
         count = end - self._past.end
         piece, self._ahead = self._ahead[:count], self._ahead[count:]
-        loud = np.flatnonzero((piece > _SILENT_PEAK) | (piece < -_SILENT_PEAK))
+        loud = np.flatnonzero((piece > SILENT_PEAK) | (piece < -SILENT_PEAK))
         if len(loud):
             self.last_sound = self._past.end + int(loud[-1]) + 1
         silence = np.zeros(count - len(piece), np.int16)
         self._past.append(np.concatenate((piece, silence)))
 
 
-class CardEcho(EchoPath):
+class CardEcho(EchoPath[CardReference]):
     """The echo path of this machine's sound card, as a ``hearing.client_echo.Hearing``."""
 
-    def __init__(
-        self,
-        window_samples: int,
-        room: EchoMemory | None = None,
-        keep: Callable[[EchoMemory | None], None] = lambda room: None,
-    ) -> None:
-        """See ``EchoPath``."""
-        self._card = CardReference(KEPT_SAMPLES)
-        super().__init__(window_samples, self._card, room, keep)
+    reference_type = CardReference
 
     def process(self, pcm: Pcm, played: Playback, now: float) -> Iterator[EchoWindow]:
         """As ``EchoPath.process``, with what was played meanwhile."""
         if played.moved is not None:
             self.reference_moved(played.moved)
         if played.pcm is not None:
-            self._card.play(played.pcm)
+            self._reference.play(played.pcm)
         return super().process(pcm, played, now)
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -115,13 +115,17 @@ class Reference(ABC):
         return np.concatenate((silent, known)) if len(silent) else known
 
 
-class EchoPath:
+R = TypeVar("R", bound=Reference)
+
+
+class EchoPath(Generic[R]):
     """One reference and one microphone."""
+
+    reference_type: type[R]
 
     def __init__(
         self,
         window_samples: int,
-        reference: Reference,
         room: EchoMemory | None = None,
         keep: Callable[[EchoMemory | None], None] = lambda room: None,
     ) -> None:
@@ -129,7 +133,7 @@ class EchoPath:
         learned, or ``None`` if the echo is gone."""
         self._window_samples = window_samples
         self._framer = Framer(window_samples)
-        self._reference = reference
+        self._reference = self.reference_type(KEPT_SAMPLES)
         self._finder = DelayFinder()
         self._search: Generator[None, None, int | None] | None = None
         self._heard = 0

@@ -4,12 +4,11 @@ Pure: the caller passes times."""
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
 
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
-from pipeline.echo.path import KEPT_SAMPLES, EchoMemory, EchoPath, Reference
+from pipeline.echo.path import EchoMemory, EchoPath, Reference
 
 _BUCKET_S = 10.0
 _BUCKETS = 3
@@ -145,26 +144,18 @@ class SentSound(Reference):
             self._past.append(np.zeros(to - self._past.end, np.int16))
 
 
-class ClientEcho(EchoPath):
+class ClientEcho(EchoPath[SentSound]):
     """A remote client's echo path. Times are seconds of the loop's clock."""
 
-    def __init__(
-        self,
-        window_samples: int,
-        room: EchoMemory | None = None,
-        keep: Callable[[EchoMemory | None], None] = lambda room: None,
-    ) -> None:
-        """See ``EchoPath``."""
-        self._client = SentSound(KEPT_SAMPLES)
-        super().__init__(window_samples, self._client, room, keep)
+    reference_type = SentSound
 
     def sent(self, pcm: Pcm, rate: int, now: float) -> None:
         """An answer's audio is sent, int16 mono at ``rate`` Hz."""
-        self._client.sent(pcm, rate, now)
+        self._reference.sent(pcm, rate, now)
 
     def flushed(self, now: float) -> None:
         """The client drops what it has not played."""
-        self._client.flushed(now)
+        self._reference.flushed(now)
 
 
 MOST_ROOMS = 16

@@ -8,6 +8,9 @@ A block is 10 ms (160 samples at 16 kHz). See ``docs/echo.md``.
 
 from __future__ import annotations
 
+SILENT_PEAK = 2
+"""Steps of int16: dithered silence is silence."""
+
 # --- the filter (kalman; benchmarks.echo.canceller) ----------------------------------------------
 
 FILTER_CUBE_GAIN = 4.0

@@ -8,44 +8,31 @@ engines, but never for another session.
 from __future__ import annotations
 
 import asyncio
-
-
-class Lease:
-    """``release`` may be called more than once."""
-
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
-
-    def release(self) -> None:
-        self._leases.end(self)
+from collections.abc import Callable
+from functools import partial
 
 
 class Leases:
     """All leases that are held. After ``close``, new ones wait for ``open``."""
 
     def __init__(self) -> None:
-        self._held: set[Lease] = set()
-        self._open = asyncio.Event()
-        self._open.set()
+        self._held: set[object] = set()
+        self._opened = asyncio.Event()
+        self._opened.set()
+        self.close, self.open = self._opened.clear, self._opened.set
         self._changed = asyncio.Event()
 
-    async def take(self) -> Lease:
-        while not self._open.is_set():
-            await self._open.wait()
-        lease = Lease(self)
+    async def take(self) -> Callable[[], None]:
+        """A new lease, as what releases it, which may be called more than once."""
+        while not self._opened.is_set():
+            await self._opened.wait()
+        lease = object()
         self._held.add(lease)
-        return lease
+        return partial(self._end, lease)
 
-    def end(self, lease: Lease) -> None:
+    def _end(self, lease: object) -> None:
         self._held.discard(lease)
         self._changed.set()
-
-    def close(self) -> None:
-        """Make new leases wait."""
-        self._open.clear()
-
-    def open(self) -> None:
-        self._open.set()
 
     async def none(self) -> None:
         """Wait until no lease is held."""
@@ -55,7 +42,7 @@ class Leases:
         """Wait until all leases held now have ended."""
         await self._until_ended(frozenset(self._held))
 
-    async def _until_ended(self, some: frozenset[Lease] | None) -> None:
+    async def _until_ended(self, some: frozenset[object] | None) -> None:
         while self._held if some is None else self._held & some:
             self._changed.clear()
             await self._changed.wait()

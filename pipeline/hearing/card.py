@@ -14,11 +14,10 @@ import numpy as np
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.bus import Published
 from pipeline.echo.path import EchoWindow, OnsetKind, Playback
+from pipeline.echo.tuning import SILENT_PEAK
 
 EchoMode = Literal["chip", "software", "half-duplex"]
 
-_SILENT_PEAK = 2
-"""Steps of int16: dithered silence is silence."""
 _TAIL_SAMPLES = 6 * LISTEN_RATE // 10
 """The echo comes up to 300 ms after the sound was given, and then the room reverberates."""
 
@@ -56,7 +55,7 @@ class HalfDuplex:
         """Mute the next samples at 16 kHz as needed; ``reference``: the loudspeaker's then."""
         begin, self._heard = self._heard, self._heard + len(pcm)
         # Sound played in this very piece mutes all of it.
-        if reference is not None and np.abs(reference.astype(np.int32)).max() > _SILENT_PEAK:
+        if reference is not None and np.abs(reference.astype(np.int32)).max() > SILENT_PEAK:
             self._deaf_until = self._heard + _TAIL_SAMPLES
         deaf = min(max(0, self._deaf_until - begin), len(pcm))
         return np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))

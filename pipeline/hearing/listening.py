@@ -43,6 +43,9 @@ class Listener:
         self._hearing = hearing
         self._resampler = Resampler(LISTEN_RATE, LISTEN_RATE)
         self._taker = TurnTaker(endpointing)
+        self.judge = self._taker.judge
+        self.speech_score = self._taker.speech_score
+        self.close = self._scores.close
         self._endpointing = endpointing
         self._unexplained: list[Signal] = []
         """Signals of a turn that may be an echo, held back."""
@@ -51,6 +54,7 @@ class Listener:
         onset_seconds = (padding_ms + tuning.MAX_BACK_MS) / 1000
         seconds = max(stages.turn.history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
+        self.read = self._history.read
 
     @property
     def heard_end(self) -> int:
@@ -80,10 +84,6 @@ class Listener:
     def certainty(self) -> float:
         """Mean of the VAD's scores of the newest turn, at most of its last two seconds, 0 to 1."""
         return self._taker.certainty
-
-    def speech_score(self, end: int) -> float:
-        """Mean of the VAD's scores of the newest turn's speech up to sample ``end``, 0 to 1."""
-        return self._taker.speech_score(end)
 
     def moves(self, start: int, end: int) -> bool:
         """Whether the timbre of the sound between two samples moves as a voice's does, as far as
@@ -173,9 +173,6 @@ class Listener:
         """As ``suspects``, but every sound that may be speech counts."""
         return self._taker.may_be_speech or self.undecided
 
-    def judge(self, wait_ms: int) -> list[Signal]:
-        return self._taker.judge(wait_ms)
-
     def forget_turn(self) -> None:
         self._taker.reset()
         self.forget_speaker()
@@ -184,9 +181,3 @@ class Listener:
     def forget_speaker(self) -> None:
         """The newest turn was no person's: nothing is learned from its level."""
         self._nearness.forget_turn()
-
-    def read(self, start: int, end: int) -> Pcm:
-        return self._history.read(start, end)
-
-    def close(self) -> None:
-        self._scores.close()

@@ -11,7 +11,6 @@ import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
 from pipeline.engines.contract import Partial, Transcript
-from pipeline.engines.leases import Lease
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Rejection, Unreachable
 from pipeline.hearing.keywords import Keywords
@@ -117,9 +116,9 @@ class Recognition:
         self._wake()
 
     async def run(self) -> None:
-        lease: Lease | None = None
+        release: Callable[[], None] | None = None
         try:
-            lease = await self._stages.leases.take()
+            release = await self._stages.leases.take()
             while True:
                 await self._follow()
         except ReachyVoiceError as error:
@@ -132,8 +131,8 @@ class Recognition:
             self._wake()
             if self._utterance:
                 self._utterance.close()
-            if lease:
-                lease.release()
+            if release:
+                release()
 
     async def transcript(self, work: Work) -> Transcript:
         """The final text of everything appended so far. Raises ``ReachyVoiceError``."""

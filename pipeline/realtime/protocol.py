@@ -177,16 +177,13 @@ class RealtimeConnection:
             return []
         return self.receive_parsed(message)
 
-    def receive_parsed(self, message: ClientMessage) -> list[Command]:
-        """``receive`` for a frame already read by ``wire.parse``."""
-        return self._carry_out(message)
-
     def configure(self, session: Mapping[str, Any]) -> list[Command]:
         """Apply these fields like a ``session.update``."""
         update = wire.encode({"type": "session.update", "session": session})
-        return self._carry_out(wire.parse(update))
+        return self.receive_parsed(wire.parse(update))
 
-    def _carry_out(self, message: ClientMessage) -> list[Command]:
+    def receive_parsed(self, message: ClientMessage) -> list[Command]:
+        """``receive`` for a frame already read by ``wire.parse``."""
         queued = len(self._outbox)
         try:
             return self._handle(message)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pipeline.speaking.tuning import EARLY_LETTERS
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border, End, ends
-from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START
 
 _FEWEST_WORDS = {
@@ -55,7 +54,8 @@ class SpeechChunker:
     def __init__(self, language: str = "en") -> None:
         self.language = language
         """ISO 639-1; empty: unknown, so numbers are not put into words."""
-        self._held = ""
+        self.held = ""
+        """Text waiting to be spoken."""
         self._before = LINE_START
         self._begun = False
         self._closed = False
@@ -63,24 +63,9 @@ class SpeechChunker:
         """Whether an audible piece was taken."""
 
     @property
-    def held(self) -> str:
-        """Text waiting to be spoken."""
-        return self._held
-
-    @property
-    def held_chars(self) -> int:
-        """How much text is waiting."""
-        return len(self._held)
-
-    @property
-    def held_letters(self) -> int:
-        """How long the waiting text takes to say (``pipeline.spoken.length``)."""
-        return spoken_letters(self._held)
-
-    @property
     def over(self) -> bool:
         """Whether no more text will come and all of it was taken."""
-        return self._closed and not self._held
+        return self._closed and not self.held
 
     def feed(self, text: str) -> None:
         """Add text. After ``close`` it reopens the chunker, and is set apart by a space."""
@@ -89,20 +74,20 @@ class SpeechChunker:
         if self._closed and self._begun and not text[0].isspace():
             text = f" {text}"
         self._closed = False
-        self._held += text
+        self.held += text
         if not self._begun:
-            self._held = self._held.lstrip()
-            self._begun = bool(self._held)
+            self.held = self.held.lstrip()
+            self._begun = bool(self.held)
 
     def close(self) -> None:
         """The held text is complete; nothing follows for now."""
         self._closed = True
-        self._held = self._held.rstrip()
+        self.held = self.held.rstrip()
 
     def forget(self) -> None:
         """Drop the held text: it is not part of the answer. Later text begins the answer, or is set
         apart from what was spoken."""
-        self._held = ""
+        self.held = ""
         self._before = LINE_START
         self._begun = self._closed = self._spoke
 
@@ -113,20 +98,20 @@ class SpeechChunker:
         together. A longer sentence is cut where it sounds best; with little time (up to
         ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
         """
-        found = ends(self._held, self._before, closed=self._closed, language=self.language)
+        found = ends(self.held, self._before, closed=self._closed, language=self.language)
         if longest_letters <= EARLY_LETTERS:
             best = _early(found)
         else:
             best = _fitting(found, longest_letters, hurry=hurry)
-        if best is None and self._closed and self._held:
+        if best is None and self._closed and self.held:
             best = found[-1] if found else None
         if best is None:
             return None
-        last = self._closed and best.at == len(self._held)
+        last = self._closed and best.at == len(self.held)
         return self._cut(best.at, max(best.border, Border.SENTENCE) if last else best.border)
 
     def _cut(self, at: int, border: Border) -> Piece:
-        text, self._held = self._held[:at], self._held[at:]
+        text, self.held = self.held[:at], self.held[at:]
         spoken = speakable(text, self.language, self._before)
         self._before = text.rstrip()[-1:] or self._before
         self._spoke = self._spoke or bool(spoken)

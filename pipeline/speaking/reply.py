@@ -19,10 +19,19 @@ from typing import Literal
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.conversation.item_editor import ItemEditor
-from pipeline.engines.leases import Lease
 from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
-from pipeline.events import CancelReason, FaultKind
+from pipeline.events import (
+    CancelReason,
+    ClauseFault,
+    FaultKind,
+    ReplyFinished,
+    ReplyHeld,
+    ReplyStarted,
+    ReplyWentOn,
+    SilentAnswer,
+    Timeline,
+)
 from pipeline.items import MessageItem
 from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking.apology import notice
@@ -33,7 +42,6 @@ from pipeline.speaking.delivery import Delivery, ReplyPlan
 from pipeline.speaking.hold import Hold, Holds
 from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
-from pipeline.speaking.reply_events import ReplyEvents, Status
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HEARD_S
 from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, RestOfAnswer, Words
@@ -44,6 +52,8 @@ from pipeline.work import Cancelled, Priority, Work
 _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 
 log = logging.getLogger("reachy_voice.reply")
+
+Status = Literal["completed", "cancelled", "incomplete", "failed"]
 
 PromptSource = Callable[[], Awaitable[Sequence[Message]]]
 """Returns the prompt, waiting for transcripts if needed. Called again after ``make_room``."""
@@ -82,7 +92,7 @@ class Reply:
         self._context = context
         self._stages = context.stages
         self._tts = context.stages.tts
-        self._lease: Lease | None = None
+        self._release: Callable[[], None] | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are leased."""
         self._editor = editor
@@ -91,8 +101,7 @@ class Reply:
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ramp = ramp or Ramp()
-        self._events = ReplyEvents(context.bus)
-        self.mark = self._events.mark
+        self._marks: dict[str, float] = {}
         self._chunker = SpeechChunker(plan.config.language)
         self._text = TextAhead(self._chunker, self._ramp)
         rate = plan.config.output_format.rate
@@ -112,7 +121,7 @@ class Reply:
         if plan.notice:
             return Words(*ahead)
         if plan.continues:
-            return RestOfAnswer(plan.continues.text, *ahead)
+            return RestOfAnswer(*ahead)
         return ModelAnswer(conversation, self.work, *ahead)
 
     def _respond(self, plan: ReplyPlan) -> None:
@@ -133,7 +142,7 @@ class Reply:
         try:
             await (self._notify() if self.plan.notice else self._produce())
         finally:
-            self._release()
+            self._let_go()
 
     async def _produce(self) -> None:
         error = None
@@ -206,14 +215,14 @@ class Reply:
         await self._pacer.speak(pcm)
         self.delivery.end_notice()
 
-    def _release(self) -> None:
-        if self._lease:
-            self._lease.release()
-            self._lease = None
+    def _let_go(self) -> None:
+        if self._release:
+            self._release()
+            self._release = None
 
     async def _equip(self) -> None:
         """Lease the engines until the reply has ended."""
-        self._lease = await self._stages.leases.take()
+        self._release = await self._stages.leases.take()
         self._tts = self._stages.tts
         self._ramp.of(self._tts, self._stages.voice_rtf)
         self._equipped.set()
@@ -233,11 +242,12 @@ class Reply:
         return self._holds.add()
 
     def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
-        self._events.fault(self.delivery, self.plan.reply_id, (kind, take, left_out))
+        self.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
 
     def _publish_hold(self, held: bool) -> None:
         if not self.cancelled:
-            self._events.hold(self.plan.reply_id, held)
+            reply_id = self.plan.reply_id
+            self._context.bus.publish(ReplyHeld(reply_id) if held else ReplyWentOn(reply_id))
 
     @property
     def confirmed(self) -> bool:
@@ -311,7 +321,7 @@ class Reply:
         crashed = False
         while True:
             messages = self.messages = list(await self._prompt())
-            if not self._lease:
+            if not self._release:
                 await self._equip()
             self._find_language(messages)
             try:
@@ -321,7 +331,7 @@ class Reply:
                 if not self._make_room(problem):
                     raise
                 # The prompt may wait for a transcript, which may wait for a lease.
-                self._release()
+                self._let_go()
             except EngineCrashed:  # ask the next engine once, if nothing was answered yet
                 if crashed or self.words.begun:
                     raise
@@ -379,8 +389,19 @@ class Reply:
 
     def _begin(self) -> None:
         if self.status == "waiting":
-            self.status = "active"
-            self._events.start(self.plan, self.delivery)
+            self.status, plan = "active", self.plan
+            self.delivery.publish(
+                ReplyStarted(
+                    plan.reply_id,
+                    plan.config.modality,
+                    plan.in_conversation,
+                    plan.config.voice,
+                    plan.config.output_format,
+                    plan.sampling.max_tokens,
+                    plan.metadata,
+                    plan.continues.reply_id if plan.continues else "",
+                )
+            )
 
     def _finish(
         self, status: Status, *, reason: CancelReason | None = None, error: str | None = None
@@ -391,8 +412,18 @@ class Reply:
         self.status = "finished"
         self.failed = status == "failed"
         items = self.delivery.close("completed" if status == "completed" else "incomplete")
-        reply_id, words = self.plan.reply_id, self.words
-        self._events.finish(reply_id, status, items, words, reason, error, self.work, self.began_at)
+        reply_id, words, publish = self.plan.reply_id, self.words, self._context.bus.publish
+        if outcome := words.silence:
+            publish(SilentAnswer(reply_id, outcome))
+        moments = {stage: (at - self.began_at) * 1000 for stage, at in self._marks.items()}
+        publish(Timeline(reply_id, **moments))
+        why = "max_output_tokens" if status == "incomplete" else reason
+        spent_s = self.work.engine_seconds
+        publish(ReplyFinished(reply_id, status, items, words.usage, why, error, spent_s))
+
+    def mark(self, stage: str) -> None:
+        """Note when a stage was first reached, for the timeline."""
+        self._marks.setdefault(stage, self._now())
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.ramp import Ramp
+from pipeline.spoken.length import spoken_letters
 
 AHEAD_CHARS = 400
 """Text that may wait for the voice, half a minute of speech; then the model pauses."""
@@ -40,7 +41,7 @@ class TextAhead:
         """Add text; waits while the voice has enough to take."""
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self._wanted or self._chunker.held_chars < AHEAD_CHARS
+                lambda: self._wanted or len(self._chunker.held) < AHEAD_CHARS
             )
             self._chunker.feed(text)
             self._changed.notify_all()
@@ -79,7 +80,7 @@ class TextAhead:
         async with self._changed:
             while True:
                 ahead_s = buffered_s()
-                patience_s = self._ramp.patience_s(ahead_s, self._chunker.held_letters)
+                patience_s = self._ramp.patience_s(ahead_s, spoken_letters(self._chunker.held))
                 longest = self._ramp.longest_letters(ahead_s)
                 hurry = playing() and not patience_s
                 if piece := self._chunker.take(longest, hurry=hurry):

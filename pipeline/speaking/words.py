@@ -115,20 +115,10 @@ class Words:
 class RestOfAnswer(Words):
     """The rest of an answer that was interrupted by mistake."""
 
-    def __init__(
-        self,
-        rest: str,
-        plan: ReplyPlan,
-        text: TextAhead,
-        queue: ClauseQueue,
-        mark: Callable[[str], None],
-    ) -> None:
-        super().__init__(plan, text, queue, mark)
-        self._rest = rest
-
     async def write(self, messages: Sequence[Message], language: str) -> None:
+        assert self._plan.continues
         self._begin()
-        await self._pass_on(self._rest)
+        await self._pass_on(self._plan.continues.text)
         self.complete = True
         self.prompt_read.set()
 

@@ -21,6 +21,7 @@ class Budget:
         self._outcomes: deque[tuple[float, float]] = deque(maxlen=tuning.OUTCOMES)
         self._passes: deque[tuple[float, float]] = deque(maxlen=tuning.PASSES)
         self._slowness = 1.0
+        """How many times longer recognition has taken lately than at its best."""
 
     @property
     def wasted_share(self) -> float:
@@ -30,11 +31,6 @@ class Budget:
         wasted = sum(wasted for _, wasted in self._outcomes)
         spent = wasted + sum(used for used, _ in self._outcomes)
         return wasted / spent if spent else 0.0
-
-    @property
-    def slowness(self) -> float:
-        """How many times longer recognition has taken lately than at its best."""
-        return self._slowness
 
     @property
     def may_answer(self) -> bool:

@@ -176,8 +176,8 @@ class ScriptedUtterance:
 # --- language model ----------------------------------------------------------------------------
 
 GREETING = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
-Answer = Sequence[str | float | Delta]
-"""Words and calls; a float is a pause in seconds."""
+Answer = Sequence[str | float | Delta | Exception]
+"""Words and calls; a float is a pause in seconds; an exception is raised."""
 Thought = Callable[[Sequence[Message], Sequence[Tool], ToolChoice], Answer]
 
 
@@ -263,6 +263,8 @@ class ScriptedConversation:
                 if isinstance(delta, float):
                     await job.take(delta)
                     continue
+                if isinstance(delta, Exception):
+                    raise delta
                 yield TextDelta(delta) if isinstance(delta, str) else delta
                 await job.take(llm.per_token_s)
             yield Finished("length" if limit < len(answer) else "stop", Usage(10, 4, 6, limit))
@@ -292,6 +294,8 @@ class ScriptedTts(ScriptedEngine):
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("joe",)
     error: Exception | None = None
+    errors: list[Exception | None] = field(default_factory=list)
+    """Raised one after the other instead of speech; then ``error`` again and again."""
     said: list[str] = field(default_factory=list)
     """The text of each request."""
     requests: list[SpeechRequest] = field(default_factory=list)
@@ -303,8 +307,8 @@ class ScriptedTts(ScriptedEngine):
         self.tell(f"voices {request.text!r}")
         with self.job(work) as job:
             await job.take(self.first_s)
-            if self.error:
-                raise self.error
+            if error := self.errors.pop(0) if self.errors else self.error:
+                raise error
             samples = self.seconds_per_word / request.speed * self.rate
             words = len(request.text.split())
             if self.per_word_s is None:

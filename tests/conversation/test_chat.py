@@ -30,6 +30,14 @@ def user(item_id: str, text: str = "hi") -> MessageItem:
     return MessageItem(item_id, "user", (TextPart(text),))
 
 
+def answer(item_id: str, text: str) -> MessageItem:
+    return MessageItem(item_id, "assistant", (TextPart(text),))
+
+
+CALLS = [FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(3)]
+OUTPUTS = [FunctionOutputItem(f"o{n}", f"call_{n}", f"tree {n}") for n in range(3)]
+
+
 def test_items_keep_their_order_and_know_the_one_before() -> None:
     chat = Chat()
     assert chat.add(user("a")) is None
@@ -167,27 +175,22 @@ def test_a_short_answer_that_ended_at_its_token_limit_was_given() -> None:
     assert [message.role for message in messages] == ["user", "assistant", "user"]
 
 
-def test_answers_in_a_row_are_one_message() -> None:
-    items = (
-        user("a", "Hello."),
-        MessageItem("b", "assistant", (TextPart("Hi."),)),
-        MessageItem("c", "assistant", (TextPart("Are you there?"),)),
-        FunctionCallItem("d", "call_1", "look", "{}"),
-        FunctionOutputItem("e", "call_1", "nobody"),
-        MessageItem("f", "assistant", (TextPart("Nobody."),)),
-    )
-    messages = prompt("", items)
+def test_answers_in_a_row_are_one_message_and_calls_stay_apart() -> None:
+    answers = answer("b", "Hi."), answer("c", "Are you there?")
+    steps = CALLS[0], OUTPUTS[0], CALLS[1], OUTPUTS[1]
+    messages = prompt("", (user("a", "Hello."), *answers, *steps, answer("f", "Nobody.")))
     assert [(m.role, m.content) for m in messages] == [
         ("user", "Hello."),
         ("assistant", "Hi. Are you there?"),
-        ("tool", "nobody"),
+        ("tool", "tree 0"),
+        ("assistant", ""),
+        ("tool", "tree 1"),
         ("assistant", "Nobody."),
     ]
 
 
 def test_each_call_has_an_output_that_follows_it() -> None:
-    calls = [FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(3)]
-    late = FunctionOutputItem("o", "call_1", "nobody")
+    calls, late = CALLS, OUTPUTS[1]
     lost = FunctionOutputItem("l", "call_9", "a result without its call")
     items = (user("a", "Look!"), *calls[:2], user("b", "And?"), late, lost, user("c"), calls[2])
     messages = prompt("", items)
@@ -195,7 +198,7 @@ def test_each_call_has_an_output_that_follows_it() -> None:
         ("user", "Look!", ""),
         ("assistant", "", ""),
         ("tool", NO_OUTPUT, "call_0"),
-        ("tool", "nobody", "call_1"),
+        ("tool", "tree 1", "call_1"),
         ("user", "And? hi", ""),
         ("assistant", "", ""),
         ("tool", NO_OUTPUT, "call_2"),
@@ -203,10 +206,6 @@ def test_each_call_has_an_output_that_follows_it() -> None:
     assert [call["id"] for call in messages[1].tool_calls] == ["call_0", "call_1"]
     assert not awaits_an_answer(messages), "its result does not yet"
     assert awaits_an_answer(prompt("", (calls[1], late)))
-
-
-def answer(item_id: str, text: str) -> MessageItem:
-    return MessageItem(item_id, "assistant", (TextPart(text),))
 
 
 LOOK = FunctionCallItem("c", "call", "look", "{}")
@@ -249,13 +248,6 @@ def test_calls_with_the_same_id_have_outputs_of_their_own() -> None:
         m.content for m in prompt("", (user("a"), *calls[:2], *outputs[:2])) if m.role == "tool"
     ]
     assert told == ["tree 0", "tree 1"], "calls of one answer"
-
-
-def test_calls_made_one_after_the_other_stay_so() -> None:
-    first, second = (FunctionCallItem(f"c{n}", f"call_{n}", "look", "{}") for n in range(2))
-    outputs = [FunctionOutputItem(f"o{n}", f"call_{n}", "nobody") for n in range(2)]
-    messages = prompt("", (user("a"), first, outputs[0], second, outputs[1]))
-    assert [m.role for m in messages] == ["user", "assistant", "tool", "assistant", "tool"]
 
 
 def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:

@@ -18,6 +18,7 @@ from pipeline.items import (
     ImagePart,
     Item,
     MessageItem,
+    MessageRole,
     Part,
     TextPart,
     text_chars,
@@ -118,37 +119,35 @@ def talk(turns: int) -> list[Item]:
     return items
 
 
+def of(role: MessageRole) -> list[Item]:
+    return [MessageItem(role, role, (AudioPart(SENTENCE),))]
+
+
 def warmed(prompt: int, *, fixed: int = 1000, most: int = 8000) -> Warmed:
     return Warmed(Usage(prompt, prompt, 0, 0), None, fixed, most)
 
 
-def test_there_is_room() -> None:
-    assert new_beginning(talk(20), warmed(1000 + 4200)) is None
-    assert new_beginning([], warmed(1000)) is None
-
-
-def test_an_engine_that_knows_no_limit() -> None:
-    assert new_beginning(talk(20), warmed(9000, fixed=0, most=0)) is None
-
-
-def test_half_goes_and_the_user_begins() -> None:
-    """A little more than 60 percent of the room was used, 30 may stay."""
-    assert new_beginning(talk(20), warmed(1000 + 4201)) == "user_11"
-
-
-def test_instructions_and_tools_are_not_counted_twice() -> None:
-    assert new_beginning(talk(20), warmed(5000 + 1801, fixed=5000)) == "user_11"
-
-
-def test_the_newest_turn_stays_however_long_it_is() -> None:
-    long = MessageItem("long", "user", (AudioPart(SENTENCE * 100),))
-    assert new_beginning([*talk(1), long], warmed(7000)) == "long"
-
-
-@pytest.mark.parametrize("role", ["assistant", "system"])
-def test_nothing_to_begin_with(role: str) -> None:
-    items = [MessageItem(f"{n}", role, (AudioPart(SENTENCE),)) for n in range(4)]  # type: ignore[arg-type]
-    assert new_beginning(items, warmed(7000)) is None
+@pytest.mark.parametrize(
+    ("items", "read", "start"),
+    [
+        pytest.param(talk(20), warmed(1000 + 4200), None, id="there is room"),
+        pytest.param([], warmed(1000), None, id="nothing was said"),
+        pytest.param(talk(20), warmed(9000, fixed=0, most=0), None, id="no limit is known"),
+        # A little more than 60 percent of the room was used, 30 may stay.
+        pytest.param(talk(20), warmed(1000 + 4201), "user_11", id="half goes, the user begins"),
+        pytest.param(talk(20), warmed(5000 + 1801, fixed=5000), "user_11", id="long instructions"),
+        pytest.param(
+            [*talk(1), MessageItem("long", "user", (AudioPart(SENTENCE * 100),))],
+            warmed(7000),
+            "long",
+            id="the newest turn stays, however long it is",
+        ),
+        pytest.param(of("assistant") * 4, warmed(7000), None, id="no user to begin with"),
+        pytest.param(of("system") * 4, warmed(7000), None, id="nobody to begin with"),
+    ],
+)
+def test_where_the_context_begins(items: list[Item], read: Warmed, start: str | None) -> None:
+    assert new_beginning(items, read) == start
 
 
 def test_the_rest_is_not_cut_again_at_once() -> None:
@@ -165,25 +164,27 @@ def test_the_rest_is_not_cut_again_at_once() -> None:
 # --- from seconds of audio that were heard to words --------------------------------------------
 
 
-def test_heard_text_is_cut_in_the_clause_that_was_playing() -> None:
-    spoken = [("Hello there,", 1.0), (" my dear\n old friend.", 2.0)]
-    assert heard_text(spoken, 0.0) == ""
-    assert heard_text(spoken, 1.0) == "Hello there,"
-    assert heard_text(spoken, 2.0) == "Hello there, my dear"
-    assert heard_text(spoken, 9.0) == "Hello there, my dear\n old friend."
-
-
-def test_long_words_take_longer_than_short_ones() -> None:
-    spoken = (("I unquestionably do", 1.6),)
-    assert heard_text(spoken, 0.2) == "I"
-    assert heard_text(spoken, 0.9) == "I"
-    assert heard_text(spoken, 1.4) == "I unquestionably"
-
-
-def test_numbers_take_as_long_as_they_are_spoken() -> None:
-    spoken = (("In 1984 we", 2.0),)
-    assert heard_text(spoken, 1.0) == "In"
-    assert heard_text(spoken, 1.8) == "In 1984"
+@pytest.mark.parametrize(
+    ("spoken", "heard"),
+    [
+        (
+            [("Hello there,", 1.0), (" my dear\n old friend.", 2.0)],
+            {
+                0.0: "",
+                1.0: "Hello there,",
+                2.0: "Hello there, my dear",
+                9.0: "Hello there, my dear\n old friend.",
+            },
+        ),
+        # Long words take longer than short ones, and numbers as long as they are spoken.
+        ([("I unquestionably do", 1.6)], {0.2: "I", 0.9: "I", 1.4: "I unquestionably"}),
+        ([("In 1984 we", 2.0)], {1.0: "In", 1.8: "In 1984"}),
+    ],
+)
+def test_heard_text_is_cut_in_the_clause_that_was_playing(
+    spoken: list[tuple[str, float]], heard: dict[float, str]
+) -> None:
+    assert {seconds: heard_text(spoken, seconds) for seconds in heard} == heard
 
 
 CLAUSES = st.lists(st.tuples(st.text(" ab1,.\n", max_size=20), st.floats(0, 5)), max_size=5)

@@ -14,7 +14,7 @@ from pipeline.echo.path import EchoWindow, Playback
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
-from tests.support.echo_sound import at_pace, hum, pcm, room, speechlike, through
+from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 
 pytestmark = pytest.mark.machine
 
@@ -38,25 +38,10 @@ def hear(path: CardEcho, reference: np.ndarray, microphone: np.ndarray) -> list[
     return windows
 
 
-def level_db(sound: np.ndarray) -> float:
-    return float(10 * np.log10(np.square(sound).mean() + 1e-12))
-
-
 def left_db(windows: list[EchoWindow], echo: np.ndarray, begin_s: float, end_s: float) -> float:
     begin, end = round(begin_s * RATE), round(end_s * RATE)
     kept = np.concatenate([w.frame.pcm for w in windows if begin <= w.frame.index < end])
-    return level_db(to_float(kept)) - level_db(echo[begin:end])
-
-
-@pytest.mark.parametrize("ppm", [0, 100, -100])
-def test_the_echo_is_cancelled_despite_clock_drift(ppm: float) -> None:
-    reference = played((0.5, 8.0, 16.0), 6.0, 23.0)
-    echo = at_pace(through(reference, room(55, seed=3)), ppm)
-    path = CardEcho(WINDOW)
-    windows = hear(path, reference, echo + hum(len(echo), 1))
-    assert path.found
-    assert path.delay_ms == pytest.approx(55, abs=12)
-    assert left_db(windows, echo, 18.0, 22.0) < -18
+    return power_db(to_float(kept)) - power_db(echo[begin:end])
 
 
 @pytest.mark.parametrize("moved_ms", [-30, 25, 60])
@@ -123,7 +108,7 @@ def test_a_reported_gap_costs_a_moment() -> None:
     path.reference_moved(-480)
     windows = hear(path, late, echo[cut:] + hum(len(echo) - cut, 2))
     kept = np.concatenate([w.frame.pcm for w in windows])[RATE : 3 * RATE]
-    assert level_db(to_float(kept)) - level_db(echo[cut + RATE : cut + 3 * RATE]) < -12
+    assert power_db(to_float(kept)) - power_db(echo[cut + RATE : cut + 3 * RATE]) < -12
 
 
 def test_of_what_the_microphone_has_not_heard_little_is_kept() -> None:
@@ -204,4 +189,4 @@ async def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
 
     async with scene(hearing=hearing, config=config) as told:
         await answer(told, 3000, 2.0)
-    assert len(hearing._card._ahead) == 0
+    assert len(hearing._reference._ahead) == 0

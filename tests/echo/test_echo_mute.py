@@ -60,14 +60,14 @@ class Microphone:
 
 def place_of(path: ClientEcho, now: float) -> int:
     """Where sound that leaves now is put, against the sample that is heard now."""
-    before = path._client.end
+    before = path._reference.end
     path.sent(loud(10), RATE, now)
-    assert path._client.end >= before
-    return path._client.end - 10 - path._client._clock.index(now)
+    assert path._reference.end >= before
+    return path._reference.end - 10 - path._reference._clock.index(now)
 
 
 def ahead_s(path: ClientEcho) -> float:
-    return sum(len(pcm) for _, pcm in path._client._ahead) / RATE
+    return sum(len(pcm) for _, pcm in path._reference._ahead) / RATE
 
 
 # --- microphones that are off ------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_an_answer_that_goes_on_when_the_mute_ends_is_in_its_place() -> None:
     path.sent(loud(20 * RATE), RATE, 3.0)
     microphone.now = 4.0
     microphone.hear(1.0)
-    assert path._client.end == 2 * RATE + 19 * RATE
+    assert path._reference.end == 2 * RATE + 19 * RATE
 
 
 def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
@@ -97,7 +97,7 @@ def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
     microphone = Microphone(path)
     microphone.now = 105.0
     microphone.hear(1.0)
-    assert path._client.end == 15 * RATE
+    assert path._reference.end == 15 * RATE
 
 
 def test_delayed_packets_are_not_taken_for_a_pause() -> None:
@@ -107,10 +107,10 @@ def test_delayed_packets_are_not_taken_for_a_pause() -> None:
     path.sent(loud(2 * RATE), RATE, 3.0)
     microphone.now = 5.0
     microphone.hear(3.0, in_time=False)
-    assert path._client._clock.index(5.0) == 5 * RATE
+    assert path._reference._clock.index(5.0) == 5 * RATE
     # It was heard from the third second to the fifth.
-    assert path._client.read(2 * RATE, 3 * RATE).max() == 0
-    assert path._client.read(3 * RATE, 5 * RATE).min() == 1000
+    assert path._reference.read(2 * RATE, 3 * RATE).max() == 0
+    assert path._reference.read(3 * RATE, 5 * RATE).min() == 1000
 
 
 def test_a_moved_place_keeps_what_is_still_to_come() -> None:
@@ -188,4 +188,4 @@ async def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> No
         item = items[-1] if newest else items[0]
         await played.do(TruncateItem(item.id, 0, 2000))
         now = asyncio.get_running_loop().time()
-        assert (path._client.end <= path._client._clock.index(now)) == newest
+        assert (path._reference.end <= path._reference._clock.index(now)) == newest

@@ -38,11 +38,11 @@ async def test_new_leases_wait_while_they_are_closed() -> None:
     nobody = asyncio.create_task(leases.none())
     await asyncio.sleep(0)
     assert not nobody.done()
-    first.release()
-    first.release()
+    first()
+    first()
     await nobody
     leases.open()
-    (await second).release()
+    (await second)()
 
 
 @in_virtual_time
@@ -52,9 +52,9 @@ async def test_those_that_came_later_are_not_waited_for() -> None:
     ended = asyncio.create_task(leases.ended())
     await asyncio.sleep(0)
     later = await leases.take()
-    first.release()
+    first()
     await ended
-    later.release()
+    later()
 
 
 def words(llm: ScriptedLlm) -> ScriptedLlm:

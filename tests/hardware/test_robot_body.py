@@ -1,5 +1,5 @@
-"""The body in a conversation, with the real daemon and a mocked-up robot: what the daemon itself
-says where the robot is."""
+"""The body in a conversation, and whose robot it is (motors that are off, moves of the daemon,
+apps): with the real daemon and a mocked-up robot, which itself says where it is."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ import pytest
 
 from hardware.robot import body as body_module
 from hardware.robot import daemon as daemon_module
+from hardware.robot import presence as presence_module
 from hardware.robot.body import RobotBody
+from hardware.robot.daemon import Daemon, MotorMode
 from hardware.settings import Robot
 from pipeline.commands import Direction
-from pipeline.events import ReplyAudio, ReplyFinished
+from pipeline.events import InputCleared, ReplyAudio, ReplyFinished
 from pipeline.messages import Usage
 from reachy_voice.testing import scene
 from tests.support.far_server import free_port
 from tests.support.moving_robot import (
+    FOLDED,
     STARTED,
     STOPPED,
     Notices,
     State,
     antennas,
+    is_folded,
     is_neutral,
     listens,
     moving,
@@ -154,17 +158,16 @@ async def test_a_daemon_that_hangs_is_missed_and_found_again(
     notices = Notices()
     async with robot_daemon(python, tmp_path) as robot, moving(robot.url, notices) as body:
         await robot.reaches(is_neutral)
-        robot.process.send_signal(signal.SIGSTOP)
+        robot.program.process.send_signal(signal.SIGSTOP)
         await notices.until("lost")
-        robot.process.send_signal(signal.SIGCONT)
+        robot.program.process.send_signal(signal.SIGCONT)
         body.note(STARTED)
         await robot.reaches(listens)
     assert notices.problems()[0] == "lost"
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1"])
 async def test_a_wrong_address_is_reported_once_and_the_conversation_goes_on(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tries = 0
     tried_often = asyncio.Event()
@@ -180,7 +183,7 @@ async def test_a_wrong_address_is_reported_once_and_the_conversation_goes_on(
     monkeypatch.setattr(body_module, "open_daemon", counted)
     monkeypatch.setattr(body_module, "FIRST_WAIT_S", 0.01)
     notices = Notices()
-    async with moving(url, notices) as body, asyncio.timeout(10):
+    async with moving("http://127.0.0.1:1", notices) as body, asyncio.timeout(10):
         body.note(STARTED)
         body.heard(Direction(40, True))
         body.played(np.zeros(240, np.int16), RATE, 0.0)
@@ -198,3 +201,154 @@ async def test_one_switch_turns_it_off(settings: Robot) -> None:
     body.heard(Direction(40, True))
     await body.run()
     assert notices.all == []
+
+
+# --- whose robot it is --------------------------------------------------------------------------
+
+
+async def test_a_robot_without_power_gets_up_and_is_folded_again(
+    python: Path, tmp_path: Path
+) -> None:
+    async with robot_daemon(python, tmp_path) as robot:
+        await robot.post("motors/set_mode/disabled")
+        await robot.reaches(is_folded)
+        async with moving(robot.url):
+            await robot.reaches(is_neutral)
+            assert (await robot.get("motors/status"))["mode"] == "enabled"
+        await robot.reaches(is_folded)
+        assert (await robot.get("motors/status"))["mode"] == "disabled"
+
+
+async def test_motors_that_have_just_been_switched_on_are_switched_off_again(
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the conversation ends in the moment in which the robot wakes."""
+    switched = asyncio.Event()
+    set_motors = Daemon.set_motors
+
+    async def and_then_nothing(daemon: Daemon, mode: MotorMode) -> None:
+        await set_motors(daemon, mode)
+        if mode == "enabled":
+            switched.set()
+            await asyncio.Event().wait()
+
+    await robot.post("motors/set_mode/disabled")
+    monkeypatch.setattr(Daemon, "set_motors", and_then_nothing)
+    async with moving(robot.url), asyncio.timeout(10):
+        await switched.wait()
+        assert (await robot.get("motors/status"))["mode"] == "enabled"
+    assert (await robot.get("motors/status"))["mode"] == "disabled"
+    await robot.post("motors/set_mode/enabled")
+
+
+async def test_it_keeps_still_while_the_motors_are_off(robot: RobotDaemon) -> None:
+    notices = Notices()
+    async with moving(robot.url, notices) as body:
+        body.note(STARTED)
+        await robot.reaches(listens)
+        await robot.post("motors/set_mode/disabled")
+        said = await notices.until("busy")
+        assert "motors were switched off" in str(said)
+        body.note(STOPPED)
+        before = await robot.get("state/full")
+        await robot.post("motors/set_mode/enabled")
+        await robot.reaches(thinks)
+        assert listens(before)
+    assert notices.problems() == ["busy"]
+
+
+async def test_motors_switched_off_stay_off_over_a_lost_connection(
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have it in their hands."""
+    monkeypatch.setattr(daemon_module, "ANSWER_S", 0.3)
+    monkeypatch.setattr(daemon_module, "PING_S", 0.3)
+    notices = Notices()
+    async with moving(robot.url, notices) as body:
+        body.note(STARTED)
+        await robot.reaches(listens)
+        await robot.post("motors/set_mode/disabled")
+        await notices.until("busy")
+        robot.program.process.send_signal(signal.SIGSTOP)
+        await notices.until("lost")
+        robot.program.process.send_signal(signal.SIGCONT)
+        await notices.until("busy", times=2)
+        assert (await robot.get("motors/status"))["mode"] == "disabled"
+    await robot.post("motors/set_mode/enabled")
+
+
+async def test_it_does_not_fight_a_move_of_the_daemon(robot: RobotDaemon) -> None:
+    notices = Notices()
+    async with moving(robot.url, notices) as body:
+        body.note(STARTED)
+        await robot.reaches(listens)
+        body.note(InputCleared())
+        pose = {"head_pose": {"yaw": 0.5}, "antennas": [1.5, 1.5], "duration": 2.0}
+        await robot.post("move/goto", pose)
+        assert "plays a move" in str(await notices.until("busy"))
+        await robot.reaches(lambda state: state["head_pose"]["yaw"] > 0.49)
+        yaws: list[float] = []
+
+        def is_back(state: State) -> bool:
+            yaws.append(yaw_deg(state))
+            return is_neutral(state)
+
+        await robot.reaches(is_back)
+        steps = np.abs(np.diff(yaws))
+        assert steps.max() < 10  # from where the move has left it, without a jump
+    assert notices.problems() == ["busy"]
+
+
+def install_app(home: Path, name: str) -> None:
+    """An app as the daemon finds it; it does nothing, for an hour."""
+    (home / f"{name}.py").write_text("import time\n\ntime.sleep(3600)\n")
+    about = home / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[reachy_mini_apps]\n{name} = {name}:App\n")
+
+
+async def test_it_never_fights_an_app(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence_module, "AFTER_APP_S", 0.5)
+    monkeypatch.setattr(presence_module, "LOOK_S", 0.1)
+    install_app(tmp_path, "dancer")
+    notices = Notices()
+    async with robot_daemon(python, tmp_path) as robot:
+        await robot.post("apps/start-app/dancer")
+        async with moving(robot.url, notices) as body:
+            assert "an app holds the robot (dancer)" in str(await notices.until("busy"))
+            body.note(STARTED)
+            assert is_folded(await robot.get("state/full"))
+            await robot.post("apps/stop-current-app")
+            await robot.reaches(listens)
+            await robot.post("apps/start-app/dancer")
+            while len(notices.all) < 2:
+                notices._new.clear()
+                await notices._new.wait()
+        # It was the app's when the conversation ended: it was not led to rest.
+        assert listens(await robot.get("state/full"))
+        await robot.post("apps/stop-current-app")
+    assert notices.problems() == ["busy", "busy"]
+
+
+async def test_after_an_app_it_waits_until_the_daemon_has_folded_the_robot(
+    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence_module, "LOOK_S", 0.1)
+    install_app(tmp_path, "dancer")
+    notices = Notices()
+    async with robot_daemon(python, tmp_path) as robot:
+        await robot.post("apps/start-app/dancer")
+        async with moving(robot.url, notices):
+            await notices.until("busy")
+            await robot.post("apps/stop-current-app")
+            # As a daemon with a real robot does seconds later.
+            await robot.post("move/goto", FOLDED)
+            await robot.reaches(is_folded)
+            await robot.post("motors/set_mode/disabled")
+            await robot.reaches(is_neutral)
+        await robot.reaches(is_folded)
+        assert (await robot.get("motors/status"))["mode"] == "disabled"
+    assert notices.problems() == ["busy"]

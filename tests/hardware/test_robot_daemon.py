@@ -129,18 +129,7 @@ async def answering(answers: dict[str, tuple[str, object]]) -> AsyncIterator[str
         hung.set()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "http://",
-        "ftp://robot.local",
-        "http://robot:notaport",
-        "robot.local:70000",
-        "http://\u2603",
-        "\0",
-    ],
-)
+@pytest.mark.parametrize("url", ["", "robot.local:70000", "http://\u2603", "\0"])
 async def test_an_invalid_address_is_reported(url: str) -> None:
     with raises_problem("not found", match=r"robot\.url is no"):
         async with open_daemon(url):

@@ -31,7 +31,8 @@ from pipeline.events import (
 )
 from pipeline.items import FunctionCallItem
 from pipeline.messages import Usage
-from reachy_voice.testing import AT_ONCE, Scene, ScriptedLlm, run_virtual, scene
+from pipeline.settings import SessionSettings
+from reachy_voice.testing import AT_ONCE, Scene, ScriptedLlm, in_virtual_time, scene
 
 pytestmark = pytest.mark.quick
 
@@ -268,38 +269,29 @@ def modes(played: Scene) -> list[Mode]:
     return [*seen, posture.mode(end)] if seen[-1] != posture.mode(end) else seen
 
 
-def test_a_turn_of_a_session() -> None:
-    async def main() -> list[Mode]:
-        async with scene() as played:
+TURN: list[Mode] = ["listening", "pausing", "thinking", "speaking"]
+
+
+@pytest.mark.parametrize(
+    ("said", "quiet_s", "settings", "expected"),
+    [
+        (["hello"], [8.0], None, [*TURN, "idle"]),
+        (["word "] * 40, [2.0, 20.0], AT_ONCE, [*TURN, *TURN, "idle"]),  # interrupted
+        ([ToolCall("look", "{}")], [4.0], None, TURN[:3]),
+    ],
+)
+@in_virtual_time
+async def test_a_session(
+    said: list[str | ToolCall],
+    quiet_s: list[float],
+    settings: SessionSettings | None,
+    expected: list[Mode],
+) -> None:
+    async with scene(settings=settings, llm=ScriptedLlm(said)) as played:
+        for seconds in quiet_s:
             await played.say(1.0)
-            await played.hear(8.0)
-            return modes(played)
-
-    assert run_virtual(main()) == ["listening", "pausing", "thinking", "speaking", "idle"]
-
-
-def test_an_interrupted_answer_of_a_session() -> None:
-    async def main() -> list[Mode]:
-        async with scene(settings=AT_ONCE, llm=ScriptedLlm(["word "] * 40)) as played:
-            await played.say(1.0)
-            await played.hear(2.0)
-            await played.say(1.0)
-            await played.hear(20.0)
-            return modes(played)
-
-    turn: list[Mode] = ["listening", "pausing", "thinking", "speaking"]
-    assert run_virtual(main()) == [*turn, *turn, "idle"]
-
-
-def test_a_session_that_calls_a_tool() -> None:
-    async def main() -> list[Mode]:
-        call = ToolCall("look", "{}")
-        async with scene(llm=ScriptedLlm([call])) as played:
-            await played.say(1.0)
-            await played.hear(4.0)
-            return modes(played)
-
-    assert run_virtual(main()) == ["listening", "pausing", "thinking"]
+            await played.hear(seconds)
+        assert modes(played) == expected
 
 
 def test_at_the_first_silent_frames_one_antenna_goes_down_and_nothing_else_moves() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hardware.sound.alignment import BLOCK_SAMPLES, LEAD_S, Alignment, SoundBlock
 from hardware.sound.ring import SampleBlock
-from pipeline.audio import EMPTY, Pcm
+from pipeline.audio import Pcm
 
 pytestmark = pytest.mark.quick
 
@@ -152,22 +152,6 @@ def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
     assert not blocks[-1].played.any()
 
 
-@pytest.mark.parametrize("rate", [8_000, 24_000, 32_000, 44_100, 48_000, 96_000])
-def test_other_rates_come_as_16_khz(rate: int) -> None:
-    alignment = Alignment(rate, rate)
-    tone = (np.sin(np.arange(rate) * 2 * np.pi * 1000 / rate) * 8000).astype(np.int16)
-    step = rate // 200
-    blocks: list[SoundBlock] = []
-    for first in range(0, rate, step):
-        piece = SampleBlock(tone[first : first + step], first, 1 + first / rate)
-        alignment.played(piece)
-        blocks.extend(alignment.heard(piece))
-    heard = np.concatenate([EMPTY, *(block.pcm for block in blocks)])
-    assert 15_500 <= len(heard) <= 16_000
-    wanted = np.sin(np.arange(len(heard)) * 2 * np.pi * 1000 / RATE) * 8000
-    assert np.abs(heard[200:] - wanted[200:]).max() < 100
-
-
 @pytest.mark.parametrize(
     ("microphone_hz", "speaker_hz"),
     [
@@ -175,6 +159,7 @@ def test_other_rates_come_as_16_khz(rate: int) -> None:
         (44_100, 48_000),
         (48_000, 44_100),
         (8_000, 96_000),
+        (24_000, 16_000),
         (32_000, 22_050),
         (44_099, 16_000),
         (16_000, 44_099),

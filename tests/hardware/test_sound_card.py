@@ -38,19 +38,6 @@ async def test_it_delivers_what_is_heard_with_what_is_played() -> None:
     assert scene.driver.ended
 
 
-def test_no_device_at_the_very_start_is_an_error() -> None:
-    scene = Scene(ScriptedDriver(LAPTOP), microphone="Blue Yeti")
-    with pytest.raises(SoundError, match="no microphone called 'Blue Yeti'"):
-        run_virtual(scene.card.run())
-
-
-def test_a_device_that_cannot_be_opened_at_the_very_start_is_an_error() -> None:
-    scene = Scene(ScriptedDriver(LAPTOP))
-    scene.driver.refused = [not_opened("microphone", "Laptop", "it is busy")]
-    with pytest.raises(SoundError, match="cannot be opened: it is busy"):
-        run_virtual(scene.card.run())
-
-
 @in_virtual_time
 async def test_rates_are_tried_until_one_is_taken() -> None:
     scene = Scene(ScriptedDriver(LAPTOP))
@@ -86,17 +73,26 @@ async def test_each_device_is_opened_at_the_rate_it_takes(
     assert len(scene.blocks) == pytest.approx(300, abs=8)
 
 
-def test_a_device_that_refuses_every_rate_is_an_error() -> None:
-    scene = Scene(ScriptedDriver(LAPTOP))
-    scene.driver.rates_hz = {"microphone": 5_000}
-    with pytest.raises(SoundError, match="Laptop takes no usual number of samples per second"):
-        run_virtual(scene.card.run())
-
-
-def test_a_wanted_rate_that_is_refused_is_an_error() -> None:
-    scene = Scene(ScriptedDriver(LAPTOP), rate_hz=24_000)
-    scene.driver.refused = [RateRefused("microphone", "Laptop", 24_000)]
-    with pytest.raises(SoundError, match="Laptop does not take 24000 samples per second"):
+@pytest.mark.parametrize(
+    ("sound", "refused", "rates_hz", "says"),
+    [
+        ({"microphone": "Yeti"}, [], {}, "no microphone called 'Yeti'"),
+        ({}, [not_opened("microphone", "Laptop", "busy")], {}, "cannot be opened: busy"),
+        ({}, [], {"microphone": 5_000}, "Laptop takes no usual number of samples per second"),
+        (
+            {"rate_hz": 24_000},
+            [RateRefused("microphone", "Laptop", 24_000)],
+            {},
+            "Laptop does not take 24000 samples per second",
+        ),
+    ],
+)
+def test_what_cannot_be_opened_at_the_very_start_is_an_error(
+    sound: dict[str, object], refused: list[SoundError], rates_hz: dict[str, int], says: str
+) -> None:
+    scene = Scene(ScriptedDriver(LAPTOP), **sound)
+    scene.driver.refused, scene.driver.rates_hz = list(refused), rates_hz
+    with pytest.raises(SoundError, match=says):
         run_virtual(scene.card.run())
 
 

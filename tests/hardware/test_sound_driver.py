@@ -75,15 +75,38 @@ async def test_a_hanging_close_is_reported_and_delays_nothing(
     driver.end()
 
 
-async def test_without_the_library_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
+class Refusal(Exception):
+    pass
+
+
+def refuse() -> None:
+    raise Refusal("Error initializing PortAudio: Unanticipated host error")
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        (None, "sudo apt install libportaudio2"),
+        (
+            SimpleNamespace(
+                PortAudioError=Refusal,
+                _exit_handler=None,
+                _terminate=lambda: None,
+                _initialize=refuse,
+            ),
+            "Unanticipated host error",
+        ),
+    ],
+)
+async def test_a_sound_system_that_does_not_begin_is_an_error_with_advice(
+    monkeypatch: pytest.MonkeyPatch, module: object, says: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
     driver = portaudio.PortAudio()
     with pytest.raises(SoundError) as caught:
         await driver.devices()
     driver.end()
-    assert "sudo apt install libportaudio2" in caught.value.fix
+    assert says in caught.value.why + caught.value.fix
 
 
 def _heard(delay: int, gain: float, noise: float) -> Pcm:
@@ -176,10 +199,14 @@ print("The driver does not answer", file=sys.stderr)
 """
 
 
-def test_endless_output_does_not_hide_the_error() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FLOOD], capture_output=True, text=True, timeout=60, check=False
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def test_endless_output_does_not_hide_the_error() -> None:
+    done = run(_FLOOD)
     assert done.returncode == 0
     # What comes before stderr is shut is there; after that only a line that waited for the pipe.
     assert "The driver does not answer" in done.stderr.splitlines()[-2:]
@@ -189,31 +216,7 @@ def test_endless_output_does_not_hide_the_error() -> None:
 def test_a_program_without_stderr_runs_too() -> None:
     code = "import os; os.close(2)\nfrom hardware.sound.stderr import quiet_stderr\n"
     code += "with quiet_stderr(): pass\nprint('fine')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout == "fine\n"
-
-
-class Refusal(Exception):
-    pass
-
-
-async def test_a_sound_system_that_does_not_begin_is_an_error_with_advice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse() -> None:
-        raise Refusal("Error initializing PortAudio: Unanticipated host error")
-
-    module = SimpleNamespace(
-        PortAudioError=Refusal, _exit_handler=None, _terminate=lambda: None, _initialize=refuse
-    )
-    monkeypatch.setitem(sys.modules, "sounddevice", module)
-    driver = portaudio.PortAudio()
-    with pytest.raises(SoundError) as caught:
-        await driver.devices()
-    driver.end()
-    assert "Unanticipated host error" in caught.value.why
+    assert run(code).stdout == "fine\n"
 
 
 # --- the ring, the clock, the microphone's side ------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import struct
 import threading
 from collections.abc import Iterator
@@ -210,8 +211,6 @@ def test_a_missing_daemon_is_an_error(daemon: Daemon) -> None:
 
 
 def test_a_daemon_that_does_not_answer_is_given_up(daemon: Daemon) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with raises_problem("daemon silent", match="timed out"):
@@ -241,8 +240,6 @@ def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
 
 def test_a_late_local_daemon_keeps_the_array() -> None:
     """USB beside it would give each of the two the other's answers."""
-    import socket
-
     bus = FakeBus(FakeXvf(REACHY))
     with socket.create_server(("127.0.0.1", 0)) as late, raises_problem("daemon silent"):
         open_array(Array(), f"http://127.0.0.1:{late.getsockname()[1]}", bus)

@@ -26,6 +26,7 @@ from hardware.xvf3800.watch import (
     in_thread,
 )
 from reachy_voice.testing import in_virtual_time, run_virtual
+from tests.support.beside import beside
 from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
 from tests.support.scripted_array import ScriptedArray, Slowly, raises_problem
 
@@ -184,13 +185,11 @@ async def test_a_restarted_array_is_opened_anew_even_if_it_keeps_answering() -> 
     scene = Scene([first, second])
 
     watch = ArrayWatch(scene.open, scene.note, scene.call)
-    run = asyncio.create_task(watch.run())
-    await asyncio.sleep(0.25)
-    await watch.restart()
-    await asyncio.sleep(1.0)
-    assert watch.control is second
-    run.cancel()
-    await asyncio.wait({run})
+    async with beside(watch.run()):
+        await asyncio.sleep(0.25)
+        await watch.restart()
+        await asyncio.sleep(1.0)
+        assert watch.control is second
     assert (first.writes, first.open, scene.opened) == ([("REBOOT", (1,))], False, 2)
 
 

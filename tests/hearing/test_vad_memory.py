@@ -77,31 +77,36 @@ def heard_by(script: list[tuple[bool, float]]) -> list[int]:
     return [stream.windows for stream in stage.streams]
 
 
-def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo() -> None:
-    script = [(False, 0.0)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
-    assert heard_by(script) == [20, 20, 20]
+QUIET = [(False, 0.0)] * 10
+OVER = [(True, 0.9)] * 20
+"""Speech over an echo."""
+AFTER = [(False, 0.9)] * 30
 
 
-def test_vad_state_survives_echo_onset() -> None:
-    """So is the echo itself, before it is known to be one."""
-    script = [(False, 0.9)] * 10 + [(True, 0.1)] * 20 + [(False, 0.0)] * 10
-    assert heard_by(script) == [30, 20, 10]
-
-
-def test_vad_state_survives_echo_end() -> None:
-    talks_on = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(False, 0.1)] * 8
-    assert heard_by([(False, 0.0)] * 10 + talks_on + [(False, 0.0)] * 5) == [15, 58, 58]
-
-
-def test_speech_from_one_echo_to_the_next_is_scored_by_both() -> None:
-    talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 30 + [(True, 0.9)] * 20
-    assert heard_by([(False, 0.0)] * 10 + talks) == [10, 70, 70]
-
-
-def test_speech_long_after_an_echo_makes_its_vad_that_of_the_room() -> None:
-    talks = [(True, 0.9)] * 20 + [(False, 0.9)] * 150
-    next_echo = [(False, 0.0)] * 8 + [(True, 0.0)] * 5
-    assert heard_by([(False, 0.0)] * 10 + talks + next_echo) == [10, 178, 114, 5, 5]
+@pytest.mark.parametrize(
+    ("script", "windows"),
+    [
+        pytest.param([*QUIET, *[(True, 0.1)] * 20, *QUIET], [20, 20, 20], id="an echo"),
+        # So is the echo itself, before it is known to be one.
+        pytest.param(
+            [*[(False, 0.9)] * 10, *[(True, 0.1)] * 20, *QUIET], [30, 20, 10], id="its onset"
+        ),
+        pytest.param(
+            [*QUIET, *OVER, *AFTER, *[(False, 0.1)] * 8, *QUIET[:5]], [15, 58, 58], id="its end"
+        ),
+        pytest.param([*QUIET, *OVER, *AFTER, *OVER], [10, 70, 70], id="from one to the next"),
+        pytest.param(
+            [*QUIET, *OVER, *AFTER * 5, *QUIET[:8], *[(True, 0.0)] * 5],
+            [10, 178, 114, 5, 5],
+            id="speech long after it makes its VAD that of the room",
+        ),
+    ],
+)
+def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo(
+    script: list[tuple[bool, float]], windows: list[int]
+) -> None:
+    """But speech is heard to its end by those that began to hear it."""
+    assert heard_by(script) == windows
 
 
 def test_replacing_a_vad_closes_all_streams_of_the_old_one() -> None:

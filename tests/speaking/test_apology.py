@@ -45,7 +45,7 @@ from reachy_voice.testing import (
     write,
 )
 from tests.support.gated import gated
-from tests.support.moody_voice import MoodyTts, speechlike
+from tests.support.moody_voice import MoodyTts
 from tests.support.tables import SCENES, check, row
 from tests.support.wired import wired
 
@@ -168,18 +168,10 @@ def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
     assert min(left_s[1:]) > 0.01
 
 
-class FailsOnce(ScriptedTts):
-    """Its second clause fails, and then it speaks again."""
-
-    async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-        self.error = BROKEN if len(self.said) == 1 else None
-        async for pcm in super().synthesize(request, work):
-            yield pcm
-
-
 def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
     llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
-    it = play(*HI, wait(8), settings=APOLOGISING, llm=llm, tts=FailsOnce())
+    tts = ScriptedTts(errors=[None, BROKEN])
+    it = play(*HI, wait(8), settings=APOLOGISING, llm=llm, tts=tts)
     (finished,) = it.events(ReplyFinished)
     assert finished.status == "failed"
     answer, sorry = finished.items
@@ -327,17 +319,10 @@ async def test_it_is_whole_on_the_wire(interrupted: bool) -> None:
 
 
 def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
-    asked = []
-
-    class Listening(MoodyTts):
-        async def synthesize(self, request: SpeechRequest, work: Any) -> Any:
-            asked.append((request.text, request.voice, request.speed))
-            yield speechlike(1.0)
-
-    tts = Listening()
+    tts = ScriptedTts()
     engines: dict[str, Any] = {"llm": broken(), "tts": tts, "kept": kept(tts)}
     config = replace(VOICE, voice="ann", speed=1.2)
     it = play(*HI, wait(5), config=config, settings=APOLOGISING, **engines)
+    asked = [(request.text, request.voice, request.speed) for request in tts.requests]
     assert asked == [(SORRY, "", 1.0), (SORRY, "ann", 1.2)]
-    heard = np.concatenate([event.pcm for event in it.events(ReplyAudio)])
-    assert np.array_equal(heard, speechlike(1.0))
+    assert it.audio_s == pytest.approx(SORRY_S / 1.2, abs=0.001)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
 from tests.server.test_metrics import observed
+from tests.support.toy_engine import running
 
 pytestmark = pytest.mark.engines
 
@@ -39,49 +38,20 @@ class Seeded:
         yield np.full(10, request.take, np.int16)
 
 
-class Seedless:
-    """Its sound is the same each time."""
-
-    rate = 16_000
-    voices = ("joe",)
-    languages: Sequence[str] = ()
-
-    def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
-        yield np.full(10, 7, np.int16)
-
-
 def build_seeded(options: EngineOptions, weights: Path | None) -> Seeded:
     return Seeded()
 
 
-def build_seedless(options: EngineOptions, weights: Path | None) -> Seedless:
-    return Seedless()
-
-
-async def sounds(kind: type[Worker], build: Any, *takes: int) -> list[int]:
-    """The first sample of what the engine makes at each take."""
-    spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build)
-    worker = kind(spec, EngineOptions(engine="seeded"), None)
-    tts, ready, found = tts_stage(worker), asyncio.Event(), []
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(ready.set))
-        await ready.wait()
-        try:
-            for take in takes:
-                async for pcm in tts.synthesize(SpeechRequest("Hi.", take=take), Work()):
-                    found.append(int(pcm[0]))
-        finally:
-            worker.close()
-    return found
-
-
 @pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
 async def test_the_engine_gets_the_number_of_the_take(kind: type[Worker]) -> None:
-    assert await sounds(kind, build_seeded, 0, 1) == [0, 1]
-
-
-async def test_an_engine_may_ignore_the_take() -> None:
-    assert await sounds(ThreadWorker, build_seedless, 0, 0) == [7, 7]
+    spec = EngineSpec("seeded", Kind.TTS, EngineOptions, build_seeded)
+    worker = kind(spec, EngineOptions(engine="seeded"), None)
+    tts, found = tts_stage(worker), []
+    async with running(worker):
+        for take in (0, 1):
+            async for pcm in tts.synthesize(SpeechRequest("Hi.", take=take), Work()):
+                found.append(int(pcm[0]))
+    assert found == [0, 1]
 
 
 async def test_faults_are_counted() -> None:

@@ -1,24 +1,37 @@
-"""Clauses whose speech fails, in virtual time: cut, said again, left out; the reply goes on."""
+"""Clauses whose speech fails, in virtual time: cut, said again, left out; the reply goes on.
+And the silence between clauses."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pipeline.audio import EMPTY, Pcm
 from pipeline.commands import CancelResponse, CreateResponse
+from pipeline.engines.contract import NotSpeech, Wrong
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
 from pipeline.items import MessageItem
+from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
-from pipeline.speaking.clause_speech import _left
-from pipeline.speaking.tuning import CLAUSE_LEAST_PATIENCE_S
+from pipeline.speaking.clause_speech import Joint, _left
+from pipeline.speaking.tuning import (
+    CLAUSE_LEAST_PATIENCE_S,
+    JOINT_KEPT_BEFORE_MS,
+    JOINT_MOST_BEFORE_MS,
+)
+from pipeline.spoken.borders import Border
 from pipeline.turn_record import TurnRecord
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, Work
 from reachy_voice.testing import (
     VOICE,
     Scene,
@@ -307,3 +320,113 @@ def test_some_last_words_are_always_said_again() -> None:
         left = _left(TEXT, float(share), 1.0)
         assert left
         assert TEXT.endswith(left)
+
+
+# --- a voice that tells by itself that a clause goes wrong ---------------------------------------
+
+
+class SelfAwareTts(MoodyTts):
+    """Fine, but for its first ``times`` takes of the second clause, which it gives up after a
+    chunk."""
+
+    def __init__(self, wrong: Wrong, times: int) -> None:
+        super().__init__()
+        self._wrong: Wrong = wrong
+        self._times = times
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        fails = "robot" in request.text and request.take < self._times
+        async for chunk in super().synthesize(request, work):
+            yield chunk
+            if fails:
+                raise NotSpeech(self._wrong, 0.0)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("wrong", ["runaway", "repetition"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
+    tts = SelfAwareTts(wrong, times)
+    it = ask(tts, SessionSettings(watched=watched))
+    assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
+    again = [take for text, take in tts.said if "robot" in text]
+    assert again[-1] == 1
+    assert written(it) == WORDS
+    assert finished(it).status == "completed"
+
+
+# --- silence between pieces of speech: as much as the text asks for ------------------------------
+
+
+RATE = 1000
+"""A sample is a millisecond."""
+
+
+def quiet(ms: int) -> Pcm:
+    return np.zeros(ms, dtype=np.int16)
+
+
+def sound(ms: int) -> Pcm:
+    return np.full(ms, 3000, dtype=np.int16)
+
+
+def trimmed(border: Border, *chunks: Pcm) -> list[tuple[bool, int]]:
+    """(sound?, ms) of the played audio."""
+    joint = Joint(RATE, border)
+    played = np.concatenate([EMPTY, *(joint.feed(chunk) for chunk in chunks)])
+    return [(loud, len(list(run))) for loud, run in itertools.groupby(played > 0)]
+
+
+KEPT = (False, JOINT_KEPT_BEFORE_MS)
+
+
+@pytest.mark.parametrize(
+    ("border", "chunks", "played"),
+    [
+        # The first sound comes at once.
+        (Border.SENTENCE, [quiet(50), sound(100)], [KEPT, (True, 100)]),
+        (Border.SENTENCE, [np.concatenate((quiet(50), sound(100)))], [KEPT, (True, 100)]),
+        # A sentence keeps the pause that the voice gives it; where it goes on there is none.
+        (Border.SENTENCE, [sound(100), quiet(400)], [(True, 100), (False, 400)]),
+        (Border.WORD, [sound(100), quiet(90), quiet(90)], [(True, 100), (False, 20)]),
+        (Border.CLAUSE, [sound(100), quiet(290)], [(True, 100), (False, 200)]),
+        # Pauses within a piece stay.
+        (
+            Border.WORD,
+            [sound(10), quiet(300), quiet(100), sound(10), quiet(300)],
+            [(True, 10), (False, 400), (True, 10), (False, 20)],
+        ),
+        (Border.WORD, [quiet(100)], []),
+        (Border.WORD, [], []),
+    ],
+)
+def test_silence_around_a_piece(
+    border: Border, chunks: list[Pcm], played: list[tuple[bool, int]]
+) -> None:
+    assert trimmed(border, *chunks) == played
+
+
+def test_a_long_silence_in_front_is_meant() -> None:
+    ((loud, played_ms),) = trimmed(Border.SENTENCE, quiet(2 * JOINT_MOST_BEFORE_MS))
+    assert not loud
+    assert played_ms == JOINT_KEPT_BEFORE_MS
+    (_, front_ms), _ = trimmed(Border.SENTENCE, *[quiet(100)] * 10, sound(10))
+    assert front_ms >= 1000 - JOINT_MOST_BEFORE_MS - 100
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 300)), max_size=8),
+    st.lists(st.integers(0, 2000), max_size=8),
+    st.sampled_from(list(Border)),
+)
+def test_chunks_make_no_difference_and_no_sound_is_lost(
+    runs: list[tuple[bool, int]], cuts: list[int], border: Border
+) -> None:
+    # Louder or as quiet as can be: silence in front is short enough to be taken away whole.
+    runs = [(loud, ms if loud else min(ms, 40)) for loud, ms in runs]
+    whole = np.concatenate([EMPTY, *(sound(ms) if loud else quiet(ms) for loud, ms in runs)])
+    at = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
+    chunks = [whole[a:b] for a, b in itertools.pairwise(at)]
+    played = trimmed(border, *chunks)
+    assert played == trimmed(border, whole)
+    assert sum(ms for loud, ms in played if loud) == int((whole > 0).sum())

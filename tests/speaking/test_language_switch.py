@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
-from pipeline.audio import Pcm
 from pipeline.commands import Configure
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished, ReplyText, TurnJudged
-from pipeline.messages import SpeechRequest
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.apology import KeptSentences
-from pipeline.work import Work
 from reachy_voice.testing import (
     VOICE,
     Scene,
@@ -34,16 +30,8 @@ SETTINGS = SessionSettings(notices=NOTICES)
 LONG = ("Eins, ", "zwei, ", "drei, ", "vier, ", "fünf, ", "sechs, ", "sieben, ", "acht, ", "neun.")
 
 
-@dataclass
-class Polyglot(ScriptedTts):
-    """Writes down in which language it is asked to speak."""
-
-    asked: list[tuple[str, str]] = field(default_factory=list)
-
-    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        self.asked.append((request.language, request.text))
-        async for pcm in super().synthesize(request, work):
-            yield pcm
+def asked(voice: ScriptedTts) -> list[tuple[str, str]]:
+    return [(request.language, request.text) for request in voice.requests]
 
 
 async def turns(it: Scene, count: int) -> None:
@@ -52,62 +40,40 @@ async def turns(it: Scene, count: int) -> None:
         await it.hear(5.0)
 
 
-@in_virtual_time
-async def test_the_voice_follows_the_user_from_turn_to_turn() -> None:
-    said = (
-        "Wie spät ist es?",
-        "Quelle heure est-il ?",
-        "D'accord.",
-        "Tu es où ?",
-        "¿Y tú?",
-    )
-    stt = ScriptedStt(texts=said, reported={"¿Y tú?": "es"})
-    voice = Polyglot()
-    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
-        await turns(it, len(said))
-    assert [language for language, _ in voice.asked] == ["de", "fr", "fr", "fr", "es"]
-
-
-@in_virtual_time
-async def test_the_recognisers_word_counts_where_the_text_shows_none() -> None:
-    stt = ScriptedStt(texts=("Berlin.",), reported={"Berlin.": "de"})
-    voice = Polyglot()
-    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
-        await turns(it, 1)
-    assert voice.asked == [("de", "Okay.")]
+GERMAN = "Wie spät ist es?"
 
 
 @pytest.mark.parametrize(
-    ("second", "told", "probability", "spoken"),
+    ("said", "told", "probability", "spoken"),
     [
-        ("Ja.", "nl", 0.8, "de"),  # misheard
-        ("OK.", "en", 0.93, "de"),
-        ("Stop it.", "en", 0.9, "de"),
-        ("Buenos días.", "es", 0.97, "es"),  # the recogniser is sure
-        ("Guten Morgen.", "de", 0.71, "de"),  # no change
-        ("¿Cómo estás?", "es", 0.75, "es"),  # the words show it
-        ("Cuéntame un chiste", "es", 0.75, "es"),  # long enough
+        (
+            (GERMAN, "Quelle heure est-il ?", "D'accord.", "Tu es où ?", "¿Y tú?"),
+            "es",
+            1.0,
+            ["de", "fr", "fr", "fr", "es"],
+        ),
+        (("Berlin.",), "de", 1.0, ["de"]),  # the text shows none
+        (("Ja.",), "de", 0.7, ["de"]),  # the first language needs no more
+        # A word or two change the language only if that is sure.
+        ((GERMAN, "Ja."), "nl", 0.8, ["de", "de"]),  # misheard
+        ((GERMAN, "OK."), "en", 0.93, ["de", "de"]),
+        ((GERMAN, "Stop it."), "en", 0.9, ["de", "de"]),
+        ((GERMAN, "Buenos días."), "es", 0.97, ["de", "es"]),  # the recogniser is sure
+        ((GERMAN, "Guten Morgen."), "de", 0.71, ["de", "de"]),  # no change
+        ((GERMAN, "¿Cómo estás?"), "es", 0.75, ["de", "es"]),  # the words show it
+        ((GERMAN, "Cuéntame un chiste"), "es", 0.75, ["de", "es"]),  # long enough
     ],
 )
 @in_virtual_time
-async def test_a_word_or_two_change_the_language_only_if_that_is_sure(
-    second: str, told: str, probability: float, spoken: str
+async def test_the_voice_follows_the_user_from_turn_to_turn(
+    said: tuple[str, ...], told: str, probability: float, spoken: list[str]
 ) -> None:
-    said = ("Wie spät ist es?", second)
-    stt = ScriptedStt(texts=said, reported={second: told}, language_probability=probability)
-    voice = Polyglot()
+    """``told``: by the recogniser, of the last words."""
+    stt = ScriptedStt(texts=said, reported={said[-1]: told}, language_probability=probability)
+    voice = ScriptedTts()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
-        await turns(it, 2)
-    assert [language for language, _ in voice.asked] == ["de", spoken]
-
-
-@in_virtual_time
-async def test_the_first_language_needs_no_more_than_the_recognisers_word() -> None:
-    stt = ScriptedStt(texts=("Ja.",), reported={"Ja.": "de"}, language_probability=0.7)
-    voice = Polyglot()
-    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
-        await turns(it, 1)
-    assert voice.asked == [("de", "Okay.")]
+        await turns(it, len(said))
+    assert asked(voice) == [(language, "Okay.") for language in spoken]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +111,7 @@ async def test_the_end_of_a_turn_is_judged_by_the_words_of_its_own_language() ->
 
 @in_virtual_time
 async def test_the_apology_is_in_the_users_language() -> None:
-    llm, voice = ScriptedLlm(["Okay."]), Polyglot()
+    llm, voice = ScriptedLlm(["Okay."]), ScriptedTts()
     stt = ScriptedStt(texts=("Wie spät ist es?", "¿Y tú, dónde estás?", "OK."))
     async with scene(config=AUTO, settings=SETTINGS, stt=stt, llm=llm, tts=voice) as it:
         await turns(it, 1)
@@ -155,12 +121,12 @@ async def test_the_apology_is_in_the_users_language() -> None:
         stt.error = EngineError("no ears")
         await turns(it, 1)
     sorry = SETTINGS.notices_in("es").apology
-    assert voice.asked == [("de", "Okay."), *([("es", sorry)] * 3)]
+    assert asked(voice) == [("de", "Okay."), *([("es", sorry)] * 3)]
 
 
 @in_virtual_time
 async def test_the_apology_follows_the_language_that_the_client_sets() -> None:
-    llm, voice = ScriptedLlm(), Polyglot()
+    llm, voice = ScriptedLlm(), ScriptedTts()
     async with scene(settings=SETTINGS, llm=llm, tts=voice) as it:
         for language in ("en", "it", "pl"):
             await it.do(Configure(replace(VOICE, language=language)))
@@ -168,7 +134,7 @@ async def test_the_apology_follows_the_language_that_the_client_sets() -> None:
             await turns(it, 1)
     english = SETTINGS.notices_in("en").apology
     italian = SETTINGS.notices_in("it").apology
-    assert voice.asked == [("en", english), ("it", italian), ("en", english)], "no Polish is known"
+    assert asked(voice) == [("en", english), ("it", italian), ("en", english)], "no Polish is known"
 
 
 @in_virtual_time
@@ -199,7 +165,7 @@ async def test_the_filler_is_in_the_users_language() -> None:
 
 @in_virtual_time
 async def test_the_notice_of_an_exchange_is_in_the_users_language() -> None:
-    voice = Polyglot()
+    voice = ScriptedTts()
     stt = ScriptedStt(texts=("Che ore sono e come stai?",))
     async with scene(config=AUTO, settings=SETTINGS, stt=stt, tts=voice) as it:
         assert it.session.notices.language == "en", "nobody has spoken"
@@ -207,5 +173,5 @@ async def test_the_notice_of_an_exchange_is_in_the_users_language() -> None:
         notice = it.session.notices.exchange_notice
         assert it.session.notify(notice)
         await asyncio.sleep(3)
-    assert voice.asked[-1] == ("it", notice)
+    assert asked(voice)[-1] == ("it", notice)
     assert notice.startswith("Un momento, per favore")

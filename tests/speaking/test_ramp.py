@@ -19,15 +19,13 @@ from hypothesis import strategies as st
 
 from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
-from pipeline.engines.contract import Delta, Finished, TextDelta
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
-from pipeline.messages import LlmRequest, SpeechRequest, Usage
+from pipeline.messages import SpeechRequest
 from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
 from reachy_voice.testing import (
     Scene,
-    ScriptedConversation,
     ScriptedLlm,
     ScriptedTts,
     run_virtual,
@@ -84,27 +82,6 @@ class Told:
     def joints(self) -> int:
         """Where pieces meet within a sentence."""
         return sum(text[-1] not in ".!?" for text in self.said)
-
-
-@dataclass
-class StallingLlm(ScriptedLlm):
-    """Its text comes at 50 words a second, but for one stall."""
-
-    stall_at: int = 0
-    stall_s: float = 0.0
-
-    def open(self) -> ScriptedConversation:
-        return StallingConversation(self)
-
-
-class StallingConversation(ScriptedConversation):
-    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        llm = self.llm
-        assert isinstance(llm, StallingLlm)
-        for number, delta in enumerate(llm.deltas):
-            await asyncio.sleep(llm.stall_s if number == llm.stall_at else 0.02)
-            yield TextDelta(str(delta))
-        yield Finished("stop", Usage())
 
 
 def gaps_s(played: Scene) -> list[float]:
@@ -207,7 +184,8 @@ def test_a_model_that_stalls_does_not_hold_back_what_is_there() -> None:
     async def play() -> tuple[list[str], list[float]]:
         deltas = re.findall(r"\s*\S+", "Hello there, my friend. " + ANSWER[24:])
         tts = PacedTts(rtf=0.05)
-        async with scene(llm=StallingLlm(deltas, stall_at=30, stall_s=3.0), tts=tts) as played:
+        llm = ScriptedLlm((*deltas[:30], 3.0, *deltas[30:]))
+        async with scene(llm=llm, tts=tts) as played:
             await played.do(CreateResponse())
             await asyncio.sleep(60)
             assert played.events(ReplyFinished)

@@ -203,20 +203,6 @@ class FakeRobot:
         finally:
             self.connected, self.state = False, "disconnected"
 
-    # --- life ----------------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def living(self, *, app: bool, daemon: bool) -> AsyncIterator[FakeRobot]:
-        async with contextlib.AsyncExitStack() as stack:
-            if daemon:
-                await stack.enter_async_context(
-                    listening(Starlette(), self.address, self.daemon_port)
-                )
-            stack.push_async_callback(self.stop_app)
-            if app:
-                await self.run_app()
-            yield self
-
 
 def unknown_method(method: str) -> dict[str, Any]:
     """As ``JsonRpcServer`` of reachy-mini says it."""
@@ -238,5 +224,11 @@ async def fake_robot(
 ) -> AsyncIterator[FakeRobot]:
     """A robot whose conversation app runs, or does not; whose daemon can be reached, or cannot, as
     that of a Reachy Mini Lite on another machine."""
-    async with FakeRobot(manner or Manner(), address).living(app=app, daemon=daemon) as robot:
+    robot = FakeRobot(manner or Manner(), address)
+    async with contextlib.AsyncExitStack() as stack:
+        if daemon:
+            await stack.enter_async_context(listening(Starlette(), address, robot.daemon_port))
+        stack.push_async_callback(robot.stop_app)
+        if app:
+            await robot.run_app()
         yield robot

@@ -256,10 +256,8 @@ def late(seconds: float) -> Fault:
     return fault
 
 
-@dataclass
-class Handle:
-    device: FakeXvf
-    address: int
+Handle = tuple[FakeXvf, int]
+"""A device, and the address at which it was opened."""
 
 
 class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
@@ -307,7 +305,7 @@ class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
             raise error(errno.EACCES)
         self.open_handles += 1
         self.opened += 1
-        return Handle(dev, dev.address)
+        return dev, dev.address
 
     def close_device(self, dev_handle: Handle) -> None:
         self.open_handles -= 1
@@ -335,8 +333,8 @@ class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
     def _transfer(
         self, handle: Handle, kind: int, value: int, index: int, data: Any, timeout_s: float
     ) -> int:
-        device = handle.device
-        if not device.plugged or handle.address != device.address:
+        device, address = handle
+        if not device.plugged or address != device.address:
             raise error(errno.ENODEV)
         device.requests += 1
         usual_s = device.takes_s

@@ -5,36 +5,17 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
 from pipeline.engines.llm.jinja_dialect import compile_template
 
+if TYPE_CHECKING:
+    from tests.support.far_server import FarServer as Far
+
 Answered = dict[str, Any] | list[bytes]
 """An answer at once, or the events of a stream."""
-
-
-class Far(Protocol):
-    """A server's kind, and its answers."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def words(self) -> Sequence[str]: ...
-
-    @property
-    def thoughts(self) -> Sequence[str]: ...
-
-    @property
-    def calls(self) -> Sequence[tuple[str, str]]: ...
-
-    @property
-    def models(self) -> Sequence[str]: ...
-
-    @property
-    def loaded(self) -> Sequence[str]: ...
 
 
 def data(event: Any, name: str = "") -> bytes:

@@ -15,6 +15,7 @@ from hardware.robot.body import RobotBody
 from hardware.robot.errors import Problem, RobotError
 from hardware.settings import Robot
 from pipeline.events import SpeechStarted, SpeechStopped
+from tests.support.beside import beside
 
 State = dict[str, Any]
 STARTED, STOPPED = SpeechStarted("item_1", 0), SpeechStopped("item_1", 900)
@@ -68,13 +69,9 @@ async def moving(
     """A body that runs, and is cancelled at the end."""
     told = notices or Notices()
     body = RobotBody(Robot(url=url), told, array_in_head=array_in_head)
-    running = asyncio.create_task(body.run())
-    try:
+    async with beside(body.run()) as running:
         yield body
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-    assert running.cancelled(), running.exception()
+    assert running.cancelled()
     if notices is None:
         assert told.all == []
 

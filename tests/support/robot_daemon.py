@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from websockets.asyncio.client import connect
 from app.models.weights import WeightsCache
 from tests.clients.installed import NotInstalled, or_skip, python_with_clients
 from tests.support.far_server import free_port
-from tests.support.programs import running
+from tests.support.programs import Program, running
 
 ENVIRONMENT = Path(__file__).parent / "robot_env"
 LOCK = ENVIRONMENT / "requirements.lock"
@@ -40,7 +39,7 @@ class RobotDaemon:
     """A robot on ``url``; ``http`` asks it what a test wants to know."""
 
     url: str
-    process: Process
+    program: Program
     http: httpx.AsyncClient
 
     async def get(self, path: str) -> Any:
@@ -73,10 +72,7 @@ class RobotDaemon:
         raise AssertionError(f"the robot is at {state}")
 
     async def kill(self) -> None:
-        """At once, as by a power cut."""
-        if self.process.returncode is None:
-            self.process.kill()
-        await self.process.wait()
+        await self.program.kill()
 
 
 @asynccontextmanager
@@ -102,4 +98,4 @@ async def robot_daemon(
         running(*command, ready=READY, cwd=home, env=environ) as program,
         httpx.AsyncClient(base_url=f"{url}/api/", trust_env=False) as http,
     ):
-        yield RobotDaemon(url, program.process, http)
+        yield RobotDaemon(url, program, http)

@@ -7,6 +7,8 @@ from typing import Any
 
 from pipeline.messages import Tool
 
+USUAL_TOOLS = 6
+"""The first of them, which the dialogues of the training and the benchmark call."""
 _WHEN = (
     "Call it only when the person asks for it, or when it clearly fits what is being said, "
     "and never twice in a row. "

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -39,6 +40,7 @@ from pipeline.messages import Usage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.settings import SessionSettings
 from reachy_voice.testing import Cast, ScriptedLlm
+from tests.support.beside import beside
 from tests.support.conformance import Recorder
 
 PCM = np.arange(2_400, dtype=np.int16)
@@ -145,20 +147,14 @@ class ScriptedAssistant:
             await session.quiet.wait()
 
 
+@dataclass
 class Served:
     """A running server; ``task`` ends when it does."""
 
-    def __init__(
-        self,
-        assistant: ScriptedAssistant,
-        port: int,
-        task: asyncio.Task[None],
-        sockets: OpenSockets,
-    ) -> None:
-        self.assistant = assistant
-        self.port = port
-        self.task = task
-        self.sockets = sockets
+    assistant: ScriptedAssistant
+    port: int
+    task: asyncio.Task[None]
+    sockets: OpenSockets
 
     @property
     def url(self) -> str:
@@ -223,15 +219,9 @@ async def running(
     listener = bind(host, 0)
     port = listener.getsockname()[1]
     serving = serve(app, host, port, drain_s=drain_s, listener=listener, **options)
-    task = asyncio.create_task(serving)
-    await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
-    try:
+    async with beside(serving) as task:
+        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
         yield port, task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled() and (error := task.exception()):
-        raise error
 
 
 @contextlib.asynccontextmanager

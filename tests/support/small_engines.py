@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,25 +143,19 @@ _ENGINES: dict[Kind, Any] = {
 }
 
 
-class _Build:
-    """Crosses a process border, unlike a lambda."""
-
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-
-    def __call__(self, options: SmallOptions, weights: Path | None) -> Any:
-        if options.waits:
-            GATE.wait()
-        if options.fails:
-            raise EngineError(f"The {options.name} engine has no legs", fix="Give it some")
-        return _ENGINES[self.kind](options)
+def _build(kind: Kind, options: SmallOptions, weights: Path | None) -> Any:
+    if options.waits:
+        GATE.wait()
+    if options.fails:
+        raise EngineError(f"The {options.name} engine has no legs", fix="Give it some")
+    return _ENGINES[kind](options)
 
 
 class _Point:
     name = value = "small"
 
     def __init__(self, kind: Kind, run_in: Literal["inline", "thread", "process"]) -> None:
-        self.spec = EngineSpec("small", kind, SmallOptions, _Build(kind), run_in=run_in)
+        self.spec = EngineSpec("small", kind, SmallOptions, partial(_build, kind), run_in=run_in)
 
     def load(self) -> EngineSpec:
         return self.spec

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.engines.contract import Warmed
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
@@ -21,6 +21,8 @@ from pipeline.errors import WeightsError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
 from pipeline.workers.worker import Worker
+
+W = TypeVar("W", bound=Worker)
 
 BUSY = threading.Event()
 """Set while an engine of this process is in its long step."""
@@ -204,3 +206,13 @@ async def running(worker: Worker) -> AsyncIterator[asyncio.Queue[None]]:
             yield ready
         finally:
             worker.close()
+
+
+@asynccontextmanager
+async def toy(
+    placed: type[W], kind: Kind = Kind.TTS, **limits: float
+) -> AsyncIterator[tuple[W, asyncio.Queue[None]]]:
+    """A running worker with a toy engine."""
+    worker = placed(spec(kind=kind), Options(), None, **limits)
+    async with running(worker) as ready:
+        yield worker, ready

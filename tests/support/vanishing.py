@@ -12,7 +12,6 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
@@ -31,21 +30,6 @@ then paced."""
 
 SPEECH = np.tile(np.array([3000, -3000], np.int16), 2400)
 """200 ms at 24 kHz that the scripted VAD takes for speech."""
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Resources beyond those of an idle server; all zeros: no leak."""
-
-    tasks: int
-    threads: int
-    places: int
-    llm_conversations: int
-    utterances: int
-
-    @property
-    def nothing(self) -> bool:
-        return not any(asdict(self).values())
 
 
 class Vanishing:
@@ -102,20 +86,21 @@ class Vanishing:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         client.transport.abort()
 
-    async def left(self) -> Left:
-        """What is left when the server has noticed that all are gone, and nobody comes back."""
+    async def left(self) -> dict[str, int]:
+        """What is left when the server has noticed that all are gone, and nobody comes back:
+        resources beyond those of an idle server."""
         await self.served.sockets.empty()
         self.served.sockets.parked.close()
         places = await self._places_taken()
         if ending := asyncio.all_tasks() - self._tasks:
             await asyncio.wait(ending, timeout=1.0)
-        return Left(
-            len(asyncio.all_tasks() - self._tasks),
-            len(set(threading.enumerate()) - self._threads),
-            places,
-            self.assistant.llm.opened,
-            self.assistant.stt.opened,
-        )
+        return {
+            "tasks": len(asyncio.all_tasks() - self._tasks),
+            "threads": len(set(threading.enumerate()) - self._threads),
+            "places": places,
+            "llm conversations": self.assistant.llm.opened,
+            "utterances": self.assistant.stt.opened,
+        }
 
     async def _places_taken(self) -> int:
         """How many of the server's places are not free for newcomers."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import IO, Self
 
 import numpy as np
@@ -102,7 +102,7 @@ class VirtualSound:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._server: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes]
         self._keepers: list[subprocess.Popen[bytes]] = []
         self._stack = ExitStack()
         runtime = folder / "run"
@@ -120,16 +120,13 @@ class VirtualSound:
         )
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(_environment(self.environment))
+        patch = self._stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in self.environment.items():
+            patch.setenv(name, value)
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.kill()
         self._stack.close()
 
@@ -147,10 +144,8 @@ class VirtualSound:
     def kill(self) -> None:
         """At once, as a crash does."""
         self._end_keepers()
-        if self._server is not None:
-            self._server.kill()
-            self._server.wait()
-            self._server = None
+        self._server.kill()
+        self._server.wait()
         (self._folder / "native").unlink(missing_ok=True)
 
     def plug(self, awake: bool = True) -> None:
@@ -180,10 +175,10 @@ class VirtualSound:
 
     def pause(self) -> None:
         """The server hangs: it is there, and nothing comes from it."""
-        self._signal("STOP")
+        self._server.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        self._signal("CONT")
+        self._server.send_signal(signal.SIGCONT)
 
     # --- sound ------------------------------------------------------------------------------------
 
@@ -204,7 +199,6 @@ class VirtualSound:
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **self.environment},
         )  # fmt: skip
         recorder = Recorder(process)
         try:
@@ -233,7 +227,6 @@ class VirtualSound:
                 stdin=given or subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, **self.environment},
             )
 
     def _pactl(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
@@ -242,14 +235,7 @@ class VirtualSound:
             check=check,
             capture_output=True,
             timeout=10,
-            env={**os.environ, **self.environment},
         )
-
-    def _signal(self, name: str) -> None:
-        import signal
-
-        assert self._server is not None
-        self._server.send_signal(getattr(signal, f"SIG{name}"))
 
     def _end_keepers(self) -> None:
         for keeper in self._keepers:
@@ -293,23 +279,8 @@ def lag_of(wanted: Pcm, heard: Pcm) -> tuple[int, float]:
     return at, float(score[at])
 
 
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _until(true: object, what: str, patience_s: float = 10.0) -> None:
+def _until(true: Callable[[], bool], what: str, patience_s: float = 10.0) -> None:
     """Poll another program, which sends no event."""
-    assert callable(true)
     end = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > end:

@@ -26,6 +26,7 @@ from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from reachy_voice.testing import Cast
 from reachy_voice.testing.words import with_words
+from tests.support.beside import beside
 from tests.support.conformance import Recorder
 from tests.support.protocol_client import DEFAULTS
 
@@ -155,15 +156,9 @@ async def wired(
 ) -> AsyncIterator[Wired]:
     """A connection, with its ``session.created`` already there."""
     client = Wired(cast or Cast(), defaults, with_words(settings))
-    running = asyncio.create_task(client.run())
-    try:
+    async with beside(client.run()):
         await client.settle()
         yield client
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-    if not running.cancelled() and (error := running.exception()):
-        raise error
 
 
 def _input_format(session: dict[str, Any]) -> AudioFormat:

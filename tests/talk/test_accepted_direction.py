@@ -24,6 +24,7 @@ from hardware.xvf3800.device import UsbArray
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.settings import SessionSettings
 from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
+from tests.support.beside import beside
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
 from tests.support.scripted_array import ScriptedArray
 from tests.talk.test_embodiment import settings
@@ -85,13 +86,9 @@ async def room(
             told.talking.face,
             lambda: UsbArray(bus, bus.clock, bus.clock.pause),
         )
-        running = asyncio.create_task(body.run())
-        try:
+        async with beside(body.run()):
             await there.quiet(0.3)
             yield there
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
     assert bus.open_handles == 0
 
 
@@ -193,10 +190,8 @@ async def test_a_served_robot_answers_only_speech_from_the_front() -> None:
     async with scene(settings=SessionSettings(accept=FRONT.array.accepted)) as played:
         sessions = {played.session: "127.0.0.1"}
         serving: Any = SimpleNamespace(settings=chosen, ready=ready, sessions=sessions)
-        running = asyncio.create_task(robot_directions(serving, ArraySeen(ROBOT), lambda: array))
-        for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
-            await say(played, azimuth_deg)
-        running.cancel()
-        await asyncio.wait({running})
+        async with beside(robot_directions(serving, ArraySeen(ROBOT), lambda: array)):
+            for azimuth_deg in (SIDE_DEG, 80.0, 10.0):
+                await say(played, azimuth_deg)
     assert [round(e.direction_deg or 0) for e in played.events(SpeechStopped)] == [80]
     assert len(played.events(ReplyFinished)) == 1

@@ -24,6 +24,7 @@ from hardware.sound.notices import AllZero, DevicesReady
 from hardware.xvf3800.errors import array_error
 from hardware.xvf3800.watch import ArrayLost, ArrayReading
 from pipeline.commands import Direction
+from tests.support.beside import beside
 from tests.support.scripted_array import ScriptedArray
 
 pytestmark = pytest.mark.quick
@@ -68,12 +69,8 @@ async def embodied(
     array: ScriptedArray | Exception, chosen: Settings | None = None
 ) -> AsyncIterator[Body]:
     told = Body(array, chosen or settings())
-    running = asyncio.create_task(told.body.run())
-    try:
+    async with beside(told.body.run()) as running:
         yield told
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
     assert running.cancelled()
 
 
@@ -86,12 +83,20 @@ async def test_directions_go_on() -> None:
     assert not array.open
 
 
-@pytest.mark.parametrize("control", ["auto", "never"])
-async def test_a_missing_direction_limit_is_reported(control: str) -> None:
-    chosen = settings(control=control, accept_deg=90.0)
+@pytest.mark.parametrize(
+    ("error", "changed", "words"),
+    [
+        (array_error("not found", "none is there"), {"accept_deg": 90.0}, EVERYBODY),
+        (array_error("not found", "none"), {"control": "never", "accept_deg": 90.0}, EVERYBODY),
+        (array_error("no permission", "errno 13"), {}, "udev"),
+    ],
+)
+async def test_what_the_array_cannot_do_is_said(
+    error: Exception, changed: dict[str, Any], words: str
+) -> None:
     said = asyncio.Event()
-    async with embodied(array_error("not found", "none is there"), chosen) as told:
-        told.state.say = lambda text: said.set() if text == EVERYBODY else None  # type: ignore[method-assign]
+    async with embodied(error, settings(**changed)) as told:
+        told.state.say = lambda text: said.set() if words in text else None  # type: ignore[method-assign]
         async with asyncio.timeout(10):
             await said.wait()
 
@@ -103,14 +108,6 @@ async def test_without_control_nothing_is_opened() -> None:
         await asyncio.sleep(0)
     assert array.reads == []
     assert told.said == ""
-
-
-async def test_missing_permission_is_shown_with_its_fix() -> None:
-    said = asyncio.Event()
-    async with embodied(array_error("no permission", "errno 13")) as told:
-        told.state.say = lambda text: said.set() if "udev" in text else None  # type: ignore[method-assign]
-        async with asyncio.timeout(10):
-            await said.wait()
 
 
 @pytest.mark.parametrize(("moves", "lines"), [(True, 0), (False, 2)])

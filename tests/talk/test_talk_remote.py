@@ -41,6 +41,7 @@ from pipeline.events import (
     TranscriptReady,
 )
 from reachy_voice.testing import ScriptedTts
+from tests.support.beside import beside
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
@@ -72,14 +73,8 @@ class Reader:
 @asynccontextmanager
 async def talking(url: str, push_to_talk: bool = False) -> AsyncIterator[tuple]:
     conversation = RemoteConversation(url, push_to_talk)
-    running = asyncio.create_task(conversation.run())
-    try:
+    async with beside(conversation.run()):
         yield conversation, Reader(conversation)
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-    if not running.cancelled() and (error := running.exception()):
-        raise error
 
 
 async def say(conversation: RemoteConversation, seconds: float, level: int) -> None:

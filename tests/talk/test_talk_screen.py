@@ -10,6 +10,8 @@ import pty
 import re
 import termios
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -44,11 +46,13 @@ def block(level: int = 0, played: int = 0) -> SoundBlock:
     return SoundBlock(np.full(160, level, np.int16), np.full(160, played, np.int16), 0.0)
 
 
-def shown(state: TalkState, width: int = 100) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+def screen(**options: Any) -> tuple[Console, io.StringIO]:
+    return Console(file=(file := io.StringIO()), **options), file
+
+
+def shown(state: TalkState) -> str:
+    console, file = screen(width=100, force_terminal=False)
     console.print(draw(state, "[q] quit"))
-    file = console.file
-    assert isinstance(file, io.StringIO)
     return file.getvalue()
 
 
@@ -101,11 +105,10 @@ def test_the_screen_says_why_speech_is_ignored() -> None:
 
 def test_a_word_of_our_own_is_told_at_once() -> None:
     """Nothing else may happen for a long time."""
-    state, console = TalkState(), Console(file=io.StringIO(), width=40)
+    state, (console, file) = TalkState(), screen(width=40)
     state.on_change = PlainView(state, console).changed
     state.say("no array")
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == "note: no array\n"
+    assert file.getvalue() == "note: no array\n"
 
 
 def test_control_characters_are_not_obeyed() -> None:
@@ -215,7 +218,7 @@ def test_the_latency_bar_has_every_stage_once() -> None:
 
 
 def test_lines_for_a_pipe_are_told_once() -> None:
-    state, console = TalkState(), Console(file=io.StringIO(), width=40)
+    state, (console, file) = TalkState(), screen(width=40)
     view = PlainView(state, console)
     for number in range(30):
         state.say(f"number [{number}]")
@@ -224,19 +227,15 @@ def test_lines_for_a_pipe_are_told_once() -> None:
     state.say("twice")
     state.say("twice")
     view.changed()
-    file = console.file
-    assert isinstance(file, io.StringIO)
     told = file.getvalue().splitlines()
     assert told == [f"note: number [{n}]" for n in range(30)] + ["note: twice"] * 2
 
 
 def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
     state = TalkState()
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    console, file = screen(force_terminal=True, width=80)
     with live_view(state, console, "[q] quit"):
         state.say("hello there")
-    file = console.file
-    assert isinstance(file, io.StringIO)
     assert "hello there" in file.getvalue()
     assert file.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is back
 
@@ -244,9 +243,7 @@ def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
 def test_a_terminal_of_another_size_is_drawn_anew() -> None:
     state = TalkState(devices="mic -> speaker")
     state.say("and so on " * 20)
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=24)
-    file = console.file
-    assert isinstance(file, io.StringIO)
+    console, file = screen(force_terminal=True, width=100, height=24)
     with live_view(state, console, "[q] quit"):
         file.seek(0)
         file.truncate()
@@ -257,11 +254,17 @@ def test_a_terminal_of_another_size_is_drawn_anew() -> None:
     assert max(len(row.strip("\r")) for row in rows) <= 40
 
 
-async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     main, side = pty.openpty()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: side))
+    return main, side
+
+
+async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
+    terminal: tuple[int, int],
+) -> None:
+    main, side = terminal
     before = termios.tcgetattr(side)
     keys: asyncio.Queue[str] = asyncio.Queue()
     with pressed(keys.put_nowait):
@@ -273,22 +276,17 @@ async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
     os.close(side)
 
 
-async def test_a_terminal_that_goes_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    main, side = pty.openpty()
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(fileno=lambda: side))
-    reads: list[int] = []
-    read = os.read
-
-    def counted(descriptor: int, size: int) -> bytes:
-        reads.append(descriptor)
-        return read(descriptor, size)
-
-    monkeypatch.setattr("os.read", counted)
+async def test_a_terminal_that_goes_is_not_read_for_ever(
+    terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, side = terminal
+    read = Mock(side_effect=os.read)
+    monkeypatch.setattr("os.read", read)
     with pressed(lambda character: None):
         os.close(main)
         for _ in range(20):
             await asyncio.sleep(0.005)
-    assert len(reads) == 1
+    assert read.call_count == 1
     os.close(side)
 
 

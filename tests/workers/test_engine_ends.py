@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.commands import CreateResponse
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import EngineCrashed
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText, TranscriptPartial, TranscriptReady
 from pipeline.hearing.keywords import Keywords
 from pipeline.hearing.recognition import Recognition
-from pipeline.messages import SpeechRequest
 from pipeline.settings import Lexicon, SessionSettings
 from pipeline.work import Work
 from reachy_voice.testing import (
     LevelVad,
-    Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -31,16 +30,13 @@ from reachy_voice.testing import (
     in_virtual_time,
     scene,
 )
+from tests.support.beside import beside
 
 pytestmark = pytest.mark.quick
 
 CRASHED = EngineCrashed("The engine's process ended")
 SORRY = "Sorry, please say that again."
 APOLOGISING = SessionSettings(apology=SORRY)
-
-
-def endings(it: Scene) -> list[str]:
-    return [event.status for event in it.events(ReplyFinished)]
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -68,10 +64,10 @@ async def test_a_session_outlives_its_voice_detector() -> None:
         await it.say(2.0)
         await it.hear(6.0)
         # What was heard of it before counts as a turn, for the rest is silence.
-        assert endings(it) == ["completed"]
+        assert it.statuses == ["completed"]
         await it.say(1.0)
         await it.hear(5.0)
-        assert endings(it) == ["completed", "completed"]
+        assert it.statuses == ["completed", "completed"]
 
 
 # --- recognising -------------------------------------------------------------------------------
@@ -130,7 +126,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
     async with scene(stt=stt, settings=APOLOGISING) as it:
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == ends
+        assert it.statuses == ends
         if ends == ["completed"]:
             said = it.events(TranscriptReady)[0]
             loud = np.abs(stt.finished[0].astype(int)) > 500
@@ -140,7 +136,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
             assert SORRY in [event.text for event in it.events(ReplyText)]
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == [*ends, "completed"]
+        assert it.statuses == [*ends, "completed"]
     assert stt.opened == 0
 
 
@@ -151,7 +147,7 @@ async def test_words_that_were_told_are_not_told_again() -> None:
     async with scene(stt=stt, settings=settings) as it:
         await it.say(1.5)
         await it.hear(5.0)
-        assert endings(it) == ["completed"]
+        assert it.statuses == ["completed"]
     assert stt.with_partials == [True, False]
     assert "".join(event.text for event in it.events(TranscriptPartial)).count("hello") <= 1
 
@@ -162,11 +158,9 @@ async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
     stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
     recognition = Recognition(stages, "", Keywords((), Lexicon()))
     recognition.append(np.full(1600, 900, np.int16))
-    running = asyncio.create_task(recognition.run())
-    texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
-    assert [said.text for said in texts] == ["hello", "hello"]
-    running.cancel()
-    await asyncio.wait({running})
+    async with beside(recognition.run()):
+        texts = await asyncio.gather(*(recognition.transcript(Work()) for _ in range(2)))
+        assert [said.text for said in texts] == ["hello", "hello"]
     stt.ends_in_finish = {stt.asked + 1}
     with pytest.raises(EngineCrashed):
         await recognition.transcript(Work())
@@ -175,74 +169,45 @@ async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
 # --- answering ---------------------------------------------------------------------------------
 
 
-class LateLlm(ScriptedLlm):
-    """Ends in the middle of its first answers."""
-
-    ends = 1
-    words = 0
-
-    def open(self) -> Any:
-        llm, conversation = self, super().open()
-        whole = conversation.reply
-
-        async def reply(*asked: Any) -> AsyncGenerator[Any, None]:
-            said = 0
-            async for delta in whole(*asked):
-                if llm.ends and said == llm.words:
-                    llm.ends -= 1
-                    raise CRASHED
-                said += 1
-                yield delta
-
-        conversation.reply = reply
-        return conversation
+ENDS = (CRASHED,)
 
 
 @pytest.mark.parametrize(
-    ("ends", "words", "ending"), [(1, 0, "completed"), (2, 0, "failed"), (1, 3, "failed")]
+    ("answers", "ending"),
+    [([ENDS], "completed"), ([ENDS] * 2, "failed"), ([("I ", "am ", *ENDS)], "failed")],
 )
 @in_virtual_time
 async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
-    ends: int, words: int, ending: str
+    answers: list[Any], ending: str
 ) -> None:
-    llm = LateLlm()
-    llm.ends, llm.words = ends, words
+    llm = ScriptedLlm()
     # Nothing is begun before the turn is over: it would be thrown away, and hide it.
     async with scene(llm=llm, settings=APOLOGISING) as it:
-        llm.ends = 0
         await it.say(1.0)
         await it.hear(6.0)
-        llm.ends = ends
-        from pipeline.commands import CreateResponse
-
+        llm.answers = list(answers)
         await it.do(CreateResponse())
         await it.hear(8.0)
-        assert endings(it) == ["completed", ending]
+        assert it.statuses == ["completed", ending]
         await it.say(1.0)
         await it.hear(6.0)
-        assert endings(it) == ["completed", ending, "completed"]
+        assert it.statuses == ["completed", ending, "completed"]
     said = [event.text for event in it.events(ReplyText)]
     assert (SORRY in said) == (ending == "failed")
 
 
-@pytest.mark.parametrize(("ends", "ending"), [({2}, "completed"), ({2, 3}, "failed")])
+@pytest.mark.parametrize(("ends", "ending"), [(1, "completed"), (2, "failed")])
 @in_virtual_time
-async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: set[int], ending: str) -> None:
-    class Mortal(ScriptedTts):
-        async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-            self.error = CRASHED if len(self.said) + 1 in ends else None
-            async for pcm in super().synthesize(request, work):
-                yield pcm
-
-    tts = Mortal()
+async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: int, ending: str) -> None:
+    tts = ScriptedTts(errors=[None, *[CRASHED] * ends])
     llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
     async with scene(llm=llm, tts=tts) as it:
         await it.say(1.0)
         await it.hear(9.0)
-        assert endings(it) == [ending]
+        assert it.statuses == [ending]
         await it.say(1.0)
         await it.hear(9.0)
-        assert endings(it)[-1] == "completed"
+        assert it.statuses[-1] == "completed"
     if ending == "completed":
         assert tts.said[1] == tts.said[2]
         first = [

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from app.compose import new_id
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.bus import Bus, Subscription
-from pipeline.commands import AppendAudio, Command, CreateResponse, ResponseOptions, SessionConfig
-from pipeline.engines.contract import Delta, Finished, TextDelta
-from pipeline.engines.stages import Stages
+from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
 from pipeline.events import ReplyFinished
-from pipeline.messages import LlmRequest, Usage
-from pipeline.session import Session
-from pipeline.settings import SessionSettings
 from pipeline.speaking.replies import MAX_RUNNING
-from pipeline.work import Priority, Work
+from pipeline.work import Priority
 from pipeline.workers.host import Answer, Done, EngineHost, Promote, Submit
 from pipeline.workers.tuning import STREAM_CREDIT
-from reachy_voice.testing import (
-    LevelVad,
-    ScriptedConversation,
-    ScriptedLlm,
-    ScriptedStt,
-    ScriptedTts,
-    ScriptedTurn,
-    in_virtual_time,
-    run_virtual,
-)
+from reachy_voice.testing import LevelVad, ScriptedLlm, in_virtual_time, scene
 
 pytestmark = pytest.mark.quick
 
@@ -133,111 +116,16 @@ class CountingVad(LevelVad):
         return self.windows * self.window_samples / LISTEN_RATE
 
 
-class House:
-    """Sessions over the same engines; ``async with`` it."""
-
-    def __init__(self, llm: ScriptedLlm) -> None:
-        self.finished: dict[str, float] = {}
-        """When everybody's first reply ended."""
-        self._changed = asyncio.Event()
-        self._others = ScriptedTurn(), ScriptedStt(), llm, ScriptedTts()
-        self._group = asyncio.TaskGroup()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> House:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(None, None, None)
-
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self._group.create_task(work))
-
-    def session(self, name: str, vad: CountingVad) -> Session:
-        bus = Bus()
-        config = SessionConfig("Be brief.", modality="text")
-        session = Session(Stages(vad, *self._others), config, SessionSettings(), bus, new_id)
-        self.begin(session.run())
-        self.begin(self._watch(name, bus.subscribe()))
-        return session
-
-    async def _watch(self, name: str, events: Subscription) -> None:
-        async for at, event in events:
-            if isinstance(event, ReplyFinished):
-                self.finished.setdefault(name, at)
-                self._changed.set()
-
-    async def until_finished(self, name: str) -> float:
-        while name not in self.finished:
-            self._changed.clear()
-            await self._changed.wait()
-        return self.finished[name]
-
-
-async def submit_all(session: Session, *commands: Command) -> None:
-    for command in commands:
-        await session.submit(command)
-
-
 @in_virtual_time
 async def test_minutes_of_audio_at_once_do_not_hold_up_the_other() -> None:
     """Computing takes no virtual time, so progress is measured by how far the other one gets."""
-
-    vad = CountingVad()
-    async with House(ScriptedLlm(first_s=0.0, per_token_s=0.0)) as house:
-        greedy, guest = house.session("greedy", vad), house.session("guest", CountingVad())
+    vad, text = CountingVad(), SessionConfig("Be brief.", modality="text")
+    llm = ScriptedLlm(first_s=0.0, per_token_s=0.0)
+    async with scene(vad=vad) as greedy, scene(config=text, llm=llm) as guest:
         minute = AppendAudio(np.zeros(60 * LISTEN_RATE, np.int16), LISTEN_RATE)
-        house.begin(submit_all(greedy, *[minute] * 10))
+        audio = asyncio.create_task(greedy.do(*[minute] * 10))
         await vad.busy.wait()
-        await guest.submit(CreateResponse())
-        await house.until_finished("guest")
+        await guest.session.submit(CreateResponse())
+        await guest.until(ReplyFinished)
         assert vad.seconds < 60, "of ten minutes"
-
-
-class SerialLlm(ScriptedLlm):
-    """One token at a time for everybody together, as from one processor."""
-
-    def __init__(self) -> None:
-        super().__init__(first_s=0.0)
-        self.processor = asyncio.Lock()
-
-    def open(self) -> ScriptedConversation:
-        return SerialConversation(self)
-
-
-class SerialConversation(ScriptedConversation):
-    async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        assert isinstance(self.llm, SerialLlm)
-        for word in self.llm.deltas:
-            async with self.llm.processor:
-                await asyncio.sleep(TOKEN_S)
-            assert isinstance(word, str)
-            yield TextDelta(word)
-        yield Finished("stop", Usage())
-
-    def close(self) -> None:
-        pass
-
-
-TOKEN_S = 0.02
-
-
-def test_many_requests_of_one_slow_the_other_down_by_a_bounded_factor() -> None:
-    async def answered_in(greedy_requests: int) -> float:
-        llm = SerialLlm()
-        async with House(llm) as house:
-            greedy = house.session("greedy", CountingVad())
-            guest = house.session("guest", CountingVad())
-            aside = CreateResponse(ResponseOptions(in_conversation=False))
-            await submit_all(greedy, *[aside] * greedy_requests)
-            await asyncio.sleep(TOKEN_S)
-            began = asyncio.get_running_loop().time()
-            await guest.submit(CreateResponse())
-            return await house.until_finished("guest") - began
-
-    alone_s = run_virtual(answered_in(0))
-    assert alone_s < run_virtual(answered_in(1)) <= 2.2 * alone_s
-    assert run_virtual(answered_in(200)) <= (MAX_RUNNING + 1.2) * alone_s
+        audio.cancel()

@@ -32,6 +32,7 @@ from tests.support.toy_engine import (
     build_nothing,
     running,
     spec,
+    toy,
 )
 
 pytestmark = pytest.mark.machine
@@ -72,8 +73,7 @@ async def test_calls_streams_and_objects(kind: type[Worker]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_errors_arrive_as_errors_that_a_person_can_read(kind: type[Worker]) -> None:
-    worker = kind(spec(), Options(), None)
-    async with running(worker):
+    async with toy(kind) as (worker, _):
         engine = worker.engine
         with pytest.raises(EngineError, match="ValueError: boom"):
             await engine.call("fail", ValueError("boom"), work=Work())
@@ -112,8 +112,7 @@ async def test_a_child_that_cannot_start_says_why(build: Any, says: str) -> None
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_cancelled_work_stops_a_running_call(kind: type[Worker]) -> None:
-    worker = kind(spec(), Options(), None)
-    async with running(worker):
+    async with toy(kind) as (worker, _):
         engine = worker.engine
         work = Work()
         async with held(engine, work) as stream:
@@ -126,8 +125,7 @@ async def test_cancelled_work_stops_a_running_call(kind: type[Worker]) -> None:
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_leaving_a_stream_closes_its_generator(kind: type[Worker]) -> None:
-    worker = kind(spec(), Options(), None)
-    async with running(worker):
+    async with toy(kind) as (worker, _):
         engine = worker.engine
         async with aclosing(engine.stream("count", 1000, "s", work=Work())) as stream:
             async for item in stream:
@@ -141,8 +139,7 @@ async def test_leaving_a_stream_closes_its_generator(kind: type[Worker]) -> None
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_urgent_work_preempts_a_running_slice(kind: type[Worker]) -> None:
-    worker = kind(spec(), Options(), None)
-    async with running(worker), held(worker.engine, Work(Priority.WARM_UP)) as stream:
+    async with toy(kind) as (worker, _), held(worker.engine, Work(Priority.WARM_UP)) as stream:
         engine = worker.engine
         preempted = asyncio.create_task(anext(stream))
         # The first call may come between two steps, where there is nothing to preempt.
@@ -157,8 +154,7 @@ async def test_promoted_work_overtakes(kind: type[Worker]) -> None:
         assert [item async for item in engine.stream("slices", 3, name, work=work)] == [name]
 
     promoted = Work(Priority.WARM_UP)
-    worker = kind(spec(), Options(), None)
-    async with running(worker):
+    async with toy(kind) as (worker, _):
         engine = worker.engine
         async with asyncio.TaskGroup() as group, held(engine, Work(Priority.SPECULATIVE)):
             group.create_task(consume("speculative", Work(Priority.SPECULATIVE)))
@@ -174,8 +170,7 @@ async def test_equals_take_turns(kind: type[Worker]) -> None:
     async def consume(name: str) -> None:
         assert [item async for item in engine.stream("slices", 4, name, work=Work())] == [name]
 
-    worker = kind(spec(), Options(), None)
-    async with running(worker):
+    async with toy(kind) as (worker, _):
         engine = worker.engine
         holder = Work(Priority.CONFIRMED)
         async with asyncio.TaskGroup() as group, held(engine, holder):
@@ -188,8 +183,7 @@ async def test_equals_take_turns(kind: type[Worker]) -> None:
 
 
 async def test_a_child_is_another_process_and_its_prints_do_not_disturb() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker):
+    async with toy(ProcessWorker) as (worker, _):
         engine = worker.engine
         assert await engine.call("pid", work=Work()) != os.getpid()
         assert await engine.call("print_something", work=Work()) == "quiet"
@@ -214,8 +208,7 @@ def test_any_iterator_is_a_stream_and_is_closed_when_it_ends(n: int) -> None:
 
 
 async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
-    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
-    async with running(worker):
+    async with toy(ThreadWorker, Kind.LLM) as (worker, _):
         conversation = llm_stage(worker).open()
         await asyncio.gather(*(conversation.warm(LlmRequest(()), Work()) for _ in range(2)))
         conversation.close()
@@ -223,8 +216,7 @@ async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
 
 
 async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> None:
-    worker = ThreadWorker(spec(kind=Kind.LLM), Options(), None)
-    async with running(worker):
+    async with toy(ThreadWorker, Kind.LLM) as (worker, _):
         conversation = llm_stage(worker).open()
         opening = asyncio.create_task(conversation.warm(LlmRequest(()), Work()))
         await asyncio.sleep(0)

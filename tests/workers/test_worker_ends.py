@@ -33,6 +33,7 @@ from tests.support.toy_engine import (
     build_for_ever,
     running,
     spec,
+    toy,
 )
 
 pytestmark = pytest.mark.engines
@@ -50,8 +51,7 @@ def freed() -> Iterator[None]:
 
 
 async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
-    worker = ThreadWorker(spec(), Options(), None, stop_timeout_s=0.1)
-    async with running(worker):
+    async with toy(ThreadWorker, stop_timeout_s=0.1) as (worker, _):
         stream = worker.engine.stream("block", work=Work())
         assert await anext(stream) == "busy"
         await asyncio.to_thread(BUSY.wait)
@@ -62,8 +62,7 @@ async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_a_child_in_a_long_step_does_not_hold_up_the_end() -> None:
-    worker = ProcessWorker(spec(), Options(), None, stop_timeout_s=0.1)
-    async with running(worker):
+    async with toy(ProcessWorker, stop_timeout_s=0.1) as (worker, _):
         pid = worker.pid
         assert pid
         async with aclosing(worker.engine.stream("block", work=Work())) as stream:
@@ -210,8 +209,7 @@ async def test_the_current_folder_does_not_replace_our_packages(
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline/__init__.py").write_text("raise SystemExit('the wrong package')")
     monkeypatch.chdir(tmp_path)
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker):
+    async with toy(ProcessWorker) as (worker, _):
         assert await worker.engine.call("read_log", work=Work()) == []
 
 

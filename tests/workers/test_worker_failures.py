@@ -27,7 +27,15 @@ from pipeline.workers.host import EngineHost
 from pipeline.workers.placements import ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, vad_stage
-from tests.support.toy_engine import FREED, Options, build_busily, build_for_ever, running, spec
+from tests.support.toy_engine import (
+    FREED,
+    Options,
+    build_busily,
+    build_for_ever,
+    running,
+    spec,
+    toy,
+)
 
 pytestmark = pytest.mark.machine
 
@@ -52,8 +60,7 @@ async def test_a_child_that_does_not_answer_is_replaced(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    worker = ProcessWorker(spec(), Options(), None, answer_s=1.0)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
         before = worker.pid
         if method == "stopped":
             send(worker, signal.SIGSTOP)
@@ -91,8 +98,7 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.01)
-    worker = ProcessWorker(spec(), Options(), None, answer_s=1.0)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
         send(worker, signal.SIGSTOP)
         await asyncio.sleep(1.3)
         send(worker, signal.SIGCONT)
@@ -137,8 +143,7 @@ async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    worker = ThreadWorker(spec(), Options(), None, hang_timeout_s=0.1)
-    async with running(worker):
+    async with toy(ThreadWorker, hang_timeout_s=0.1) as (worker, _):
         for _ in range(2):  # the second is told at once
             with pytest.raises(EngineCrashed, match="hangs"):
                 await worker.engine.call("wait", work=Work())
@@ -160,8 +165,7 @@ async def test_a_thread_whose_host_fails_ends_its_worker(monkeypatch: pytest.Mon
 
 
 async def test_a_step_that_takes_too_long_ends_the_child() -> None:
-    worker = ProcessWorker(spec(), Options(), None, hang_timeout_s=0.2)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker, hang_timeout_s=0.2) as (worker, ready):
         with pytest.raises(EngineCrashed):
             await worker.engine.call("wait", work=Work())
         await ready.get()
@@ -172,8 +176,7 @@ async def test_a_step_that_takes_too_long_ends_the_child() -> None:
 
 
 async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker) as (worker, ready):
         before = worker.pid
         for _ in range(2):
             with pytest.raises(EngineError, match="MemoryError: full"):
@@ -188,8 +191,7 @@ async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> No
 
 
 async def test_a_lost_device_ends_the_child_at_once() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker) as (worker, ready):
         error = RuntimeError("CUDA error: device-side assert triggered")
         failing = asyncio.create_task(worker.engine.call("fail", error, work=Work()))
         waiting = asyncio.create_task(worker.engine.call("pid", work=Work()))
@@ -227,8 +229,7 @@ def test_errors_are_known_by_their_texts_and_causes(
 
 
 async def main_with_a_held_child() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker):
+    async with toy(ProcessWorker) as (worker, _):
         stream = worker.engine.stream("hold_the_interpreter", work=Work())
         assert await anext(stream) == "busy"
         print(worker.pid, flush=True)  # noqa: T201
@@ -274,8 +275,7 @@ async def test_what_a_child_has_started_ends_with_it(end: str, tmp_path: Path) -
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker) as (worker, ready):
         await worker.engine.call("start_program", str(pipe), work=Work())
         assert not reading.done()
         if end == "killed":
@@ -352,8 +352,7 @@ async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_dead_child_fails_its_calls_and_is_replaced() -> None:
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker) as ready:
+    async with toy(ProcessWorker) as (worker, ready):
         engine, first_pid = worker.engine, worker.pid
         opened = await engine.open("open", work=Work())
         send(worker, signal.SIGKILL)
@@ -369,8 +368,7 @@ async def test_callers_do_not_wait_for_a_slow_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tuning, "HOPELESS_S", 0.0)
-    worker = ProcessWorker(spec(), Options(), None)
-    async with running(worker):
+    async with toy(ProcessWorker) as (worker, _):
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
             await worker.engine.call("pid", work=Work())
@@ -382,8 +380,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tuning, "HOPELESS_S", 0.0)
-    worker = ProcessWorker(spec(kind=Kind.LLM), Options(), None)
-    async with running(worker):
+    async with toy(ProcessWorker, Kind.LLM) as (worker, _):
         conversation = llm_stage(worker).open()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):

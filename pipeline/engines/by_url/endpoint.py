@@ -10,14 +10,13 @@ too, which tells the server that the result is no longer wanted.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pipeline.engines.by_url.failures import (
     ConnectionLoss,
@@ -34,7 +33,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.places import Places
-from pipeline.engines.by_url.pool import HttpFailure, HttpRequest, HttpResponse, Pool, multipart
+from pipeline.engines.by_url.pool import Body, HttpFailure, HttpRequest, HttpResponse, Pool
 from pipeline.engines.by_url.sse import EventReader, TooLong
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled, Priority, Work
@@ -53,25 +52,6 @@ LOADING_AGAIN_S = (0.25, 0.5)
 """Pauses before a request that met a loading server is repeated; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """The body of a request."""
-
-    content: bytes
-    content_type: str
-
-    @classmethod
-    def json(cls, data: Mapping[str, Any]) -> Body:
-        # A client may send half a surrogate pair, which is not valid UTF-8.
-        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return cls(text.encode("utf-8", "replace"), "application/json")
-
-    @classmethod
-    def form(cls, fields: Mapping[str, str], file: bytes, name: str, kind: str) -> Body:
-        """``multipart/form-data`` with one file, called ``file``."""
-        return cls(*multipart(fields, file, name, kind))
 
 
 class HttpExchange:
@@ -347,8 +327,8 @@ class Endpoint:
                     yield exchange
                 finally:
                     exchange.closed = True
-                    await exchange.answer.close()
-                    exchange.answer.gone.add_done_callback(partial(self._over, exchange))
+                    exchange.answer.close()
+                    exchange.answer.task.add_done_callback(partial(self._over, exchange))
             except ServerTimeout:
                 self._doubt(None)
                 raise
@@ -374,8 +354,9 @@ class Endpoint:
             raise EngineError(f"The {self.place.kind} engine is not ready", why=self.problem)
 
     async def _answer(self, path: str, body: Body, exchange: HttpExchange) -> HttpResponse:
-        headers = {**self.options.headers, "Content-Type": body.content_type}
-        request = HttpRequest("POST", joined(self.options.url, path), headers, body.content)
+        content, content_type = body
+        headers = {**self.options.headers, "Content-Type": content_type}
+        request = HttpRequest("POST", joined(self.options.url, path), headers, content)
         try:
             return await exchange.until(self._pool.send(request, self.options.connect_s))
         except HttpFailure as broken:

@@ -50,28 +50,11 @@ def _llama_context(answer: Any, model: str) -> int:
     return _int(_at(answer, "default_generation_settings", "n_ctx"))
 
 
-def _llama_slots(answer: Any) -> int:
-    return _int(_at(answer, "total_slots"))
-
-
-def _llama_shows_tools(answer: Any) -> bool:
-    return _at(answer, "chat_template_caps", "supports_tools") is not False
-
-
-def _llama_template(answer: Any) -> str:
-    template = _at(answer, "chat_template")
-    return template if isinstance(template, str) else ""
-
-
 def _ollama_context(answer: Any, model: str) -> int:
     """``/api/ps``: lists loaded models. Ollama silently truncates what does not fit."""
     loaded = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
     names = (model, f"{model}:latest")
     return next((_int(e.get("context_length")) for e in loaded if e.get("name") in names), 0)
-
-
-def _ollama_running(answer: Any) -> list[str]:
-    return _names(_at(answer, "models"), "name")
 
 
 def _lm_studio_context(answer: Any, model: str) -> int:
@@ -103,9 +86,9 @@ LLAMA_SERVER = Family(
     ready_path="/health",
     context_path="/props?model={model}&autoload=false",  # for its router; one model ignores them
     context=_llama_context,
-    slots=_llama_slots,
-    shows_tools=_llama_shows_tools,
-    template=_llama_template,
+    slots=lambda answer: _int(_at(answer, "total_slots")),
+    shows_tools=lambda answer: _at(answer, "chat_template_caps", "supports_tools") is not False,
+    template=lambda answer: text if isinstance(text := _at(answer, "chat_template"), str) else "",
     calls_by_schema=True,
 )
 LLAMA_SWAP = replace(
@@ -132,7 +115,7 @@ OLLAMA = Family(
     ("library",),
     chat={"reasoning_effort": "none"},
     running_path="/api/ps",
-    running=_ollama_running,
+    running=lambda answer: _names(_at(answer, "models"), "name"),
     context_path="/api/ps",
     context=_ollama_context,
     cuts=True,

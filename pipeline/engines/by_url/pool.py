@@ -8,14 +8,14 @@ failures raise ``HttpFailure``.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     import httpx
@@ -44,8 +44,18 @@ class HttpRequest:
     content: bytes = b""
 
 
-def multipart(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> tuple[bytes, str]:
-    """``multipart/form-data`` with ``file`` under the file name ``name``: body and content type."""
+Body = tuple[bytes, str]
+"""A request's content, and its type."""
+
+
+def json_body(data: Mapping[str, Any]) -> Body:
+    # A client may send half a surrogate pair, which is not valid UTF-8.
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace"), "application/json"
+
+
+def form_body(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> Body:
+    """``multipart/form-data`` with one file, called ``file``, under the file name ``name``."""
     import httpx
 
     built = httpx.Request(
@@ -65,62 +75,50 @@ class HttpFailure(Exception):
 
 
 class HttpResponse:
-    """The head of an answer, and access to its body. Always ``close`` it."""
+    """An answer: its head, once it has ``begun``, and access to its body. Always ``close`` it.
 
-    def __init__(self, response: httpx.Response, carrier: _Carrier) -> None:
-        self.status = response.status_code
-        self.headers: Mapping[str, str] = response.headers
-        """Names are case-insensitive."""
-        self._carrier = carrier
-
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises ``HttpFailure``."""
-        while (piece := await self._carrier.pieces.get()) is not None:
-            if isinstance(piece, HttpFailure):
-                raise piece
-            yield piece
-
-    async def close(self) -> None:
-        """Release the answer. If it was not read to the end, the connection closes, which tells the
-        server to stop."""
-        self._carrier.leave()
-
-    @property
-    def gone(self) -> asyncio.Future[None]:
-        """After ``close``: ends once the server has stopped, or takes too long to."""
-        return self._carrier.task
-
-
-class _Carrier:
-    """One request in a task of its own, which is cancelled once at most: a second time, as by a
+    Its request runs in a task of its own, which is cancelled once at most: a second time, as by a
     work and then its task, would interrupt httpcore's closing and leave the connection open, and
     the server at work."""
 
     def __init__(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
-        self.head: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-        self.pieces: asyncio.Queue[bytes | HttpFailure | None] = asyncio.Queue(1)
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        """Names are case-insensitive."""
+        self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pieces: asyncio.Queue[bytes | HttpFailure | None] = asyncio.Queue(1)
         """``None`` is the end."""
         self._closing = False
         self._connection: socket.socket | None = None
         """While the answer is read."""
         self._left = False
         self.task = asyncio.create_task(self._carry(client, request))
+        """After ``close``, it ends once the server has stopped, or takes too long to."""
 
-    async def answer(self) -> HttpResponse:
+    async def begun(self) -> HttpResponse:
+        """Wait for the head. Raises ``HttpFailure``."""
         try:
-            return await self.head
+            await self._head
         except asyncio.CancelledError:
             self.stop()
             raise
+        return self
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives. Raises ``HttpFailure``."""
+        while (piece := await self._pieces.get()) is not None:
+            if isinstance(piece, HttpFailure):
+                raise piece
+            yield piece
 
     def stop(self) -> None:
         if not self._closing:
             self._closing = True
             self.task.cancel()
 
-    def leave(self) -> None:
-        """End our side of the connection, so that the server stops; ``task`` then ends when the
-        server has closed the other side."""
+    def close(self) -> None:
+        """Release the answer. If it was not read to the end, end our side of the connection: the
+        server stops. ``task`` then ends when the server has closed the other side."""
         connection, self._connection = self._connection, None
         if connection is None:
             self.stop()
@@ -128,8 +126,8 @@ class _Carrier:
         with suppress(OSError):  # the server has closed it already
             connection.shutdown(socket.SHUT_WR)
         self._left = True
-        while not self.pieces.empty():
-            self.pieces.get_nowait()
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
         limit = asyncio.get_running_loop().call_later(LET_GO_S, self.stop)
         self.task.add_done_callback(lambda _: limit.cancel())
 
@@ -146,15 +144,16 @@ class _Carrier:
                 self._closing = False
         except Exception as error:
             end = _broken(error)
-        if end and not self.head.done():
-            self.head.set_exception(end)
+        if end and not self._head.done():
+            self._head.set_exception(end)
         elif not self._left:
-            await self.pieces.put(end)
+            await self._pieces.put(end)
 
     async def _read(self, response: httpx.Response) -> None:
-        if self.head.cancelled():
+        if self._head.cancelled():
             return
-        self.head.set_result(HttpResponse(response, self))
+        self.status, self.headers = response.status_code, response.headers
+        self._head.set_result(None)
         stream = response.extensions.get("network_stream")
         connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
         self._connection = connection
@@ -164,7 +163,7 @@ class _Carrier:
             async for piece in pieces:
                 _acknowledge(connection)
                 if not self._left:
-                    await self.pieces.put(piece)
+                    await self._pieces.put(piece)
 
 
 def _acknowledge(connection: socket.socket | None) -> None:
@@ -183,7 +182,7 @@ class Pool:
         self._client: httpx.AsyncClient | None = None
         self._making = asyncio.Lock()
         self._open = False
-        self._carriers: set[_Carrier] = set()
+        self._answers: set[HttpResponse] = set()
         self.used_at = -math.inf
         """When one of its engines was last used, in loop time."""
         self.on_use: set[Callable[[], None]] = set()
@@ -193,17 +192,12 @@ class Pool:
         self._open = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         self._open = False
-        for carrier in self._carriers:
-            carrier.stop()
-        if self._carriers:
-            await asyncio.wait([carrier.task for carrier in self._carriers])
+        for answer in self._answers:
+            answer.stop()
+        if self._answers:
+            await asyncio.wait([answer.task for answer in self._answers])
         if self._client:
             await self._client.aclose()
             self._client = None
@@ -239,10 +233,10 @@ class Pool:
             content=request.content,
             timeout=httpx.Timeout(None, connect=connect_s),
         )
-        carrier = _Carrier(client, built)
-        self._carriers.add(carrier)
-        carrier.task.add_done_callback(lambda _: self._carriers.discard(carrier))
-        return await carrier.answer()
+        answer = HttpResponse(client, built)
+        self._answers.add(answer)
+        answer.task.add_done_callback(lambda _: self._answers.discard(answer))
+        return await answer.begun()
 
     async def _made(self) -> httpx.AsyncClient:
         async with self._making:

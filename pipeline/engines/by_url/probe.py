@@ -148,7 +148,7 @@ async def _get(
                         break
                 return answer.status, whole
             finally:
-                await answer.close()
+                answer.close()
     except HttpFailure as broken:
         raise unreachable(place, broken) from broken
     except TimeoutError:

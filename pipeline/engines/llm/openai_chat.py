@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.engines.by_url.endpoint import Body, HttpExchange
+from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
     Misconfiguration,
@@ -28,7 +28,7 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Pool, json_body
 from pipeline.engines.contract import Delta, Finished, Warmed
 from pipeline.engines.llm.chat_completions import PATH, ChatReader, body_of, usage_of
 from pipeline.engines.llm.chat_template import capabilities_of
@@ -277,7 +277,7 @@ class UrlConversation:
             body = body_of(replace(asked, capabilities=capabilities), stream=stream)
             if body == before:
                 continue
-            before, content = body, Body.json(llm.options.with_extra(body))
+            before, content = body, json_body(llm.options.with_extra(body))
             try:
                 async with AsyncExitStack() as attempt:
                     exchange = await attempt.enter_async_context(

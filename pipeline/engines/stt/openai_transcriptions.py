@@ -18,11 +18,10 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, pcm_to_bytes
-from pipeline.engines.by_url.endpoint import Body
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import complaint, garbled, refused
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Pool, form_body
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import Kind, SttOptions, UrlEngineSpec
 from pipeline.engines.stt.sound_notes import spoken
@@ -72,7 +71,7 @@ class UrlStt(UrlEngine):
             }
         )
         texts = {key: _field(value) for key, value in fields.items()}
-        body = Body.form(texts, wav(pcm, LISTEN_RATE), "speech.wav", "audio/wav")
+        body = form_body(texts, wav(pcm, LISTEN_RATE), "speech.wav", "audio/wav")
         place = self.place
         async with self.endpoint.ask("audio/transcriptions", body, work) as exchange:
             content = await exchange.body()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Literal
 
@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.by_url.endpoint import Body, HttpExchange
+from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
     Misconfiguration,
@@ -23,7 +23,7 @@ from pipeline.engines.by_url.failures import (
     without,
 )
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.by_url.pool import Pool, json_body
 from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import LanguageChoice
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
@@ -68,6 +68,7 @@ class UrlTts(UrlEngine):
 
         super().__init__(Kind.TTS, options, pool)
         self._options = options
+        self.rate, self.voices = options.rate, options.voices
         self._spoken = LanguageChoice()
         self._format = ""
         """In which the server has made speech; some refuse raw PCM, others WAV."""
@@ -77,14 +78,6 @@ class UrlTts(UrlEngine):
         async with aclosing(speech) as pieces:
             async for _ in pieces:
                 pass
-
-    @property
-    def rate(self) -> int:
-        return self._options.rate
-
-    @property
-    def voices(self) -> Sequence[str]:
-        return self._options.voices
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The request is
@@ -134,7 +127,7 @@ class UrlTts(UrlEngine):
                 "stream": True if options.stream else None,
             }
         )
-        asked = self.endpoint.ask("audio/speech", Body.json(body), work, (text,))
+        asked = self.endpoint.ask("audio/speech", json_body(body), work, (text,))
         try:
             async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
                 async for pcm in pieces:

@@ -138,7 +138,7 @@ async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:
             answer = await pool.send(HttpRequest("GET", f"{far.root}/long"), 1.0)
             for _ in range(2):  # sent, and nothing is read
                 await far.began.get()
-            await answer.close()
+            answer.close()
         async with Pool() as pool:
             await pool.send(HttpRequest("GET", f"{far.root}/long"), 1.0)
 
