@@ -120,21 +120,3 @@ def test_half_a_sample_is_refused_and_one_byte_of_g711_is_not() -> None:
     (appended,) = client.send("input_audio_buffer.append", audio=audio)
     assert isinstance(appended, commands.AppendAudio)
     assert len(appended.pcm) == 3
-
-
-@pytest.mark.parametrize(
-    ("format", "param"),
-    [
-        ({"type": "audio/opus"}, "session.audio.input.format.type"),
-        ({"type": "audio/pcm", "rate": 44100}, "session.audio.input.format.rate"),
-        ({"type": "audio/pcmu", "rate": 24000}, "session.audio.input.format"),
-        ("pcm16", "session.audio.input.format"),
-        ({"type": "audio/pcm", "channels": 2}, "session.audio.input.format.channels"),
-    ],
-)
-def test_formats_that_do_not_exist_are_refused(format: Any, param: str) -> None:
-    client = Client()
-    session = {"type": "realtime", "audio": {"input": {"format": format}}}
-    assert client.refused("session.update", session=session)["param"] == param
-    before = client.created[0]["session"]["audio"]
-    assert client.updated()[0]["audio"] == before
