@@ -18,7 +18,15 @@ from app.access.policy import Rules, canonical_origin, digest, parse_network
 from app.server.gate import Access, access_for
 from app.settings.load import load_settings
 from app.settings.model import LimitSettings
-from tests.support.scripted_server import Serve, Served, appear_from, closed_with, refusal, talking
+from tests.support.scripted_server import (
+    UPGRADE,
+    Serve,
+    Served,
+    appear_from,
+    closed_with,
+    refusal,
+    talking,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -100,11 +108,7 @@ async def test_malformed_headers_are_refused(
     served = await serving(access=Access(RULES))
     come_from("192.168.1.66")
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(
-        b"GET /v1/realtime HTTP/1.1\r\nHost: 192.168.1.2\r\nUpgrade: websocket\r\n"
-        b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n" + header + b"\r\n\r\n"
-    )
+    writer.write(UPGRADE + header + b"\r\n\r\n")
     status = (await reader.read()).split()[1]
     assert status in (b"401", b"403", b"431")
     writer.close()
