@@ -28,9 +28,8 @@ pytestmark = pytest.mark.quick
 TIMES = 60
 
 
-@pytest.mark.parametrize("seed", [1])
-async def test_nothing_is_left_of_clients_that_vanish(seed: int) -> None:
-    async with vanishing(seed) as clients:
+async def test_nothing_is_left_of_clients_that_vanish() -> None:
+    async with vanishing(seed=1) as clients:
         for number in range(TIMES):
             await clients.vanish(number)
         left = await clients.left()

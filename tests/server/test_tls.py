@@ -301,7 +301,9 @@ def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path)
         assert "server.tls" in error.value.fix
 
 
-def test_a_port_for_browsers_has_the_servers_certificate_or_ours(tmp_path: Path) -> None:
+def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
+    """For the port of the server, and for the one for browsers."""
+
     def of(*sets: str) -> tuple[ServerTls | None, ServerTls | None]:
         given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
         settings = load_settings(None, given, {}).settings
@@ -312,21 +314,11 @@ def test_a_port_for_browsers_has_the_servers_certificate_or_ours(tmp_path: Path)
     none, made = of("server.browser_port=8766")
     assert none is None
     assert made is not None
-    own, same = of("server.browser_port=8766", "server.tls=generate")
+    own, same = of("server.browser_port=8766", "server.tls=generate", "server.host=0.0.0.0")
     assert own is not None
     assert same is own
-
-
-def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
-    def of(*sets: str) -> ServerTls | None:
-        given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
-        return tls_for(load_settings(None, given, {}).settings, {})
-
-    assert of() is None
-    made = of("server.tls=generate", "server.host=0.0.0.0")
-    assert made is not None
-    assert made.certificate == tmp_path / "cache" / "tls" / "certificate.pem"
+    assert own.certificate == tmp_path / "cache" / "tls" / "certificate.pem"
     files = split(generated, tmp_path)
-    own = of(f"server.tls={{certificate: {files.certificate}, key: {files.key}}}")
-    assert own is not None
-    assert own.fingerprint == generated.fingerprint
+    theirs, _ = of(f"server.tls={{certificate: {files.certificate}, key: {files.key}}}")
+    assert theirs is not None
+    assert theirs.fingerprint == generated.fingerprint
