@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
-from tests.support.recordings import Uncancelled, real_recordings, recording
+from tests.support.recordings import StopsAfter, Uncancelled, heard, real_recordings, recording
 
 pytestmark = pytest.mark.engines
 
@@ -28,13 +27,6 @@ GO_FORWARD = "Go forward ten meters."
 @pytest.fixture(scope="module")
 def stt(weights: Weights) -> Moonshine:
     return build(MoonshineOptions(), weights("moonshine-tiny-en"))
-
-
-def transcribe(stt: Moonshine, *pieces: Pcm) -> Transcript:
-    utterance = stt.open("en", False)
-    for piece in pieces:
-        utterance.feed(piece)
-    return utterance.finish(Uncancelled())
 
 
 @pytest.mark.parametrize(
@@ -51,11 +43,11 @@ def test_texts_are_compared_by_what_is_said(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "errors"),
+    ("said", "errors"),
     [("a b c", 0), ("a x c", 1), ("a c", 1), ("a b b c", 1), ("", 3), ("x y z u", 4)],
 )
-def test_word_errors_are_substitutions_deletions_and_insertions(heard: str, errors: int) -> None:
-    found = word_errors("a b c", heard)
+def test_word_errors_are_substitutions_deletions_and_insertions(said: str, errors: int) -> None:
+    found = word_errors("a b c", said)
     assert (found.errors, found.words) == (errors, 3)
     assert found.rate == pytest.approx(errors / 3)
 
@@ -71,9 +63,9 @@ def test_word_error_rate_on_real_recordings(stt: Moonshine) -> None:
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
     clip = recording("two_cities")
     twice = np.concatenate((clip.pcm, clip.pcm))
-    transcript = transcribe(stt, twice)
+    transcript = heard(stt, twice)
     assert word_errors(f"{clip.text} {clip.text}", transcript.text).rate <= 0.05
-    assert transcribe(stt, *np.split(twice, range(5_000, len(twice), 5_000))) == transcript
+    assert heard(stt, *np.split(twice, range(5_000, len(twice), 5_000))) == transcript
 
 
 SPLITS = {
@@ -89,8 +81,8 @@ SPLITS = {
 @pytest.mark.parametrize("name", list(SPLITS))
 def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
     pieces = np.split(recording("goforward").pcm, SPLITS[name])
-    whole = transcribe(stt, recording("goforward").pcm)
-    assert transcribe(stt, *pieces) == whole
+    whole = heard(stt, recording("goforward").pcm)
+    assert heard(stt, *pieces) == whole
     assert whole.text == GO_FORWARD
 
 
@@ -102,7 +94,7 @@ def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     early = utterance.finish(Uncancelled())
     assert utterance.finish(Uncancelled()) == early
     utterance.feed(clip.pcm[len(clip.pcm) // 2 :])
-    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
+    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
     assert len(words(early.text)) < len(words(clip.text))
 
 
@@ -117,8 +109,8 @@ def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
 
 @pytest.mark.real
 def test_nothing_fed_is_nothing_heard(stt: Moonshine) -> None:
-    assert transcribe(stt) == Transcript("", 0.0)
-    assert transcribe(stt, EMPTY) == Transcript("", 0.0)
+    assert heard(stt) == Transcript("", 0.0)
+    assert heard(stt, EMPTY) == Transcript("", 0.0)
 
 
 def coughs(count: int) -> Pcm:
@@ -148,7 +140,7 @@ def not_speech() -> dict[str, Pcm]:
 def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> None:
     """Not all: the model makes sentences of quiet noise. Keeping that from it is the VAD's part."""
     pcm = not_speech()[name]
-    assert transcribe(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
+    assert heard(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
 
 
 @pytest.mark.real
@@ -165,13 +157,7 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     assert texts[50] == "", "the same text twice would pass for two passes"
     assert len(seen) == 7
     assert word_errors(clip.text, seen[-1]).rate < 0.2
-    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
-
-
-@dataclass
-class CancelledToken:
-    cancelled: bool = True
-    preempted: bool = False
+    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
 
 
 @pytest.mark.real
@@ -179,7 +165,7 @@ def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     utterance = stt.open("en", False)
     utterance.feed(recording("goforward").pcm)
     with pytest.raises(Cancelled):
-        utterance.finish(CancelledToken())
+        utterance.finish(StopsAfter(0))
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
@@ -208,7 +194,7 @@ def test_repeated_calls_keep_no_memory(stt: Moonshine) -> None:
 
     def work() -> None:
         for samples in range(10_000, 30_000, 1000):
-            transcribe(stt, pcm[:samples])
+            heard(stt, pcm[:samples])
 
     work()
     before = psutil.Process().memory_info().rss
