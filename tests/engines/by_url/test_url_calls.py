@@ -32,7 +32,7 @@ from tests.support.far_server import FarServer, Mood, Seen, problem, serving
 from tests.support.far_server import Kind as Server
 from tests.support.llama_talk import MODEL
 from tests.support.robot_tools import robot_tools
-from tests.support.url_engines import DANCE, NOD, answer, running
+from tests.support.url_engines import DANCE, NOD, answer, answered, running
 
 pytestmark = pytest.mark.engines
 
@@ -82,8 +82,7 @@ async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None
     text = f"```json\n{DANCE_TEXT}\n```\nI dance."
     words = [text[at : at + size] for at in range(0, len(text), size)]
     far = FarServer(server, words=words)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD))
+    deltas = await answered(far, tools=(DANCE, NOD))
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == "I dance."
 
@@ -126,8 +125,7 @@ async def test_how_many_calls_an_answer_makes(
     text: str, choice: ToolChoice, expected: list[ToolCall]
 ) -> None:
     far = FarServer("vllm", words=list(text))
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == expected
     assert text_of(deltas) == ""
 
@@ -156,8 +154,7 @@ async def test_a_call_found_twice_is_reported_once() -> None:
     far = FarServer(
         "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
     )
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD))
+    deltas = await answered(far, tools=(DANCE, NOD))
     assert calls_of(deltas) == [DANCED, NODDED]
 
 
@@ -167,8 +164,7 @@ async def test_a_call_found_twice_is_reported_once() -> None:
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
 async def test_llama_server_is_asked_for_a_call_by_its_schema(choice: ToolChoice) -> None:
     far = FarServer(words=list(DANCE_TEXT))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == ""
     asked = last(far)
