@@ -74,37 +74,18 @@ def test_response_done_says_everything() -> None:
     }
 
 
+BROKE = "The voice broke."
+FAULT = {"type": "server_error", "code": "engine_error", "message": BROKE}
+
+
 @pytest.mark.parametrize(
     ("status", "more", "details"),
     [
-        (
-            "cancelled",
-            {"reason": "turn_detected"},
-            {"type": "cancelled", "reason": "turn_detected"},
-        ),
-        (
-            "cancelled",
-            {"reason": "client_cancelled"},
-            {"type": "cancelled", "reason": "client_cancelled"},
-        ),
-        ("cancelled", {"reason": "shutdown"}, {"type": "cancelled"}),
-        (
-            "incomplete",
-            {"reason": "max_output_tokens"},
-            {"type": "incomplete", "reason": "max_output_tokens"},
-        ),
-        (
-            "failed",
-            {"error": "The voice broke."},
-            {
-                "type": "failed",
-                "error": {
-                    "type": "server_error",
-                    "code": "engine_error",
-                    "message": "The voice broke.",
-                },
-            },
-        ),
+        ("cancelled", {"reason": "turn_detected"}, {"reason": "turn_detected"}),
+        ("cancelled", {"reason": "client_cancelled"}, {"reason": "client_cancelled"}),
+        ("cancelled", {"reason": "shutdown"}, {}),
+        ("incomplete", {"reason": "max_output_tokens"}, {"reason": "max_output_tokens"}),
+        ("failed", {"error": BROKE}, {"error": FAULT}),
     ],
 )
 def test_how_a_reply_can_end(status: Any, more: dict[str, Any], details: dict[str, Any]) -> None:
@@ -116,7 +97,7 @@ def test_how_a_reply_can_end(status: Any, more: dict[str, Any], details: dict[st
         finished(message(*cut, status="incomplete"), status=status, **more),
     )
     assert types(sent) == AUDIO_CLOSING
-    assert sent[-2]["response"]["status_details"] == details
+    assert sent[-2]["response"]["status_details"] == {"type": status, **details}
     assert sent[1]["transcript"] == "It is noon."  # what the deltas said
     assert sent[-3]["item"]["status"] == "incomplete"
     assert sent[-3]["item"]["content"][0]["transcript"] == "It"  # what was heard
