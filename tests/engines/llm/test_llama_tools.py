@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.llm import writer
-from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
@@ -25,7 +24,6 @@ from tests.engines.llm.conftest import Says
 from tests.support.llama_talk import (
     FRANCE,
     LEFT,
-    MODEL,
     SHORT_TOOLS,
     SYSTEM,
     Token,
@@ -195,8 +193,7 @@ def test_a_call_that_will_not_end_is_made_to(
     assert (end.reason, end.usage.generated <= 40) == ("stop", True)
 
 
-def test_the_end_of_the_context_in_a_call(weights: Callable[[str], Path]) -> None:
-    small = build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), weights(MODEL))
+def test_the_end_of_the_context_in_a_call(small: LlamaCpp) -> None:
     prompt = [SYSTEM, Message("user", "one two three four " * 56)]
     steps = replies(
         small.open(),

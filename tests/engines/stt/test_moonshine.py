@@ -9,15 +9,15 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks.wer import measure, total, word_errors, words
+from benchmarks.wer import word_errors, words
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
-from tests.support.recordings import StopsAfter, Uncancelled, heard, real_recordings, recording
+from tests.support.recordings import StopsAfter, Uncancelled, heard, recording
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 Weights = Callable[[str], Path]
 
@@ -52,14 +52,6 @@ def test_word_errors_are_substitutions_deletions_and_insertions(said: str, error
     assert found.rate == pytest.approx(errors / 3)
 
 
-@pytest.mark.real
-def test_word_error_rate_on_real_recordings(stt: Moonshine) -> None:
-    results = measure(stt, real_recordings())
-    assert total(each.errors for each in results).rate <= 0.06
-    assert all(each.errors.rate <= 0.25 for each in results), results
-
-
-@pytest.mark.real
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
     clip = recording("two_cities")
     twice = np.concatenate((clip.pcm, clip.pcm))
@@ -77,7 +69,6 @@ SPLITS = {
 """Where the pieces of a 2.8 s recording end, in samples."""
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", list(SPLITS))
 def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
     pieces = np.split(recording("goforward").pcm, SPLITS[name])
@@ -86,7 +77,6 @@ def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
     assert whole.text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     clip = recording("librivox-0870")
     utterance = stt.open("en", False)
@@ -98,7 +88,6 @@ def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     assert len(words(early.text)) < len(words(clip.text))
 
 
-@pytest.mark.real
 def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     borrowed = recording("goforward").pcm.copy()
     utterance = stt.open("en", False)
@@ -107,7 +96,6 @@ def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_nothing_fed_is_nothing_heard(stt: Moonshine) -> None:
     assert heard(stt) == Transcript("", 0.0)
     assert heard(stt, EMPTY) == Transcript("", 0.0)
@@ -135,7 +123,6 @@ def not_speech() -> dict[str, Pcm]:
     }
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", list(not_speech()))
 def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> None:
     """Not all: the model makes sentences of quiet noise. Keeping that from it is the VAD's part."""
@@ -143,7 +130,6 @@ def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> Non
     assert heard(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
 
 
-@pytest.mark.real
 def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     stt = build(MoonshineOptions(partial_interval_ms=1000), weights("moonshine-tiny-en"))
     clip = recording("librivox-0870")
@@ -160,7 +146,6 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
 
 
-@pytest.mark.real
 def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     utterance = stt.open("en", False)
     utterance.feed(recording("goforward").pcm)
@@ -169,7 +154,6 @@ def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_another_language_is_an_error_with_a_fix(stt: Moonshine) -> None:
     with pytest.raises(EngineError, match="Set the language to en"):
         stt.open("de", False)
@@ -180,7 +164,6 @@ def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
         build(MoonshineOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
     for file in weights("moonshine-tiny-en").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[:1000])
@@ -188,7 +171,6 @@ def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
         build(MoonshineOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_repeated_calls_keep_no_memory(stt: Moonshine) -> None:
     pcm = recording("goforward").pcm
 

@@ -22,7 +22,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
 from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 Weights = Callable[[str], Path]
 
@@ -39,7 +39,6 @@ def stt(weights: Weights) -> moonshine.Moonshine:
     return moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
 
 
-@pytest.mark.real
 def test_its_speech_is_understood(piper: Piper, stt: moonshine.Moonshine) -> None:
     clips = spoken(piper, "joe", QUESTIONS)
     assert all(clip.synthetic for clip in clips)
@@ -53,7 +52,6 @@ def whole(piper: Piper, text: str, voice: str = "") -> Pcm:
     return np.concatenate([chunk for chunk in chunks if chunk is not None])
 
 
-@pytest.mark.real
 def test_a_sentence_is_heard_before_it_is_made(piper: Piper, stt: moonshine.Moonshine) -> None:
     said = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Uncancelled())
     chunks = [chunk for chunk in said if chunk is not None]
@@ -64,25 +62,21 @@ def test_a_sentence_is_heard_before_it_is_made(piper: Piper, stt: moonshine.Moon
     assert word_errors(TWO_SENTENCES, heard(stt, synthesize(piper, TWO_SENTENCES)).text).errors <= 1
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("text", ["", "   ", "...", "!?", "* # _", "😀", "—"])
 def test_text_without_words_is_silent(piper: Piper, text: str) -> None:
     assert list(piper.synthesize(SpeechRequest(text, "joe"), Uncancelled())) == []
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("text", ["日本語", "[[hello]]", "a\0b", "x" * 300, "<speak>hi</speak>"])
 def test_odd_text_makes_some_sound(piper: Piper, text: str) -> None:
     assert len(synthesize(piper, text)) > 0
 
 
-@pytest.mark.real
 def test_brackets_are_not_phonemes(piper: Piper, stt: moonshine.Moonshine) -> None:
     text = "The [[green]] light is on."
     assert word_errors(text, heard(stt, synthesize(piper, text)).text).errors <= 1
 
 
-@pytest.mark.real
 def test_short_and_long_sentences_are_as_loud(piper: Piper) -> None:
     """Made as loud as can be, one by one, the short ones would shout."""
     levels = []
@@ -93,7 +87,6 @@ def test_short_and_long_sentences_are_as_loud(piper: Piper) -> None:
     assert max(levels) < 2.5 * min(levels)
 
 
-@pytest.mark.real
 def test_cancel_stops_within_a_sentence(piper: Piper) -> None:
     switch = Uncancelled()
     chunks = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), switch)
@@ -103,7 +96,6 @@ def test_cancel_stops_within_a_sentence(piper: Piper) -> None:
         next(chunks)
 
 
-@pytest.mark.real
 def test_speed(piper: Piper, weights: Weights) -> None:
     quick = build(PiperOptions(speed=2.0), weights("piper-joe"))
     text = "The weather is fine today."
@@ -122,7 +114,6 @@ def test_voices_are_named_after_their_files(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.real
 def test_a_voice_with_another_rate_comes_at_the_engines_rate(
     tmp_path: Path, weights: Weights
 ) -> None:
@@ -139,7 +130,6 @@ def test_a_voice_with_another_rate_comes_at_the_engines_rate(
     assert 1.5 < len(slow) / len(usual) < 2.6
 
 
-@pytest.mark.real
 def test_an_unknown_default_voice_is_an_error_that_names_the_others(weights: Weights) -> None:
     with pytest.raises(ConfigError, match="known are: joe"):
         build(PiperOptions(voice="jo"), weights("piper-joe"))
@@ -150,7 +140,6 @@ def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
         build(PiperOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
     (tmp_path / "en_US-joe-medium.onnx").write_bytes(b"no network")
     with pytest.raises(WeightsError, match=r"joe-medium\.onnx\.json is missing"):
@@ -160,7 +149,6 @@ def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
         build(PiperOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_spoken_text_is_not_logged(piper: Piper, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         synthesize(piper, "My secret is safe.")
