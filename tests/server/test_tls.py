@@ -155,27 +155,6 @@ async def test_a_failed_renewal_is_tried_again_in_a_minute(
     assert slept == [DAY_S, RETRY_S, DAY_S]
 
 
-async def test_a_key_that_got_a_password_does_not_ask_at_the_terminal(
-    generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    locked, looked = tmp_path / "locked.pem", asyncio.Event()
-    loop = asyncio.get_running_loop()
-    own = await asyncio.to_thread(split, generated, tmp_path)
-    command = f"openssl pkey -aes128 -passout pass:x -in {own.key} -out {locked}".split()
-    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
-
-    def files() -> tuple[Path, Path]:
-        if caplog.records:
-            loop.call_soon_threadsafe(looked.set)
-        return own.certificate, locked
-
-    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
-    await looked.wait()
-    fresh.cancel()
-    await asyncio.wait({fresh})
-    assert "password" in caplog.text
-
-
 # --- the certificate ---------------------------------------------------------------------------
 
 

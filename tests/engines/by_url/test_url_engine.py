@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url import engine as engine_module
-from pipeline.engines.by_url.failures import Misconfiguration
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -185,14 +184,6 @@ async def test_a_server_that_does_not_come_is_an_error(impatient: None) -> None:
         with pytest.raises(EngineError, match="cannot be reached"):
             await engine.run(lambda: None)
         assert engine.problem == "is closed"
-
-
-async def test_waiting_does_not_help_a_wrong_setting(impatient: None) -> None:
-    far = FarServer("vllm")
-    async with serving(far), Pool() as pool:
-        engine = built(pool, Kind.LLM, CHAT, far.url, start_s=600, model="other")
-        with pytest.raises(Misconfiguration):
-            await engine.run(lambda: None)
 
 
 # --- later -------------------------------------------------------------------------------------
