@@ -248,18 +248,6 @@ async def test_an_address_allowed_while_the_server_runs_gets_in(
     assert len(told) == 2  # it was news again
 
 
-async def test_a_key_of_the_list_is_good_under_any_name_of_this_machine(
-    serving: Serve, tmp_path: Path
-) -> None:
-    file = AccessFile(tmp_path / "access.json")
-    await asyncio.to_thread(file.change, lambda known: known.with_key("new", "rv_new"))
-    served = await serving(access=Access(RULES, file))
-    named = {"Host": "reachy.example"}
-    assert (await ask(served, "GET", "/ready", headers=named)).status_code == 403
-    with_key = {**named, "api-key": "rv_new"}
-    assert (await ask(served, "GET", "/ready", headers=with_key)).status_code == 200
-
-
 def test_access_is_put_together_from_settings_and_file(tmp_path: Path) -> None:
     path = tmp_path / "access.json"
     sets = ["access.addresses=[192.168.1.0/24]", "access.keys=a-key-of-sixteen-or-more"]

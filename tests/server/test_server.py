@@ -62,18 +62,6 @@ async def test_a_message_over_the_limit_closes_with_1009(serving: Serve) -> None
             await talk.next()
 
 
-async def test_one_client_too_many_is_told_so(serving: Serve) -> None:
-    served = await serving(max_sessions=1)
-    async with talking(served) as first, served.connect() as websocket:
-        await served.session_of(first)
-        second = Talk(websocket)
-        event = await second.next()
-        assert event["error"]["code"] == "session_limit_reached"
-        with closed_with(1008):
-            await second.next()
-    assert len(served.assistant.sessions) == 1
-
-
 class SlowUpgrade:
     """Holds every client back in the middle of its upgrade, until ``go`` is set."""
 

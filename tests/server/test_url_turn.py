@@ -23,12 +23,12 @@ from app.models.weights import WeightsCache
 from app.server.serving import local_server, run_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RealtimeClient, connect
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message
 from pipeline.work import Work
+from tests.clients.test_openai_client import at_24k
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.recordings import recording
@@ -65,11 +65,6 @@ async def served(overrides: tuple[str, ...], cache: WeightsCache) -> AsyncIterat
 @pytest.fixture(scope="module", autouse=True)
 def vad(weights: Callable[[str], Path]) -> None:
     weights("silero-vad")
-
-
-def at_24k(pcm: Pcm) -> Pcm:
-    resampler = Resampler(LISTEN_RATE, 24_000)
-    return np.concatenate((resampler.feed(pcm), resampler.flush()))
 
 
 @asynccontextmanager

@@ -204,15 +204,6 @@ async def test_calls_that_cannot_be_made_are_left_out(
             await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
 
 
-async def test_calls_and_thoughts_in_the_text_are_not_spoken() -> None:
-    words = ["<th", "ink>Let me ", "dance.</thi", "nk>\n\nI da", "nce.", '<tool_call>{"name": "da']
-    words += ['nce", "arguments": {"steps": 4}}', "</tool_call>"]
-    far = FarServer("vllm", words=words)
-    deltas = await answered(far, tools=(DANCE,))
-    assert text_of(deltas) == "I dance."
-    assert calls_of(deltas) == [ToolCall("dance", '{"steps": 4}')]
-
-
 # --- streams as they should not be -------------------------------------------------------------
 
 

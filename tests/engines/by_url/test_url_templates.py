@@ -144,10 +144,3 @@ async def test_openai_takes_late_system_messages(failures: list[Mood]) -> None:
         for _ in range(2):
             await answer(engine, *TALKS[1])
     assert [message["role"] for message in sent(far)][3] == "system"
-
-
-async def test_arguments_are_sent_as_the_text_of_an_object() -> None:
-    far = FarServer()
-    await answered(far, *TALKS[4], tools=(DANCE,))
-    (call,) = sent(far)[2]["tool_calls"]
-    assert call["function"]["arguments"] == '{"arguments": "{\\"steps\\": "}'
