@@ -133,25 +133,19 @@ async def _own_server(assistant: WarmingAssistant) -> None:
         pytest.fail("it is not ready")
 
 
-async def test_ctrl_c_while_the_engines_of_ones_own_server_warm_up(
-    warming: WarmingAssistant,
+@pytest.mark.parametrize("ends", [StartInterrupt, asyncio.CancelledError])
+async def test_ctrl_c_or_its_caller_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant, ends: type[BaseException]
 ) -> None:
     starting = asyncio.create_task(_own_server(warming))
     await warming.warming.wait()
-    os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(StartInterrupt) as interrupted:
+    if ends is StartInterrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        starting.cancel()
+    with pytest.raises(ends) as ended:
         await starting
-    assert interrupted.value.exit_code == 130
-
-
-async def test_cancelled_while_the_engines_of_ones_own_server_warm_up(
-    warming: WarmingAssistant,
-) -> None:
-    starting = asyncio.create_task(_own_server(warming))
-    await warming.warming.wait()
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
+    assert getattr(ended.value, "exit_code", 130) == 130
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

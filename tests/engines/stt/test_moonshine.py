@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
+from tests.support.places import Weights
 from tests.support.recordings import StopsAfter, Uncancelled, heard, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
-
-Weights = Callable[[str], Path]
 
 GO_FORWARD = "Go forward ten meters."
 

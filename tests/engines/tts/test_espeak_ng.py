@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,10 @@ from pipeline.engines.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions,
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
+from tests.support.places import Weights
 from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
 
 pytestmark = pytest.mark.engines
-
-Weights = Callable[[str], Path]
 
 LONG = "This is a rather long sentence, said only to be interrupted. " * 60
 

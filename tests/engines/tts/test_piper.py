@@ -6,7 +6,6 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,10 @@ from pipeline.engines.tts.piper import Piper, PiperOptions, build, find_models
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
+from tests.support.places import Weights
 from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
-
-Weights = Callable[[str], Path]
 
 TWO_SENTENCES = "The light is red. Please wait here."
 
