@@ -138,9 +138,6 @@ async def test_errors_of_plain_http_have_openais_shape(serving: Serve) -> None:
     assert wrong.headers["Allow"] == "POST"
 
 
-# --- this machine, and proxies on it -----------------------------------------------------------
-
-
 async def test_a_forwarded_address_is_not_believed(serving: Serve) -> None:
     """Not even of 127.0.0.1, which uvicorn trusts unless told otherwise."""
     access = Access(Rules(addresses=(parse_network("192.168.1.7"),)))

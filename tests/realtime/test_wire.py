@@ -134,7 +134,7 @@ def test_long_audio_is_sent_in_pieces_of_at_most_200_ms(rate: int) -> None:
     assert np.array_equal(np.concatenate(parts), pcm)
 
 
-# --- G.711 against the numbers that the standard prints, and against a second implementati -----
+# --- G.711 against the numbers that the standard prints ----------------------------------------
 
 
 EVERY_CODE = bytes(range(256))

@@ -28,7 +28,6 @@ from pipeline.commands import CommitAudio, CreateResponse, ResponseOptions, Sess
 from pipeline.engines.registry import Kind
 from pipeline.engines.word_scale import UNMEASURED
 from pipeline.events import Event, ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
-from pipeline.messages import Tool
 from pipeline.session import Session
 from reachy_voice.testing import write
 from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
@@ -201,21 +200,6 @@ async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
     # The second prompt begins with the first one and its answer: read from the KV cache.
     assert second.usage.cached > first.usage.prompt
     assert second.usage.cached + second.usage.evaluated == second.usage.prompt
-
-
-async def test_the_same_tools_again_come_from_the_cache(assistant: Assistant) -> None:
-    tools = tuple(
-        Tool(f"tool_{n}", f"Does thing number {n} to the robot.", {"type": "object"})
-        for n in range(4)
-    )
-    config = replace(PUSH_TO_TALK, tools=tools)
-    usages = []
-    for _ in range(2):
-        async with talk(assistant, config) as talking:
-            await talking.do(write("Hi"), CreateResponse(ResponseOptions(modality="text")))
-            await talking.until(ReplyFinished)
-        usages.append(talking.all(ReplyFinished)[0].usage)
-    assert usages[1].cached >= usages[1].prompt - 20
 
 
 async def test_two_conversations_at_once_both_get_their_answers(assistant: Assistant) -> None:

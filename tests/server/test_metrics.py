@@ -145,9 +145,6 @@ async def test_silent_answers_count_by_what_became_of_them() -> None:
     assert seen("silent_answers_total", outcome="given_up") == 0
 
 
-# --- labels ------------------------------------------------------------------------------------
-
-
 def test_sessions_engines_and_the_process() -> None:
     metrics = Metrics()
     metrics.refused("full")

@@ -25,9 +25,6 @@ async def test_nothing_is_left_of_clients_that_vanish() -> None:
         assert len(clients.moments) > 3, clients.moments
 
 
-# --- A client that does not read its answers does not delay others, over real sockets ----------
-
-
 MINUTES = tuple(f"word{number}. " for number in range(90))
 """Each takes 5 s to say: 7 minutes, 30 MB on the wire, more than sockets and the bus hold."""
 

@@ -309,12 +309,11 @@ async def test_a_websocket_does_not_take_a_place_to_wait(
         pass
 
 
-@pytest.mark.parametrize("secured", [False, True])
-async def test_a_connection_counts_before_it_says_anything(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch, tls: ServerTls, secured: bool
+async def test_a_connection_counts_before_the_handshake_of_tls(
+    serving: Serve, monkeypatch: pytest.MonkeyPatch, tls: ServerTls
 ) -> None:
-    """Not only after the handshake of TLS, which a stranger need not begin."""
-    served = await serving(tls=tls.context if secured else None)
+    """Which a stranger need not begin."""
+    served = await serving(tls=tls.context)
     appear_from(monkeypatch, "192.168.1.66")
     held = [
         await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_WAITING_EACH)

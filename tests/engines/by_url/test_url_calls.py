@@ -42,9 +42,6 @@ DANCED = ToolCall("dance", '{"steps": 3}')
 NODDED = ToolCall("nod", "{}")
 
 
-# --- tools that a server would drop ------------------------------------------------------------
-
-
 async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
     far = FarServer(shows_tools=False, words=[f"<tool_call>{DANCE_TEXT}</tool_call>"])
     call = {"id": "c", "type": "function", "function": {"name": "nod", "arguments": "{}"}}

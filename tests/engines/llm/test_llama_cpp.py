@@ -20,7 +20,7 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.messages import LlmRequest, Message, Sampling
-from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, Token, answer, replies, warm
+from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, Token, answer, replies
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -37,16 +37,6 @@ def test_only_the_new_part_of_a_conversation_is_read(engine: LlamaCpp) -> None:
     usage = answer(session, more)[1].usage
     assert usage.cached >= first.usage.prompt - 1
     assert usage.evaluated < 25
-
-
-def test_warm_reads_and_reply_goes_on(engine: LlamaCpp) -> None:
-    session = engine.open()
-    warmed = warm(session, LONG)
-    assert warmed.evaluated > 200
-    assert warm(session, LONG).evaluated == 0
-    usage = answer(session, LONG)[1].usage
-    assert usage.prompt == warmed.prompt
-    assert usage.evaluated == 1
 
 
 def test_every_step_is_one_slice(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:

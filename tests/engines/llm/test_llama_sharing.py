@@ -198,16 +198,6 @@ def test_seventeen_tools_are_read_once(saving: LlamaCppOptions, directory: Path)
     assert usage.cached >= first.prompt - 1
 
 
-def test_a_loaded_prefix_answers_as_a_read_one(saving: LlamaCppOptions, directory: Path) -> None:
-    engine = build(saving, directory)
-    session = engine.open()
-    warm(session, [SYSTEM], SHORT_TOOLS)
-    expected = answer(session, FRANCE, tools=SHORT_TOOLS)[0]
-    loaded, end = answer(build(saving, directory).open(), FRANCE, tools=SHORT_TOOLS)
-    assert end.usage.cached > 300
-    assert loaded == expected
-
-
 def test_nothing_that_was_said_is_saved(directory: Path, tmp_path: Path) -> None:
     options = LlamaCppOptions(threads=1, context_tokens=2048, saved_prefix_dir=tmp_path / "p")
     engine = build(options, directory)
