@@ -31,6 +31,7 @@ from tests.support.scripted_server import (
 pytestmark = pytest.mark.quick
 
 KEY = "rv_a-key-of-ours"
+OFFERED = ["realtime", f"openai-insecure-api-key.{KEY}"]
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))
 
 Come = Callable[[str], None]
@@ -67,17 +68,8 @@ async def test_a_stranger_gets_a_401_that_says_what_to_do(serving: Serve, come_f
     [
         ({"additional_headers": {"Authorization": f"Bearer {KEY}"}}, None),
         ({"additional_headers": {"api-key": KEY}}, None),
-        ({"subprotocols": ["realtime", f"openai-insecure-api-key.{KEY}"]}, "realtime"),
-        (
-            {
-                "subprotocols": [
-                    "realtime",
-                    f"openai-insecure-api-key.{KEY}",
-                    "openai-beta.realtime-v1",
-                ]
-            },
-            "realtime",
-        ),
+        ({"subprotocols": OFFERED}, "realtime"),
+        ({"subprotocols": [*OFFERED, "openai-beta.realtime-v1"]}, "realtime"),
     ],
 )
 async def test_a_key_opens_the_door_in_each_way(

@@ -20,6 +20,7 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_to_bytes
+from tests.clients.robot_app import user_text
 
 pytestmark = [pytest.mark.clients, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
@@ -88,13 +89,8 @@ async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
     }
     async with client(url).realtime.connect(model="reachy-voice") as connection:
         await connection.session.update(session={"type": "realtime", "tools": [weather]})
-        await connection.conversation.item.create(
-            item={
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "What is the weather in Paris?"}],
-            }
-        )
+        asked: Any = user_text("What is the weather in Paris?")
+        await connection.conversation.item.create(item=asked)
         await connection.response.create(response={"tool_choice": "required"})
         events = await events_until(connection, "response.done")
         call = first(events, "response.function_call_arguments.done")
@@ -102,13 +98,8 @@ async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
         arguments = json.loads(call.arguments)
         assert set(arguments) == {"city", "day"}
         assert arguments["day"] in ("today", "tomorrow")
-        await connection.conversation.item.create(
-            item={
-                "type": "function_call_output",
-                "call_id": call.call_id,
-                "output": json.dumps({"weather": "sunny"}),
-            }
-        )
+        output: Any = {"type": "function_call_output", "output": '{"weather": "sunny"}'}
+        await connection.conversation.item.create(item={**output, "call_id": call.call_id})
         await connection.response.create(response={"tool_choice": "none"})
         events = await events_until(connection, "response.done")
         assert events[-1].response.status in ("completed", "incomplete")

@@ -40,6 +40,7 @@ DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
 DANCED = ToolCall("dance", '{"steps": 3}')
 NODDED = ToolCall("nod", "{}")
+ONE_CALL = ToolChoice("required", parallel=False)
 
 
 async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
@@ -111,11 +112,7 @@ async def test_json_that_is_no_call_stays_what_it_is(text: str, choice: ToolChoi
         (f"<tool_call>{DANCE_TEXT}</tool_call>" * 3, ToolChoice(), [DANCED]),
         (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
-        (
-            f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]",
-            ToolChoice("required", parallel=False),
-            [DANCED],
-        ),
+        (f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]", ONE_CALL, [DANCED]),
     ],
 )
 async def test_how_many_calls_an_answer_makes(

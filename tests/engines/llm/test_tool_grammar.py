@@ -54,17 +54,9 @@ SCHEMAS: dict[str, Any] = {
         },
         "required": ["a", "b", "c"],
     },
-    "nested": {
-        "properties": {
-            "a": {
-                "type": "object",
-                "properties": {"b": {"type": "object", "properties": {"c": NAME}}},
-                "required": ["b"],
-                "additionalProperties": False,
-            }
-        },
-        "required": ["a"],
-    },
+    "nested": need(
+        a={**need(b={"type": "object", "properties": {"c": NAME}}), "additionalProperties": False}
+    ),
     "anything": {"properties": {"a": True, "b": {}}, "required": ["a", "c"]},
     "alternatives": {
         "properties": {
@@ -80,17 +72,8 @@ SCHEMAS: dict[str, Any] = {
         "$defs": {"color": {"enum": ["red", "blue"]}},
     },
     "recursion": {
-        "$ref": "#/$defs/node",
-        "$defs": {
-            "node": {
-                "type": "object",
-                "properties": {
-                    "value": {"type": "boolean"},
-                    "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
-                },
-                "required": ["value", "next"],
-            }
-        },
+        "$ref": "#/$defs/n",
+        "$defs": {"n": need(kind=NAME, next={"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}]})},
     },
     "a tuple of draft 7": {
         "$schema": "http://json-schema.org/draft-07/schema#",
