@@ -95,10 +95,6 @@ def test_a_fault_of_ours_is_one_server_error(
     assert said not in caplog.text + error["message"]
     assert "session.update failed: ValueError" in caplog.text
     monkeypatch.undo()
-    assert_alive(client)
-
-
-def assert_alive(client: Client) -> None:
     assert client.send("input_audio_buffer.commit") == [commands.CommitAudio()]
     client.updated(instructions="Still here.")
 
