@@ -58,15 +58,6 @@ def test_the_same_network_is_there_once(file: AccessFile) -> None:
     assert (entry.network, entry.note) == ("192.168.1.0/24", "192.168.1.9/24")
 
 
-def test_a_reader_sees_later_changes(file: AccessFile) -> None:
-    other = AccessFile(file.path)
-    assert other.current().addresses == ()
-    file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
-    assert len(other.current().addresses) == 1
-    file.change(lambda known: known.without_address(parse_network("10.0.0.1")))
-    assert other.current().addresses == ()
-
-
 def test_changes_at_the_same_time_are_all_kept(file: AccessFile) -> None:
     def add(n: int) -> None:
         file.change(lambda known: known.with_address(parse_network(f"10.0.0.{n}"), ""))

@@ -128,6 +128,7 @@ def test_this_machine(peer: str, reached: str, host: str, here: bool) -> None:
         *("X-Forwarded-Proto", "X-Forwarded-Server", "X-Client-IP", "X-Envoy-External-Address"),
         *("CF-Connecting-IP", "True-Client-IP", "X-Original-Host", "CDN-Loop", "CF-Ray"),
         *("Proxy-Connection", "X-Remote-Addr", "X-Amzn-Trace-Id", "X-Scheme", "Forwarded-For"),
+        *("X-Forwarded-For", "forwarded", "x-real-ip", "VIA"),
     ],
 )
 def test_every_header_of_proxies_betrays_one(name: str) -> None:

@@ -107,14 +107,10 @@ class RobotApp:
         self.player = Player()
         self.listening = False
         """The pose with the antennas frozen, from ``speech_started`` to ``speech_stopped``."""
-        self.busy = False
-        self.speaking = False
         self.close_code: int | None = None
         self.errors: list[str] = []
         self._tools = {tool.name: tool for tool in tools}
         self._image = image
-        self.sent_samples = 0
-        """What the microphone has sent, at ``RATE``."""
         self._microphone: deque[bytes] = deque()
         self._streaming: asyncio.Task[None] | None = None
         self._changed = asyncio.Condition()
@@ -236,18 +232,14 @@ class RobotApp:
             case "conversation.item.input_audio_transcription.completed":
                 self._pending.clear()
             case "response.created":
-                self.busy = self.speaking = True
                 self._done.clear()
             case "response.output_audio.delta":
                 self.player.play(base64.b64decode(event["delta"]))
-            case "response.output_audio.done":
-                self.speaking = False
             case "response.function_call_arguments.done":
                 self._pending.add(event["call_id"])
                 assert self._tasks
                 self._tasks.create_task(self._run_tool(event))
             case "response.done":
-                self.busy = False
                 self._done.set()
             case "error":
                 assert event["error"]["message"], "the app logs it"
@@ -261,7 +253,6 @@ class RobotApp:
                 chunk = self._microphone.popleft() if self._microphone else bytes(CHUNK_BYTES)
                 audio = base64.b64encode(chunk).decode()
                 await self.connection.input_audio_buffer.append(audio=audio)
-                self.sent_samples += len(chunk) // 2
                 due = max(due + CHUNK_S, loop.time() - 0.2)  # a stalled app does not catch up
                 await asyncio.sleep(due - loop.time())
         except ConnectionClosed:

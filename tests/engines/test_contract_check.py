@@ -18,6 +18,7 @@ from pipeline.messages import Usage
 
 pytestmark = pytest.mark.quick
 
+END = Finished("stop", Usage())
 PARTS = {
     Kind.VAD: {"rate": 16_000, "window_samples": 512, "score": lambda pcm: 0.0},
     Kind.TURN: {"rate": 16_000, "score": lambda pcm, text: 1.0},
@@ -29,7 +30,7 @@ PARTS = {
     },
     Kind.LLM: {
         "warm": lambda request, cancel: iter([None, Warmed()]),
-        "reply": lambda request, cancel: iter([None, Finished("stop", Usage())]),
+        "reply": lambda request, cancel: iter([None, END]),
         "close": lambda: None,
     },
     Kind.TTS: {
@@ -71,12 +72,7 @@ def test_an_engine_that_keeps_its_contract(kind: Kind) -> None:
         (Kind.STT, "feed", lambda pcm: None, r"feed\(\) gave None, not a Partial"),
         (Kind.STT, "finish", lambda cancel: "hi", r"finish\(\) gave 'hi', not a Transcript"),
         (Kind.LLM, "warm", lambda *_: iter([]), r"warm\(\) gave None, not a Warmed"),
-        (
-            Kind.LLM,
-            "reply",
-            lambda *_: iter(["Hi", Finished("stop", Usage())]),
-            "'Hi', not a Delta",
-        ),
+        (Kind.LLM, "reply", lambda *_: iter(["Hi", END]), "'Hi', not a Delta"),
         (Kind.LLM, "reply", lambda *_: iter([TextDelta("Hi")]), "did not end with a Finished"),
         (Kind.TTS, "voices", (), "no voice"),
         (Kind.TTS, "synthesize", lambda *_: iter([np.ones(9)]), r"float64 of shape \(9,\)"),

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from pipeline.commands import AddItem, CreateResponse, SessionConfig, TurnDetection
+from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
 from pipeline.conversation.memory import LastingConversation
 from pipeline.engines.leases import Leases
 from pipeline.engines.stages import Stages
 from pipeline.errors import PromptTooLong
-from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemFinished, TranscriptReady
-from pipeline.items import MessageItem, TextPart
+from pipeline.events import ReplyAudio, ReplyItemFinished
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Work
 from reachy_voice.testing import (
+    Act,
     LevelVad,
+    Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     in_virtual_time,
-    scene,
+    play,
+    say,
+    silence,
+    wait,
+    write,
 )
 
 pytestmark = pytest.mark.quick
@@ -57,177 +63,139 @@ async def test_those_that_came_later_are_not_waited_for() -> None:
     later()
 
 
-def words(llm: ScriptedLlm) -> ScriptedLlm:
-    llm.deltas = ("One. ", "Two two two two two two. ", "Three.")
-    return llm
+def put(**engines: Any) -> Act:
+    """Other engines in place of those of the scene."""
+
+    def put(played: Scene) -> None:
+        for kind, engine in engines.items():
+            setattr(played.stages, kind, engine)
+
+    return put
 
 
-@in_virtual_time
-async def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
+def in_the_middle(played: Scene) -> None:
+    assert played.audio_s
+    assert not played.statuses
+
+
+def words() -> ScriptedLlm:
+    return ScriptedLlm(("One. ", "Two two two two two two. ", "Three."))
+
+
+def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
     old, new = ScriptedTts(), ScriptedTts(rate=24_000)
-    async with scene(tts=old, llm=words(ScriptedLlm())) as played:
-        await played.say(0.6)
-        await played.hear(1.2)
-        assert played.events(ReplyAudio)
-        assert not played.events(ReplyFinished)
-        played.stages.tts = new
-        await asyncio.sleep(6)
-        assert len(played.events(ReplyFinished)) == 1
-        assert [*old.said] == ["One.", "Two two two two two two. Three."]
-        await played.say(0.6)
-        await asyncio.sleep(6)
-        assert len(played.events(ReplyFinished)) == 2
-        assert new.said == old.said
+    begun = (say(0.6), silence(1.2), in_the_middle)
+    played = play(*begun, put(tts=new), wait(6), say(0.6), wait(6), tts=old, llm=words())
+    assert len(played.statuses) == 2
+    assert [*old.said] == new.said == ["One.", "Two two two two two two. Three."]
     assert all(event.rate == 16_000 for event in played.events(ReplyAudio))
 
 
-@in_virtual_time
-async def test_an_utterance_ends_with_the_recogniser_that_it_began_with() -> None:
+def test_an_utterance_ends_with_the_recogniser_that_it_began_with() -> None:
     old, new = ScriptedStt(texts=["old"]), ScriptedStt(texts=["new"])
-    async with scene(stt=old) as played:
-        await played.say(0.3)
-        played.stages.stt = new
-        await played.say(0.3)
-        await played.hear(1.5)
-        await played.say(0.6)
-        await played.hear(1.5)
-    assert [event.text for event in played.events(TranscriptReady)] == ["old", "new"]
+    both = (say(0.3), put(stt=new), say(0.3), silence(1.5), say(0.6), silence(1.5))
+    assert play(*both, stt=old).transcripts == ["old", "new"]
 
 
-@in_virtual_time
-async def test_a_conversation_goes_on_at_another_model() -> None:
-    old, new = words(ScriptedLlm()), ScriptedLlm(deltas=("New.",))
-    async with scene(llm=old) as played:
-        await played.say(0.6)
-        await played.hear(1.2)
-        played.stages.llm = new
-        await asyncio.sleep(6)
-        await played.say(0.6)
-        await asyncio.sleep(4)
-        assert old.opened == 0
-        assert new.opened == 1
-        spoken = [message.content for message in new.prompts[-1]]
-        assert any("Two two two" in text for text in spoken), "it knows what was said before"
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
+def test_a_conversation_goes_on_at_another_model() -> None:
+    old, new, opened = words(), ScriptedLlm(deltas=("New.",)), list[int]()
+    begun = (say(0.6), silence(1.2), put(llm=new), wait(6), say(0.6), wait(4))
+    played = play(*begun, lambda _: opened.extend((old.opened, new.opened)), llm=old)
+    assert opened == [0, 1]
+    spoken = [message.content for message in new.prompts[-1]]
+    assert any("Two two two" in text for text in spoken), "it knows what was said before"
+    assert played.statuses == ["completed"] * 2
     assert new.opened == 0
 
 
-@in_virtual_time
-async def test_a_turn_that_comes_while_engines_are_away_is_answered_when_they_are_back() -> None:
+def test_a_turn_that_comes_while_engines_are_away_is_answered_when_they_are_back() -> None:
     new = ScriptedTts()
-    async with scene() as played:
-        played.stages.leases.close()
-        await played.say(0.6)
-        await asyncio.sleep(60)
-        assert not played.events(TranscriptReady)
-        assert not played.events(ReplyAudio)
-        played.stages.tts = new
-        played.stages.leases.open()
-        await asyncio.sleep(4)
-        assert len(played.events(TranscriptReady)) == 1
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+
+    def nothing_yet(played: Scene) -> None:
+        assert not played.transcripts
+        assert not played.audio_s
+
+    away = (lambda played: played.stages.leases.close(), say(0.6), wait(60), nothing_yet)
+    back = (put(tts=new), lambda played: played.stages.leases.open(), wait(4))
+    played = play(*away, *back)
+    assert len(played.transcripts) == 1
+    assert played.statuses == ["completed"]
     assert new.said
 
 
-@in_virtual_time
-async def test_a_session_listens_through_another_vad() -> None:
-    new = LevelVad()
-    async with scene() as played:
-        await played.hear(0.2)
-        played.stages.vad = new
-        await played.say(0.6)
-        await asyncio.sleep(3)
-        assert len(played.events(TranscriptReady)) == 1
+def test_a_session_listens_through_another_vad() -> None:
+    played = play(silence(0.2), put(vad=LevelVad()), say(0.6), wait(3))
+    assert len(played.transcripts) == 1
 
 
-@in_virtual_time
-async def test_a_notice_is_said_in_silence_and_is_in_no_prompt() -> None:
+def notify(said: bool, text: str = "One moment.") -> Act:
+    """Whether the notice is said."""
+
+    def ask(played: Scene) -> None:
+        assert played.session.notify(text) == said
+
+    return ask
+
+
+def test_a_notice_is_said_in_silence_and_is_in_no_prompt() -> None:
     llm, tts = ScriptedLlm(), ScriptedTts()
-    async with scene(llm=llm, tts=tts) as played:
-        assert played.session.notify("One moment.")
-        await asyncio.sleep(3)
-        (item,) = played.events(ReplyItemFinished)
-        assert isinstance(item.item, MessageItem)
-        assert item.item.text == "One moment."
-        assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
-        await played.say(0.6)
-        await asyncio.sleep(4)
-        assert len(played.events(ReplyFinished)) == 2
-    assert all("moment" not in message.content for p in llm.prompts for message in p)
+    played = play(notify(True), wait(3), say(0.6), wait(4), llm=llm, tts=tts)
+    assert played.chat[0] == ("assistant", "One moment.")
+    assert len(played.events(ReplyItemFinished)) == 2
+    assert played.statuses == ["completed"] * 2
+    assert all("moment" not in text for prompt in played.prompts for _, text in prompt)
     assert tts.said[0] == "One moment."
 
 
-@in_virtual_time
-async def test_a_notice_is_not_said_over_speech() -> None:
-    async with scene() as played:
-        assert not played.session.notify("")
-        await played.say(0.6)
-        assert not played.session.notify("One moment.")
-        await played.hear(0.8)
-        assert not played.session.notify("One moment.")
-        await asyncio.sleep(4)
-        assert played.session.notify("One moment.")
+def test_a_notice_is_not_said_over_speech() -> None:
+    over = (say(0.6), notify(False), silence(0.8), notify(False), wait(4))
+    play(notify(False, ""), *over, notify(True))
 
 
 @pytest.mark.parametrize("detection", [None, TurnDetection(create_response=False)])
-@in_virtual_time
-async def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
+def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
     detection: TurnDetection | None,
 ) -> None:
-    async with scene(config=SessionConfig(instructions="", turn_detection=detection)) as played:
-        assert not played.session.notify("One moment.")
-        item = MessageItem("a", "user", (TextPart("Hi"),))
-        await played.do(AddItem(item), CreateResponse())
-        await asyncio.sleep(3)
-        assert len(played.events(ReplyFinished)) == 1
+    config = SessionConfig(instructions="", turn_detection=detection)
+    played = play(notify(False), write("Hi"), CreateResponse(), wait(3), config=config)
+    assert len(played.statuses) == 1
 
 
-@in_virtual_time
-async def test_another_model_reads_the_conversation_before_it_is_asked() -> None:
+def test_another_model_reads_the_conversation_before_it_is_asked() -> None:
     new = ScriptedLlm()
-    async with scene() as played:
-        await played.say(0.6)
-        await asyncio.sleep(6)
-        played.stages.llm = new
-        played.session.model_exchanged()
-        await asyncio.sleep(1)
-        assert new.warmed
-        assert not new.prompts
+    exchange = (put(llm=new), lambda played: played.session.model_exchanged())
+    played = play(say(0.6), wait(6), *exchange, wait(1))
+    assert new.warmed
+    assert not new.prompts
     played.session.model_exchanged()  # it has ended: nothing happens
     assert not played.session.notify("One moment.")
 
 
-@in_virtual_time
-async def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> None:
+def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> None:
     old, new = ScriptedTts(seconds_per_word=0.2), ScriptedTts(seconds_per_word=0.7)
-    async with scene(tts=old) as played:
-        for voice in (old, new):
-            played.stages.tts = voice
-            await played.say(0.6)
-            await asyncio.sleep(12)
-        ramp = played.session._replies._ramp
-        assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
+    played = play(say(0.6), wait(12), put(tts=new), say(0.6), wait(12), tts=old)
+    ramp = played.session._replies._ramp
+    assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
 
 
-@in_virtual_time
-async def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
-    llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
-    async with scene(llm=llm) as played:
+def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
+    held: list[int] = []
+
+    def takes_leases_away(played: Scene) -> None:
         leases = played.stages.leases
-        held: list[int] = []
 
         def forgets() -> bool:
             leases.close()
-            loop = asyncio.get_running_loop()
-            loop.call_later(1, lambda: held.append(len(leases._held)))
-            loop.call_later(2, leases.open)
+            played.loop.call_later(1, lambda: held.append(len(leases._held)))
+            played.loop.call_later(2, leases.open)
             return True
 
         played.session.chat.forget_oldest = forgets  # type: ignore[method-assign]
-        await played.do(AddItem(MessageItem("a", "user", (TextPart("Hi"),))), CreateResponse())
-        await asyncio.sleep(10)
-        assert held == [0]
-        assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+
+    llm = ScriptedLlm(errors=[PromptTooLong(9000, 8192)])
+    played = play(takes_leases_away, write("Hi"), CreateResponse(), wait(10), llm=llm)
+    assert held == [0]
+    assert played.statuses == ["completed"]
 
 
 @in_virtual_time

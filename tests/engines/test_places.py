@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.engines.by_url.places import Places
 from pipeline.work import CLIENT, Cancelled, Priority, Work
-from reachy_voice.testing import run_virtual
+from reachy_voice.testing import in_virtual_time
 
 pytestmark = pytest.mark.quick
 
@@ -90,20 +90,18 @@ async def test_a_client_with_many_requests_waits_for_one_with_few() -> None:
     await asyncio.gather(*tasks)
 
 
-def test_so_many_at_once_and_no_more() -> None:
-    async def all_of_it() -> None:
-        places = Places(3)
-        works = [work() for _ in range(3)]
-        for one in works:
-            await places.take(one)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await places.take(work())
-        assert places.waiting == 0
-        places.give_back(works[0])
-        await places.take(work())
-
-    run_virtual(all_of_it())
+@in_virtual_time
+async def test_so_many_at_once_and_no_more() -> None:
+    places = Places(3)
+    works = [work() for _ in range(3)]
+    for one in works:
+        await places.take(one)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await places.take(work())
+    assert places.waiting == 0
+    places.give_back(works[0])
+    await places.take(work())
 
 
 async def test_there_may_be_more_or_fewer_places() -> None:

@@ -6,7 +6,6 @@ import ast
 import importlib.metadata
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import numpy as np
 import pytest
 
 from app.settings.load import config_dir, load_settings
+from app.settings.schema import schema_text
 from pipeline.engines.registry import (
     EngineOptions,
     EngineSpec,
@@ -127,11 +127,6 @@ def test_the_command_line_knows_it(installed: Path) -> None:
     )
     assert re.search(r"tts\.pitch_hz: 9\.0 +# --set tts", explained)
     assert re.search(r"tts\.words_per_minute: 160 +# default of chirping", explained)
-    wrong = "from app.settings.load import load_settings\n" + (
-        "try: load_settings(None, ['tts={engine: chirping, pitch: 9}'], {})\n"
-        "except Exception as error: print(error)"
-    )
-    assert "did you mean tts.pitch_hz?" in run(installed, "-c", wrong)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +208,13 @@ def test_options_are_checked_as_ours_are(offer: Offer) -> None:
             load_settings(None, [f"tts={{engine: theirs{wrong}}}"], {})
 
 
+def test_an_entry_point_may_name_a_specification(offer: Offer) -> None:
+    spec = EngineSpec("theirs", Kind.TTS, EngineOptions, build)
+    offer(spec)
+    assert engine_spec(Kind.TTS, "theirs") is spec
+    assert "theirs" not in schema_text(), "the schema is of the built-ins only"
+
+
 @dataclass
 class Listed:
     names: list[str] = field(default_factory=lambda: ["a"])
@@ -252,15 +254,6 @@ def test_defaults_are_where_a_class_keeps_them(
     if must:
         with pytest.raises(ConfigError, match=r"tts\.loud: field required"):
             load_settings(None, ["tts={engine: theirs}"], {})
-
-
-def test_both_cross_into_a_child_process(offer: Offer) -> None:
-    offer(SimpleNamespace(build=build, Options=TheirSettings))
-    spec = engine_spec(Kind.TTS, "theirs")
-    options = load_settings(None, ["tts={engine: theirs, loud: 3}"], {}).settings.tts
-    again, same = pickle.loads(pickle.dumps((spec, options)))
-    assert again.build is spec.build
-    assert same.model_dump() == options.model_dump()
 
 
 class WithWords:

@@ -38,83 +38,86 @@ def machine(output: str, status: int = 0) -> Gpus:
     return find_gpus(lambda command: (status, output), lambda name: f"/usr/bin/{name}")
 
 
-class TestNvidiaSmi:
-    @pytest.mark.parametrize(
-        ("output", "gpus"),
-        [
-            (RTX_4090, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
-            (WARNED, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
-            (SHARED_MEMORY, [Gpu("NVIDIA GB10", 0, "580.95.05", (12, 1))]),
-            (
-                "A GPU, made up, 8192, 580.65, 8.6, 1000",
-                [Gpu("A GPU, made up", 8_589, "580.65", (8, 6))],
-            ),
-            ("", []),
-            (NO_DRIVER, []),
-            (NO_FIELD, []),
-        ],
-    )
-    def test_nvidia_smi_output_is_parsed(self, output: str, gpus: list[Gpu]) -> None:
-        assert list(parse_gpus(output)) == gpus
+@pytest.mark.parametrize(
+    ("output", "gpus"),
+    [
+        (RTX_4090, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
+        (WARNED, [Gpu("NVIDIA GeForce RTX 4090", 25_757, "580.65.06", (8, 9))]),
+        (SHARED_MEMORY, [Gpu("NVIDIA GB10", 0, "580.95.05", (12, 1))]),
+        (
+            "A GPU, made up, 8192, 580.65, 8.6, 1000",
+            [Gpu("A GPU, made up", 8_589, "580.65", (8, 6))],
+        ),
+        ("", []),
+        (NO_DRIVER, []),
+        (NO_FIELD, []),
+    ],
+)
+def test_nvidia_smi_output_is_parsed(output: str, gpus: list[Gpu]) -> None:
+    assert list(parse_gpus(output)) == gpus
 
-    def test_the_first_of_two_is_the_one_that_engines_take(self) -> None:
-        gpus = machine(TWO)
-        assert len(gpus.found) == 2
-        assert gpus.first == gpus.found[0]
 
-    @pytest.mark.parametrize(
-        ("environ", "names"),
-        [
-            ({}, ["4090", "T400"]),
-            ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ["T400", "4090"]),
-            ({"CUDA_VISIBLE_DEVICES": "1,0"}, ["T400", "4090"]),
-            ({"CUDA_VISIBLE_DEVICES": "1"}, ["T400"]),
-            ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, ["4090"]),
-            ({"CUDA_VISIBLE_DEVICES": ""}, []),
-            ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}, ["4090", "T400"]),
-        ],
-    )
-    def test_they_are_counted_as_cuda_counts(
-        self, environ: dict[str, str], names: list[str]
-    ) -> None:
-        output = "T400, 4096, 580.65, 7.5, 1000\n4090, 24564, 580.65, 8.9, 1000\n"
-        gpus = find_gpus(lambda command: (0, output), lambda name: name, environ)
-        assert [gpu.name for gpu in gpus.found] == names
-        assert gpus.problem == ""
+def test_the_first_of_two_is_the_one_that_engines_take() -> None:
+    gpus = machine(TWO)
+    assert len(gpus.found) == 2
+    assert gpus.first == gpus.found[0]
 
-    @pytest.mark.parametrize(
-        ("status", "output", "problem"),
-        [
-            (9, NO_DRIVER, "couldn't communicate"),
-            (18, MISMATCH, "version mismatch"),
-            (2, NO_FIELD, "not a valid field"),
-            (0, "No devices were found\n", "No devices"),
-            (6, "", "ended with 6"),
-        ],
-    )
-    def test_a_driver_that_does_not_work(self, status: int, output: str, problem: str) -> None:
-        gpus = machine(output, status)
-        assert gpus.found == ()
-        assert problem in gpus.problem
 
-    def test_no_driver_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("app.models.gpu.SMI_PLACES", ())
-        assert find_gpus(run_command, lambda name: None) == Gpus()
+@pytest.mark.parametrize(
+    ("environ", "names"),
+    [
+        ({}, ["4090", "T400"]),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, ["T400", "4090"]),
+        ({"CUDA_VISIBLE_DEVICES": "1,0"}, ["T400", "4090"]),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, ["T400"]),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, ["4090"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}, ["4090", "T400"]),
+    ],
+)
+def test_they_are_counted_as_cuda_counts(environ: dict[str, str], names: list[str]) -> None:
+    output = "T400, 4096, 580.65, 7.5, 1000\n4090, 24564, 580.65, 8.9, 1000\n"
+    gpus = find_gpus(lambda command: (0, output), lambda name: name, environ)
+    assert [gpu.name for gpu in gpus.found] == names
+    assert gpus.problem == ""
 
-    def test_a_program_that_hangs_or_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def hangs(command: list[str], **options: object) -> None:
-            raise subprocess.TimeoutExpired(command, 30)
 
-        assert run_command(["/no/such/program"])[0] == 127
-        assert run_command([sys.executable, "-c", "print('yes')"]) == (0, "yes\n")
-        monkeypatch.setattr(subprocess, "run", hangs)
-        assert run_command(["nvidia-smi"]) == (124, "nvidia-smi did not answer within 30 s")
+@pytest.mark.parametrize(
+    ("status", "output", "problem"),
+    [
+        (9, NO_DRIVER, "couldn't communicate"),
+        (18, MISMATCH, "version mismatch"),
+        (2, NO_FIELD, "not a valid field"),
+        (0, "No devices were found\n", "No devices"),
+        (6, "", "ended with 6"),
+    ],
+)
+def test_a_driver_that_does_not_work(status: int, output: str, problem: str) -> None:
+    gpus = machine(output, status)
+    assert gpus.found == ()
+    assert problem in gpus.problem
 
-    def test_nvcc(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert nvcc_version("nvcc", lambda command: (0, NVCC)) == (13, 0, 88)
-        assert nvcc_version("nvcc", lambda command: (127, "no such file")) == ()
-        here = {"nvcc": "/usr/bin/nvcc", "/cuda/nvcc": "/cuda/nvcc"}
-        assert find_nvcc({}, here.get) == "/usr/bin/nvcc"
-        assert find_nvcc({"CUDACXX": "/cuda/nvcc"}, here.get) == "/cuda/nvcc"
-        monkeypatch.setattr("app.models.gpu.NVCC_PLACES", ())
-        assert find_nvcc({}, dict[str, str]().get) is None
+
+def test_no_driver_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.models.gpu.SMI_PLACES", ())
+    assert find_gpus(run_command, lambda name: None) == Gpus()
+
+
+def test_a_program_that_hangs_or_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(command: list[str], **options: object) -> None:
+        raise subprocess.TimeoutExpired(command, 30)
+
+    assert run_command(["/no/such/program"])[0] == 127
+    assert run_command([sys.executable, "-c", "print('yes')"]) == (0, "yes\n")
+    monkeypatch.setattr(subprocess, "run", hangs)
+    assert run_command(["nvidia-smi"]) == (124, "nvidia-smi did not answer within 30 s")
+
+
+def test_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nvcc_version("nvcc", lambda command: (0, NVCC)) == (13, 0, 88)
+    assert nvcc_version("nvcc", lambda command: (127, "no such file")) == ()
+    here = {"nvcc": "/usr/bin/nvcc", "/cuda/nvcc": "/cuda/nvcc"}
+    assert find_nvcc({}, here.get) == "/usr/bin/nvcc"
+    assert find_nvcc({"CUDACXX": "/cuda/nvcc"}, here.get) == "/cuda/nvcc"
+    monkeypatch.setattr("app.models.gpu.NVCC_PLACES", ())
+    assert find_nvcc({}, dict[str, str]().get) is None

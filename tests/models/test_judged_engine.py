@@ -112,7 +112,7 @@ async def test_an_engine_that_fails_closes_its_judge(scene: Scene) -> None:
     assert scene.ready == 0
 
 
-# --- the opinion of a language model is measured once, and kept for that model and those s -----
+# --- word scales -------------------------------------------------------------------------------
 
 
 SENTENCES = read_sentences(config_dir() / "languages")

@@ -9,6 +9,8 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +44,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineCrashed, EngineError, WeightsError
 from tests.clients.robot_app import robot_app
-from tests.models.test_exchange import running, settings_file, turn
+from tests.models.test_exchange import Running, running, settings_file, turn
 from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
 from tests.support.file_server import FileServer, file_server
 from tests.support.small_engines import GATE
@@ -261,109 +263,120 @@ def logged() -> Iterator[WatchedLog]:
         yield log
 
 
-async def test_updates_are_used_while_people_talk(
+@dataclass
+class Follower:
+    """A server whose language model follows the publisher's folder."""
+
+    file: Path
+    cache: WeightsCache
+    publisher: Publisher
+    logged: WatchedLog
+
+    def running(self, **how: Any) -> AbstractAsyncContextManager[Running]:
+        return running(self.file, self.cache, **how)
+
+    async def publish(self, text: str, place: Path | None = None) -> Path:
+        return await asyncio.to_thread(self.publisher.publish, text, place)
+
+    async def record(self) -> Any:
+        path = self.cache.directory / "updates/record.json"
+        return json.loads(await asyncio.to_thread(path.read_text))
+
+
+@pytest.fixture
+def follower(
     settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
-) -> None:
+) -> Follower:
     publisher.settings(settings_file, str(publisher.place))
-    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+    return Follower(settings_file, own_cache, publisher, logged)
+
+
+async def test_updates_are_used_while_people_talk(follower: Follower) -> None:
+    async with follower.running() as server, robot_app(server.url) as app:
         assert (await turn(app, 1))[1].startswith("This is first.")
-        await asyncio.to_thread(publisher.publish, "second")
-        await logged.until("is updated")
+        await follower.publish("second")
+        await follower.logged.until("is updated")
         assert (await turn(app, 2))[1].startswith("This is second.")
         # Neither of these is used, and what builds on them is.
-        await asyncio.to_thread(publisher.publish, "broken")
-        await logged.until("is bad")
-        await asyncio.to_thread(publisher.publish, "loop:la la la la la la")
-        await logged.until("is bad")
+        await follower.publish("broken")
+        await follower.logged.until("is bad")
+        await follower.publish("loop:la la la la la la")
+        await follower.logged.until("is bad")
         assert (await turn(app, 3))[1].startswith("This is second.")
-        await asyncio.to_thread(publisher.publish, "third")
-        await logged.until("is updated")
+        await follower.publish("third")
+        await follower.logged.until("is updated")
         assert (await turn(app, 4))[1].startswith("This is third.")
         assert not app.errors
-    kept = {each.name for each in (own_cache.directory / "updates").iterdir() if each.is_dir()}
+    kept = {each.name for each in (follower.cache.directory / "updates").iterdir() if each.is_dir()}
     assert len(kept) == 1, "older ones are deleted"
     # After a restart it is there at once, and bad ones are not tried again.
-    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
+    async with follower.running() as server, robot_app(server.url) as app:
         assert (await turn(app, 1))[1].startswith("This is third.")
-    text = (own_cache.directory / "updates/record.json").read_text()
-    assert len(json.loads(text)["bad"]) == 2
+    assert len((await follower.record())["bad"]) == 2
 
 
 @pytest.mark.parametrize("other_model", [False, True])
 async def test_what_the_owner_changes_while_an_update_arrives_stays(
-    settings_file: Path,
-    own_cache: WeightsCache,
-    publisher: Publisher,
-    logged: WatchedLog,
+    follower: Follower,
     tmp_path: Path,
     other_model: bool,
 ) -> None:
-    publisher.settings(settings_file, str(publisher.place))
     other = await asyncio.to_thread(named, tmp_path / "other.safetensors", "other")
     asked = f"llm.model_file={other}" if other_model else "llm.level=7"
     GATE.clear()
-    async with running(settings_file, own_cache) as server, asyncio.TaskGroup() as group:
+    async with follower.running() as server, asyncio.TaskGroup() as group:
         try:
             group.create_task(server.use("llm.waits=true", asked))
             await server.loading.wait()
-            await asyncio.to_thread(publisher.publish, "second")
-            await logged.until("is applied")
+            await follower.publish("second")
+            await follower.logged.until("is applied")
         finally:
             GATE.set()
-        await logged.until("was given another model" if other_model else "is updated")
+        await follower.logged.until("was given another model" if other_model else "is updated")
         options: Any = server.assistant.settings.engine(Kind.LLM)
         assert (options.level, Path(options.model_file)) == (
-            (1000, other) if other_model else (7, publisher.base)
+            (1000, other) if other_model else (7, follower.publisher.base)
         )
         async with robot_app(server.url) as app:
             said = (await turn(app, 1))[1]
         assert said.startswith("This is other." if other_model else "This is second.")
 
 
-async def test_several_at_once_and_a_bad_last_one(
-    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
+async def test_several_at_once_and_a_bad_last_one(follower: Follower) -> None:
     for text in ("second", "third", "mute:..."):
-        await asyncio.to_thread(publisher.publish, text)
-    notes = publisher.place / f"notes{SUFFIX}"
+        await follower.publish(text)
+    notes = follower.publisher.place / f"notes{SUFFIX}"
     await asyncio.to_thread(notes.write_text, "not a delta")
-    async with running(settings_file, own_cache, room=False) as server:
-        await logged.until("not used, or not yet")
-        await logged.until("is bad")
-        await logged.until("is updated")
+    async with follower.running(room=False) as server:
+        await follower.logged.until("not used, or not yet")
+        await follower.logged.until("is bad")
+        await follower.logged.until("is updated")
         async with robot_app(server.url) as app:
             assert (await turn(app, 1))[1].startswith("This is third.")
-    await asyncio.to_thread(_is_never_tried_again, own_cache, publisher)
+    await asyncio.to_thread(_is_never_tried_again, follower)
 
 
-def _is_never_tried_again(cache: WeightsCache, publisher: Publisher) -> None:
+def _is_never_tried_again(follower: Follower) -> None:
     """After a restart, as long as the record is there."""
-    deltas = sorted(publisher.place.iterdir())
-    steps, file = steps_of(deltas)[0], ModelFile(publisher.base)
+    cache = follower.cache
+    deltas = sorted(follower.publisher.place.iterdir())
+    steps, file = steps_of(deltas)[0], ModelFile(follower.publisher.base)
     assert Updates(cache).chain(file, steps)[1] == []
     (cache.directory / "updates" / "record.json").unlink()
     assert len(Updates(cache).chain(file, steps)[1]) == 3
 
 
-async def test_updates_begin_again_from_the_original(
-    settings_file: Path,
-    own_cache: WeightsCache,
-    publisher: Publisher,
-    logged: WatchedLog,
-    tmp_path: Path,
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    await asyncio.to_thread(publisher.publish, "second")
-    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
-        await logged.until("is updated")
-        lost = await asyncio.to_thread(publisher.publish, "third", tmp_path)
-        await asyncio.to_thread(publisher.publish, "fourth")
-        await logged.until("is not used: it starts from the model")
+async def test_updates_begin_again_from_the_original(follower: Follower, tmp_path: Path) -> None:
+    await follower.publish("second")
+    async with follower.running() as server, robot_app(server.url) as app:
+        await follower.logged.until("is updated")
+        lost = await follower.publish("third", tmp_path)
+        await follower.publish("fourth")
+        await follower.logged.until("is not used: it starts from the model")
         assert (await turn(app, 1))[1].startswith("This is second.")
-        publisher.begin_again()
-        await asyncio.to_thread(publisher.publish, "other")
-        await logged.until("is updated")
+        follower.publisher.begin_again()
+        await follower.publish("other")
+        await follower.logged.until("is updated")
         assert (await turn(app, 2))[1].startswith("This is other.")
         assert lost.exists()
 
@@ -421,83 +434,62 @@ async def test_an_index_at_a_url(
 @pytest.mark.parametrize(
     "place", ["{base}", "{base}/no-folder", "~nobody-of-this-name/x", "ftp://x"]
 )
-async def test_one_source_that_fails_leaves_the_others(
-    settings_file: Path,
-    own_cache: WeightsCache,
-    publisher: Publisher,
-    logged: WatchedLog,
-    place: str,
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    publisher.settings(settings_file, place.format(base=publisher.base), "tts")
-    async with running(settings_file, own_cache):
-        await logged.until("tts is not updated: ")
-        await asyncio.to_thread(publisher.publish, "second")
-        await logged.until("llm is updated")
+async def test_one_source_that_fails_leaves_the_others(follower: Follower, place: str) -> None:
+    follower.publisher.settings(follower.file, place.format(base=follower.publisher.base), "tts")
+    async with follower.running():
+        await follower.logged.until("tts is not updated: ")
+        await follower.publish("second")
+        await follower.logged.until("llm is updated")
 
 
-async def test_a_damaged_update_does_not_hold_up_the_one_before(
-    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    await asyncio.to_thread(publisher.publish, "second")
-    damaged = await asyncio.to_thread(publisher.publish, "third")
+async def test_a_damaged_update_does_not_hold_up_the_one_before(follower: Follower) -> None:
+    await follower.publish("second")
+    damaged = await follower.publish("third")
     data = await asyncio.to_thread(damaged.read_bytes)
     await asyncio.to_thread(damaged.write_bytes, data[:-1] + bytes([data[-1] ^ 1]))
-    async with running(settings_file, own_cache) as server, robot_app(server.url) as app:
-        await logged.until("cannot be applied")
-        await logged.until("is updated")
+    async with follower.running() as server, robot_app(server.url) as app:
+        await follower.logged.until("cannot be applied")
+        await follower.logged.until("is updated")
         assert (await turn(app, 1))[1].startswith("This is second.")
 
 
-async def test_a_folder_that_goes_and_comes_back(
-    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    publisher.place.rmdir()
-    async with running(settings_file, own_cache, ask_again_s=0.05):
+async def test_a_folder_that_goes_and_comes_back(follower: Follower) -> None:
+    follower.publisher.place.rmdir()
+    async with follower.running(ask_again_s=0.05):
         for text in ("second", "third"):
-            await logged.until("No such file or directory")
-            publisher.place.mkdir()
-            await asyncio.to_thread(publisher.publish, text)
-            await logged.until("is updated")
-            await asyncio.to_thread(shutil.rmtree, publisher.place)
+            await follower.logged.until("No such file or directory")
+            follower.publisher.place.mkdir()
+            await follower.publish(text)
+            await follower.logged.until("is updated")
+            await asyncio.to_thread(shutil.rmtree, follower.publisher.place)
 
 
 async def test_a_full_disk_is_tried_again(
-    settings_file: Path,
-    own_cache: WeightsCache,
-    publisher: Publisher,
-    logged: WatchedLog,
+    follower: Follower,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    await asyncio.to_thread(publisher.publish, "second")
-    async with running(settings_file, own_cache, ask_again_s=0.05):
+    await follower.publish("second")
+    async with follower.running(ask_again_s=0.05):
         with monkeypatch.context() as patch:
             patch.setattr("app.models.download.SPARE_BYTES", 1 << 60)
-            await logged.until("The disk has no room")
-        await logged.until("is updated")
+            await follower.logged.until("The disk has no room")
+        await follower.logged.until("is updated")
 
 
-async def test_a_model_that_finds_no_memory_is_tried_again(
-    settings_file: Path, own_cache: WeightsCache, publisher: Publisher, logged: WatchedLog
-) -> None:
-    publisher.settings(settings_file, str(publisher.place))
-    await asyncio.to_thread(publisher.publish, "heavy")
+async def test_a_model_that_finds_no_memory_is_tried_again(follower: Follower) -> None:
+    await follower.publish("heavy")
     GATE.clear()
     try:
-        async with running(settings_file, own_cache, ask_again_s=0.05) as server:
-            await logged.until("will be tried again")
+        async with follower.running(ask_again_s=0.05) as server:
+            await follower.logged.until("will be tried again")
             async with robot_app(server.url) as app:
                 assert (await turn(app, 1))[1].startswith("This is first.")
                 GATE.set()
-                await logged.until("is updated")
+                await follower.logged.until("is updated")
                 assert (await turn(app, 2))[1].startswith("This is heavy.")
     finally:
         GATE.set()
-    text = (own_cache.directory / "updates/record.json").read_text()
-    assert json.loads(text)["bad"] == []
+    assert (await follower.record())["bad"] == []
 
 
 def caused(error: EngineError, cause: Exception) -> EngineError:

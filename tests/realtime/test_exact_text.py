@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -10,18 +9,10 @@ import pytest
 from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.conversation.prompt import CUT_OFF
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
-from pipeline.events import ReplyFinished, ReplyText
 from pipeline.messages import LlmRequest, Message
 from pipeline.speaking.text_ahead import AHEAD_CHARS
 from pipeline.work import Work
-from reachy_voice.testing import (
-    Scene,
-    ScriptedConversation,
-    ScriptedLlm,
-    ScriptedTts,
-    in_virtual_time,
-    scene,
-)
+from reachy_voice.testing import ScriptedConversation, ScriptedLlm, ScriptedTts, play, wait
 
 pytestmark = pytest.mark.quick
 
@@ -33,45 +24,28 @@ def last_words(prompt: list[Message]) -> str:
     return next(m.content for m in reversed(prompt) if m.role == "assistant")
 
 
-def told(played: Scene) -> str:
-    return "".join(event.text for event in played.events(ReplyText))
-
-
-@in_virtual_time
-async def test_the_next_prompt_has_the_exact_words() -> None:
+def test_the_next_prompt_has_the_exact_words() -> None:
     llm = ScriptedLlm(ODD)
-    async with scene(llm=llm) as played:
-        await played.do(CreateResponse())
-        await asyncio.sleep(30)
-        await played.do(CreateResponse())
-        assert told(played) == TEXT
-        assert last_words(llm.prompts[-1]) == TEXT
+    played = play(CreateResponse(), wait(30), CreateResponse(), llm=llm)
+    assert "".join(played.words) == TEXT
+    assert last_words(llm.prompts[-1]) == TEXT
 
 
-@in_virtual_time
-async def test_heard_text_is_a_prefix_of_the_written_text() -> None:
+def test_heard_text_is_a_prefix_of_the_written_text() -> None:
     for after_ms in range(300, 4000, 230):
         llm = ScriptedLlm(ODD)
-        async with scene(llm=llm) as played:
-            await played.do(CreateResponse())
-            await asyncio.sleep(after_ms / 1000)
-            await played.do(CancelResponse())
-            await played.do(CreateResponse())
-            await asyncio.sleep(0.01)
-            assert len(llm.prompts) == 2
-            if any(m.role == "assistant" for m in llm.prompts[-1]):
-                assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
+        cut = (CreateResponse(), wait(after_ms / 1000), CancelResponse())
+        play(*cut, CreateResponse(), wait(0.01), llm=llm)
+        assert len(llm.prompts) == 2
+        if any(m.role == "assistant" for m in llm.prompts[-1]):
+            assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
 
 
-@in_virtual_time
-async def test_words_behind_a_call_stand_apart() -> None:
+def test_words_behind_a_call_stand_apart() -> None:
     answer = ("One", " moment", ToolCall("dance", "{}"), "Look", " here.")
-    async with scene(llm=ScriptedLlm(answer)) as played:
-        await played.do(CreateResponse())
-        await asyncio.sleep(30)
-        assert told(played) == "One moment Look here."
-        (finished,) = played.events(ReplyFinished)
-        assert finished.status == "completed"
+    played = play(CreateResponse(), wait(30), llm=ScriptedLlm(answer))
+    assert "".join(played.words) == "One moment Look here."
+    assert played.statuses == ["completed"]
 
 
 class CountingLlm(ScriptedLlm):
@@ -89,25 +63,18 @@ class CountingConversation(ScriptedConversation):
             yield delta
 
 
-@in_virtual_time
-async def test_the_model_waits_for_a_slow_voice() -> None:
-    llm = CountingLlm(("Word after word. ",) * 200)
-    async with scene(llm=llm, tts=ScriptedTts(first_s=4)) as played:
-        await played.do(CreateResponse())
-        await asyncio.sleep(3.5)
-        assert AHEAD_CHARS <= llm.written <= AHEAD_CHARS + 100
-        await asyncio.sleep(20_000)
-        assert played.events(ReplyFinished)
-        assert told(played) == "".join(map(str, llm.deltas)).strip()
+def test_the_model_waits_for_a_slow_voice() -> None:
+    llm, ahead = CountingLlm(("Word after word. ",) * 200), list[int]()
+    acts = (CreateResponse(), wait(3.5), lambda _: ahead.append(llm.written), wait(20_000))
+    played = play(*acts, llm=llm, tts=ScriptedTts(first_s=4))
+    assert AHEAD_CHARS <= ahead[0] <= AHEAD_CHARS + 100
+    assert played.statuses == ["completed"]
+    assert "".join(played.words) == "".join(map(str, llm.deltas)).strip()
 
 
-@in_virtual_time
-async def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
+def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
     code = ("```\n", *["x = 1\n"] * (AHEAD_CHARS // 3), "```\n")
-    async with scene(llm=ScriptedLlm(("Look:\n", *code, "That is it."))) as played:
-        await played.do(CreateResponse())
-        await asyncio.sleep(60)
-        (finished,) = played.events(ReplyFinished)
-        assert finished.status == "completed"
-        assert isinstance(played.stages.tts, ScriptedTts)
-        assert played.stages.tts.said == ["Look:", "That is it."]
+    llm, tts = ScriptedLlm(("Look:\n", *code, "That is it.")), ScriptedTts()
+    played = play(CreateResponse(), wait(60), llm=llm, tts=tts)
+    assert played.statuses == ["completed"]
+    assert tts.said == ["Look:", "That is it."]

@@ -11,7 +11,6 @@ import pytest
 
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
-from pipeline.conversation.chat import Chat
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -67,16 +66,6 @@ def test_calls_and_their_outputs() -> None:
     assert nameless.call_id.startswith("call_")
     output = {"type": "function_call_output", "call_id": "c", "output": "42", "id": "o"}
     assert added(client, output) == FunctionOutputItem("o", "c", "42")
-
-
-def test_an_item_says_where_it_belongs() -> None:
-    client = Client()
-    for given, after in ((None, None), ("root", Chat.ROOT), ("item_7", "item_7")):
-        (command,) = client.send(
-            "conversation.item.create", event_id="e", previous_item_id=given, item=text_item()
-        )
-        assert isinstance(command, commands.AddItem)
-        assert (command.after, command.event_id) == (after, "e")
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,6 @@ from tests.support.protocol_client import Client
 pytestmark = pytest.mark.quick
 
 
-def test_the_first_event_is_the_session_with_its_defaults() -> None:
-    (event,) = Client().created
-    session = event["session"]
-    assert event["type"] == "session.created"
-    assert (session["model"], session["instructions"]) == ("reachy-voice", "You are Reachy.")
-    assert session["audio"]["input"]["format"] == {"type": "audio/pcm", "rate": 24000}
-    assert session["audio"]["input"]["transcription"] is None
-    assert session["audio"]["input"]["turn_detection"]["interrupt_response"] is True
-    assert session["audio"]["output"]["voice"] == "joe"
-    assert session["expires_at"] > 1_000
-
-
 def test_defaults_come_from_the_yaml() -> None:
     config = Client().protocol.config
     assert config == SessionConfig(instructions="You are Reachy.", voice="joe")
@@ -97,16 +85,6 @@ def test_defaults_of_the_sdks_are_accepted() -> None:
     assert config.tool_choice == ToolChoice()
     assert config.speed == 1.2
     assert config.turn_detection == TurnDetection(eagerness="medium")
-
-
-def test_push_to_talk_and_back() -> None:
-    client = Client()
-    shown, config = client.updated(audio={"input": {"turn_detection": None}})
-    assert config.turn_detection is None
-    assert shown["audio"]["input"]["turn_detection"] is None
-    vad = {"type": "server_vad", "create_response": False, "interrupt_response": False}
-    _, config = client.updated(audio={"input": {"turn_detection": vad}})
-    assert config.turn_detection == TurnDetection(create_response=False, interrupt_response=False)
 
 
 def test_every_field_of_server_vad_arrives() -> None:
@@ -292,6 +270,11 @@ DETECTION = "audio.input.turn_detection"
         ("max_output_tokens", True, "invalid_value", ""),
         ("tool_choice", "maybe", "invalid_value", ""),
         ("audio.output.speed", 9, "invalid_value", ""),
+        ("audio.input.format", {"type": "audio/opus"}, "invalid_value", ".type"),
+        ("audio.input.format", {"type": "audio/pcm", "rate": 44100}, "invalid_value", ".rate"),
+        ("audio.input.format", {"type": "audio/pcmu", "rate": 24000}, "invalid_value", ""),
+        ("audio.input.format", {"type": "audio/pcm", "channels": 2}, UNKNOWN, ".channels"),
+        ("audio.input.format", "pcm16", "invalid_value", ""),
     ],
 )
 def test_a_bad_update_changes_nothing(path: str, value: Any, code: str, named: str) -> None:

@@ -131,29 +131,6 @@ def test_the_languages_of_the_transcript(fields: dict[str, Any], asked: tuple[st
 # --- transcription sessions --------------------------------------------------------------------
 
 
-def test_a_transcription_session_has_its_own_shape() -> None:
-    (event,) = Client(ONLY).created
-    session = event["session"]
-    assert (session["type"], session["object"]) == (
-        "transcription",
-        "realtime.transcription_session",
-    )
-    assert set(session) == {"type", "object", "id", "expires_at", "audio", "include"}
-    assert session["audio"] == {
-        "input": {
-            "format": {"type": "audio/pcm", "rate": 24000},
-            "transcription": {"model": "reachy-voice"},
-            "noise_reduction": None,
-            "turn_detection": {
-                "type": "server_vad",
-                "threshold": 0.5,
-                "prefix_padding_ms": 300,
-                "silence_duration_ms": 500,
-            },
-        }
-    }
-
-
 def test_a_transcription_session_never_answers() -> None:
     client = Client(ONLY)
     config = client.protocol.config

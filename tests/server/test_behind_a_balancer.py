@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from app.access.policy import Rules, parse_network
 from app.server.gate import Access
 from app.settings.model import LimitSettings
-from tests.server.test_coming_back import Home, abort, ask, at_home
+from tests.server.test_coming_back import Home, at_home
 from tests.support.scripted_server import Serve, Talk
 
 pytestmark = pytest.mark.quick
@@ -26,17 +26,6 @@ SCHOOL = Rules(
 
 def robot(home: Home, number: int, key: str = "DUMMY") -> AbstractAsyncContextManager[Talk]:
     return home.robot(key, **{"X-Forwarded-For": f"192.168.1.{number}"})
-
-
-async def test_twenty_robots_with_one_key_come_back_each_to_its_own(serving: Serve) -> None:
-    home = await at_home(serving, access=Access(SCHOOL))
-    for number in range(20):
-        async with robot(home, number) as talk:
-            await ask(talk, f"I am robot {number}.")
-            await abort(talk)
-        async with robot(home, number) as again:
-            assert await home.remembers(again, f"I am robot {number}.")
-            assert not await home.remembers(again, f"I am robot {number + 1}.")
 
 
 async def test_the_limit_per_address_counts_robots(serving: Serve) -> None:

@@ -7,8 +7,6 @@ model says.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -23,36 +21,15 @@ from app.compose import Assistant
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from benchmarks.wer import total, word_errors
+from pipeline import commands, events
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.bus import Bus
-from pipeline.commands import (
-    AddItem,
-    AppendAudio,
-    CommitAudio,
-    CreateResponse,
-    ResponseOptions,
-    RetrieveItem,
-    SessionConfig,
-    TurnDetection,
-)
+from pipeline.commands import CommitAudio, CreateResponse, ResponseOptions, SessionConfig
 from pipeline.engines.registry import Kind
 from pipeline.engines.word_scale import UNMEASURED
-from pipeline.events import (
-    Event,
-    Refused,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyStarted,
-    SpeechRejected,
-    SpeechStarted,
-    SpeechStopped,
-    Timeline,
-    TranscriptReady,
-)
-from pipeline.items import MessageItem, TextPart
-from pipeline.messages import Tool
+from pipeline.events import Event, ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
 from pipeline.session import Session
-from pipeline.workers.process_worker import ProcessWorker
+from reachy_voice.testing import write
 from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
@@ -60,7 +37,7 @@ QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.s
 VOICE = SessionConfig(
     instructions="You are Reachy, a small robot. Answer in one short sentence.",
 )
-LISTEN_ONLY = replace(VOICE, turn_detection=TurnDetection(create_response=False))
+LISTEN_ONLY = replace(VOICE, turn_detection=commands.TurnDetection(create_response=False))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 
 
@@ -91,7 +68,11 @@ class Talk:
     async def hear(self, pcm: Pcm) -> None:
         for start in range(0, len(pcm), 320):
             self.heard.append(pcm[start : start + 320])
-            await self.session.submit(AppendAudio(pcm[start : start + 320], LISTEN_RATE))
+            await self.session.submit(commands.AppendAudio(pcm[start : start + 320], LISTEN_RATE))
+
+    async def do(self, *asked: commands.Command) -> None:
+        for command in asked:
+            await self.session.submit(command)
 
     def all(self, kind: Any) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -138,7 +119,7 @@ async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
     whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
     async with talk(assistant, PUSH_TO_TALK) as talking:
         await talking.hear(whole)
-        await talking.session.submit(CommitAudio())
+        await talking.do(CommitAudio())
         await talking.until(TranscriptReady)
     return talking.all(TranscriptReady)[0].text
 
@@ -155,7 +136,7 @@ async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) ->
     [finished] = talking.all(ReplyFinished)
     assert finished.status in ("completed", "incomplete")
     assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).rate <= 0.2
-    [timeline] = talking.all(Timeline)
+    [timeline] = talking.all(events.Timeline)
     moments = [timeline.transcript, timeline.first_token, timeline.first_clause]
     assert all(moment is not None for moment in moments)
     assert moments == sorted(m for m in moments if m is not None)
@@ -183,15 +164,15 @@ async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_
     for clip in real_recordings():
         async with talk(assistant, LISTEN_ONLY) as talking:
             await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
-            await talking.session.submit(RetrieveItem("none"))
-            await talking.until(Refused)  # now all of it is heard
+            await talking.do(commands.RetrieveItem("none"))
+            await talking.until(events.Refused)  # now all of it is heard
             started = len(talking.all(SpeechStarted))
-            await talking.until((TranscriptReady, SpeechRejected), started)
+            await talking.until((TranscriptReady, events.SpeechRejected), started)
         texts = talking.all(TranscriptReady)
         spans = {
             begun.item_id: talking.heard.read(begun.audio_ms * 16, stopped.audio_ms * 16)
             for begun, stopped in zip(
-                talking.all(SpeechStarted), talking.all(SpeechStopped), strict=True
+                talking.all(SpeechStarted), talking.all(events.SpeechStopped), strict=True
             )
         }
         for final in texts:
@@ -208,12 +189,9 @@ async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
     asked: Recording = recording("goforward")
     async with talk(assistant, PUSH_TO_TALK) as talking:
         await talking.hear(asked.pcm)
-        await talking.session.submit(CommitAudio())
-        await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
+        await talking.do(CommitAudio(), CreateResponse(ResponseOptions(modality="text")))
         await talking.until(ReplyFinished)
-        item = MessageItem("again", "user", (TextPart("And now turn around."),))
-        await talking.session.submit(AddItem(item))
-        await talking.session.submit(CreateResponse())
+        await talking.do(write("And now turn around."), CreateResponse())
         await talking.until(ReplyFinished, 2)
     assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).errors == 0
     first, second = talking.all(ReplyFinished)
@@ -222,22 +200,6 @@ async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
     # The second prompt begins with the first one and its answer: read from the KV cache.
     assert second.usage.cached > first.usage.prompt
     assert second.usage.cached + second.usage.evaluated == second.usage.prompt
-
-
-async def test_the_same_tools_again_come_from_the_cache(assistant: Assistant) -> None:
-    tools = tuple(
-        Tool(f"tool_{n}", f"Does thing number {n} to the robot.", {"type": "object"})
-        for n in range(4)
-    )
-    config = replace(PUSH_TO_TALK, tools=tools)
-    usages = []
-    for _ in range(2):
-        async with talk(assistant, config) as talking:
-            await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
-            await talking.session.submit(CreateResponse(ResponseOptions(modality="text")))
-            await talking.until(ReplyFinished)
-        usages.append(talking.all(ReplyFinished)[0].usage)
-    assert usages[1].cached >= usages[1].prompt - 20
 
 
 async def test_two_conversations_at_once_both_get_their_answers(assistant: Assistant) -> None:
@@ -258,8 +220,7 @@ async def test_two_conversations_at_once_both_get_their_answers(assistant: Assis
 async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Assistant) -> None:
     long = replace(PUSH_TO_TALK, max_output_tokens=2000)
     async with talk(assistant, long) as talking:
-        await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
-        await talking.session.submit(CreateResponse())
+        await talking.do(write("Hi"), CreateResponse())
         await talking.until(ReplyAudio)
     # Nothing is left to do for a conversation that is gone.
     workers: list[Any] = [assistant.engines[kind] for kind in Kind]
@@ -268,26 +229,3 @@ async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Ass
             while worker._jobs:
                 await next(iter(worker._jobs.values())).changed.wait()
     assert not any(worker._jobs for worker in workers)
-
-
-async def test_a_voice_that_dies_in_the_middle_comes_back(
-    assistant: Assistant,
-) -> None:
-    voice = assistant.engines[Kind.TTS]
-    assert isinstance(voice, ProcessWorker)
-    async with talk(assistant, PUSH_TO_TALK) as talking:
-        await talking.session.submit(AddItem(MessageItem("a", "user", (TextPart("Hi"),))))
-        await talking.session.submit(CreateResponse())
-        await talking.until(ReplyStarted)
-        assert voice.pid
-        os.kill(voice.pid, signal.SIGKILL)
-        await talking.until(ReplyFinished)
-        async with asyncio.timeout(30):
-            await voice.ready.wait()
-        await talking.session.submit(CreateResponse())
-        await talking.until(ReplyFinished, 2)
-    first, second = talking.all(ReplyFinished)
-    # It is asked again, unless the machine is too busy to start it within 5 s.
-    assert first.status in ("completed", "incomplete") or "its process" in (first.error or "")
-    assert second.status in ("completed", "incomplete")
-    assert len(answer_audio(talking)) > 0

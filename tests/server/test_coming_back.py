@@ -221,21 +221,6 @@ async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) 
         assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
 
 
-async def test_items_are_still_there_to_be_retrieved(home: Home) -> None:
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        said = next(
-            event["item"]["id"]
-            for event in talk.recorder.events
-            if event["type"] == "conversation.item.done"
-        )
-        await abort(talk)
-        async with home.robot() as again:
-            await again.send("conversation.item.retrieve", item_id=said)
-            item = (await again.until("conversation.item.retrieved"))["item"]
-            assert item["content"][0]["text"] == "I am Ada."
-
-
 async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")

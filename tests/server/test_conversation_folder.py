@@ -298,21 +298,6 @@ class Fleet:
         return any(said in message.content for message in self.assistants[server].llm.prompts[-1])
 
 
-async def test_the_clients_of_a_drained_server_go_on_at_another(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, 2)
-    async with fleet.robot(0) as link, fleet.robot(0, "hers") as hers:
-        await fleet.ask(link, "I am Ada.")
-        await fleet.ask(hers, "I am Bea.")
-        fleet.apps[0].state.sockets.close_all()
-        await fleet.apps[0].state.sockets.empty()
-    for key, name in (("mine", "Ada"), ("hers", "Bea")):
-        async with fleet.robot(1, key) as again:
-            await fleet.ask(again, "Well?")
-            assert fleet.remembers(1, f"I am {name}.")
-            assert fleet.remembers(1, "Hello there, my friend."), "and its answer"
-    assert [one.llm.opened for one in fleet.assistants] == [0, 0]
-
-
 async def test_a_client_that_lost_its_connection_goes_on_at_another(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, 3)
     for server in range(3):

@@ -11,7 +11,7 @@ import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -256,13 +256,8 @@ async def test_a_failure_is_a_warning(
         return await _no_network(interfaces)
 
     changed = asyncio.Event()
-
-    @asynccontextmanager
-    async def changes() -> AsyncIterator[asyncio.Event]:
-        yield changed
-
     monkeypatch.setattr(discovery, "_open", again)
-    monkeypatch.setattr(discovery, "address_changes", changes)
+    monkeypatch.setattr(discovery, "address_changes", lambda: nullcontext(changed))
     with caplog.at_level(logging.WARNING):
         staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
         await tries.get()
@@ -282,10 +277,6 @@ async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPat
     """Another Wi-Fi: what was announced would lead nowhere."""
     addresses, changed, really_open = ["192.168.1.5"], asyncio.Event(), discovery._open
 
-    @asynccontextmanager
-    async def changes() -> AsyncIterator[asyncio.Event]:
-        yield changed
-
     async def until_found_at(address: str) -> None:
         while [found.addresses for found in await find(SERVICE, LOOK_S, HERE, enough=1)] != [
             (address,)
@@ -294,7 +285,7 @@ async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(discovery, "_open", lambda interfaces: really_open(HERE))
     monkeypatch.setattr(discovery, "_listening", lambda host: list(addresses))
-    monkeypatch.setattr(discovery, "address_changes", changes)
+    monkeypatch.setattr(discovery, "address_changes", lambda: nullcontext(changed))
     staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
     await until_found_at("192.168.1.5")
     addresses[:] = ["10.0.0.5"]

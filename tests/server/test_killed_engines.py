@@ -63,14 +63,14 @@ async def test_one_turn_at_most_suffers_from_a_killed_engine(
                 assert isinstance(worker, ProcessWorker)
                 before = worker.pid
                 assert before
-                sending = asyncio.create_task(send(connection, asked, pace=False))
+                sending = asyncio.create_task(send(connection, asked))
                 await events_until(connection, WHEN[kind])
                 os.kill(before, signal.SIGKILL)
                 assert await status(connection) in (*ANSWERED, "failed")
                 await sending
                 await worker.ready.wait()
                 assert worker.pid != before
-                await asyncio.gather(send(connection, asked, pace=False), well(connection, kind))
+                await asyncio.gather(send(connection, asked), well(connection, kind))
         async with httpx.AsyncClient(trust_env=False) as http:
             ready = await http.get(
                 url.replace("ws://", "http://").removesuffix("/v1/realtime") + "/ready"

@@ -145,9 +145,6 @@ async def test_silent_answers_count_by_what_became_of_them() -> None:
     assert seen("silent_answers_total", outcome="given_up") == 0
 
 
-# --- labels ------------------------------------------------------------------------------------
-
-
 def test_sessions_engines_and_the_process() -> None:
     metrics = Metrics()
     metrics.refused("full")
@@ -218,17 +215,10 @@ async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> Non
     for word in ("Psst", "tuesday", "friend", "resp_", "item_", "127.0.0.1"):
         assert word not in seen.text
     known = {"", "completed", "prompt", "cached", "generated", "given", "discarded"}
-    known |= {"stt", "llm", "tts"}
-    known |= {
-        "invalid_json",
-        "session_limit_reached",
-        "other",
-        *STAGES,
-        *get_args(Ending),
-        *get_args(Refusal),
-    }
-    known |= {*get_args(Ignored), *get_args(events.SilenceOutcome)}
-    known |= {*get_args(Origin), *get_args(Outcome), *CLUES, "none", "yes", "no", "unknown"}
+    known |= {"stt", "llm", "tts", "invalid_json", "session_limit_reached", "other"}
+    for labels in (Ending, Refusal, Ignored, events.SilenceOutcome, Origin, Outcome):
+        known |= set(get_args(labels))
+    known |= {*STAGES, *CLUES, "none", "yes", "no", "unknown"}
     assert seen.label_values() <= known
 
 

@@ -30,7 +30,7 @@ from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.engines.by_url.test_url_templates import TALKS
-from tests.server.test_url_turn import TOOL, send, talking, text, until
+from tests.server.test_url_turn import TOOL, response_to, send, talking, text, until
 from tests.support.places import DATA
 from tests.support.real_servers import (
     BUILT,
@@ -81,14 +81,6 @@ async def served(
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
     async with local_server(assistant) as url:
         yield url
-
-
-async def response_to(socket: ClientConnection, *items: dict[str, Any]) -> dict[str, Any]:
-    for item in items:
-        await send(socket, "conversation.item.create", item=item)
-    await send(socket, "response.create")
-    response: dict[str, Any] = (await until(socket, DONE))[-1]["response"]
-    return response
 
 
 def words(deltas: list[Delta]) -> str:
@@ -198,8 +190,7 @@ async def test_a_model_that_ends_in_mid_answer_costs_that_answer(
         await brain.program.kill()
         await stack.enter_async_context(llama_server(cache, port=brain.port))
         await log.until("is back")
-        response = await response_to(socket, text("Hello?"))
-        assert response["status"] in ("completed", "incomplete")
+        await answers(socket)
 
 
 async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
@@ -216,8 +207,7 @@ async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
         await apologised(socket)
         await stack.enter_async_context(audio_server(voice.port))
         await log.until("is back")
-        response = await response_to(socket, text("Hello?"))
-        assert response["status"] in ("completed", "incomplete")
+        await answers(socket)
 
 
 async def test_another_server_behind_the_url_goes_on(
@@ -243,8 +233,7 @@ async def test_another_server_behind_the_url_goes_on(
         await begin(socket)
         await brains[0].program.kill()
         await apologised(socket)
-        response = await response_to(socket, text("Hello?"))
-        assert response["status"] in ("completed", "incomplete")
+        await answers(socket)
 
 
 async def begin(socket: ClientConnection) -> None:
@@ -252,6 +241,11 @@ async def begin(socket: ClientConnection) -> None:
     await send(socket, "conversation.item.create", item=text("Tell me a story."))
     await send(socket, "response.create")
     await until(socket, DELTA)
+
+
+async def answers(socket: ClientConnection) -> None:
+    response = await response_to(socket, text("Hello?"))
+    assert response["status"] in ("completed", "incomplete")
 
 
 async def apologised(socket: ClientConnection) -> None:

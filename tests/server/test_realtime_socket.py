@@ -7,22 +7,11 @@ import json
 import pytest
 
 from app.server.realtime_socket import LARGE_MESSAGE_CHARS, id_source, protocol_for, receive
-from pipeline.commands import AddItem, Configure
+from pipeline.commands import AddItem
 from pipeline.items import MessageItem
 from tests.support.protocol_client import DEFAULTS, text_item
 
 pytestmark = pytest.mark.quick
-
-
-@pytest.mark.parametrize(
-    ("query", "kind", "model"),
-    [({"model": "mine"}, "realtime", "mine"), ({"intent": "transcription"}, "transcription", None)],
-)
-def test_the_address_names_the_model_and_the_kind_of_session(
-    query: dict[str, str], kind: str, model: str | None
-) -> None:
-    session = json.loads(protocol_for(DEFAULTS, query, {}).messages_to_send()[0])["session"]
-    assert (session["type"], session.get("model")) == (kind, model)
 
 
 async def test_a_large_frame_is_read_like_a_small_one() -> None:
@@ -37,13 +26,6 @@ async def test_a_large_frame_is_read_like_a_small_one() -> None:
     assert await receive(protocol, "[" * LARGE_MESSAGE_CHARS + "1") == []
     (error,) = protocol.messages_to_send()
     assert json.loads(error)["error"]["code"] == "invalid_json"
-
-
-def test_a_client_secret_configures_the_session() -> None:
-    given = {"type": "realtime", "model": "mine", "output_modalities": ["text"]}
-    (command,) = protocol_for(DEFAULTS, {}, given).configure(given)
-    assert isinstance(command, Configure)
-    assert command.config.modality == "text"
 
 
 def test_ids_are_unique_among_connections() -> None:

@@ -14,15 +14,11 @@ from uvicorn.protocols.utils import ClientDisconnected
 from app.server import realtime_socket, server, websocket_link
 from app.server.realtime_socket import RealtimeSocket
 from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
-from tests.support.scripted_server import Serve, Served, talking
+from tests.support.scripted_server import UPGRADE, Serve, Served, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.quick
 
-UPGRADE = (
-    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-)
 CONT, TEXT, PING, PONG = 0x00, 0x01, 0x09, 0x0A
 FIN = 0x80
 
@@ -36,7 +32,7 @@ def frame(first: int, payload: bytes = b"") -> bytes:
 async def raw(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A WebSocket of one's own making, with ``session.created`` read."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(UPGRADE)
+    writer.write(UPGRADE + b"\r\n")
     await reader.readuntil(b"session.created")
     yield reader, writer
     writer.transport.abort()
@@ -159,7 +155,7 @@ async def test_garbage_before_the_upgrade_is_answered_is_harmless(
     monkeypatch.setattr(server, "accept", accept)
     served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    writer.write(UPGRADE)
+    writer.write(UPGRADE + b"\r\n")
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()

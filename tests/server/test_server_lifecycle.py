@@ -133,25 +133,19 @@ async def _own_server(assistant: WarmingAssistant) -> None:
         pytest.fail("it is not ready")
 
 
-async def test_ctrl_c_while_the_engines_of_ones_own_server_warm_up(
-    warming: WarmingAssistant,
+@pytest.mark.parametrize("ends", [StartInterrupt, asyncio.CancelledError])
+async def test_ctrl_c_or_its_caller_while_the_engines_of_ones_own_server_warm_up(
+    warming: WarmingAssistant, ends: type[BaseException]
 ) -> None:
     starting = asyncio.create_task(_own_server(warming))
     await warming.warming.wait()
-    os.kill(os.getpid(), signal.SIGINT)
-    with pytest.raises(StartInterrupt) as interrupted:
+    if ends is StartInterrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        starting.cancel()
+    with pytest.raises(ends) as ended:
         await starting
-    assert interrupted.value.exit_code == 130
-
-
-async def test_cancelled_while_the_engines_of_ones_own_server_warm_up(
-    warming: WarmingAssistant,
-) -> None:
-    starting = asyncio.create_task(_own_server(warming))
-    await warming.warming.wait()
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
+    assert getattr(ended.value, "exit_code", 130) == 130
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -174,11 +168,16 @@ async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:
     assert session.ended.is_set()
 
 
-async def test_a_reply_that_does_not_end_is_cut_after_the_drain_time(serving: Serve) -> None:
-    served = await serving(ScriptedAssistant(hold=True), drain_s=0.01)
+@pytest.mark.parametrize("limit", [{"drain_s": 0.01}, {"finish_s": 0.01}], ids=str)
+async def test_what_does_not_end_is_cut_after_its_time(
+    serving: Serve, limit: dict[str, float]
+) -> None:
+    """A reply and a conversation."""
+    served = await serving(ScriptedAssistant(hold=True), **limit)
     async with talking(served) as talk:
-        await talk.send("response.create")
-        await talk.until("response.output_audio.delta")
+        if "drain_s" in limit:
+            await talk.send("response.create")
+            await talk.until("response.output_audio.delta")
         os.kill(os.getpid(), signal.SIGTERM)
         with closed_with(1001):
             await talk.next()
@@ -196,15 +195,6 @@ async def test_conversations_may_end_before_the_server_does(serving: Serve) -> N
         assert (await refusal(served)).status_code == 503
         await talk.send("response.create")
         await talk.until("response.done")
-    await served.task
-
-
-async def test_a_conversation_that_does_not_end_is_closed_after_its_time(serving: Serve) -> None:
-    served = await serving(finish_s=0.01)
-    async with talking(served) as talk:
-        os.kill(os.getpid(), signal.SIGTERM)
-        with closed_with(1001):
-            await talk.next()
     await served.task
 
 

@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -54,19 +55,25 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.socket.close()
 
 
+@asynccontextmanager
+async def notified(ready: asyncio.Event, environ: dict[str, str]) -> AsyncIterator[None]:
+    told = asyncio.create_task(notify_systemd(ready, environ))
+    yield
+    told.cancel()
+    await asyncio.wait({told})
+
+
 @in_virtual_time
 async def test_it_is_ready_with_its_engines_and_then_shows_life(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
     ready = asyncio.Event()
-    told = asyncio.create_task(notify_systemd(ready, environ))
-    await asyncio.sleep(31)
-    assert manager.told() == [STARTING, MORE_TIME, MORE_TIME, MORE_TIME]
-    ready.set()
-    await asyncio.sleep(31)
-    assert manager.told() == [READY, ALIVE, ALIVE, ALIVE]
-    told.cancel()
-    await asyncio.wait({told})
+    async with notified(ready, environ):
+        await asyncio.sleep(31)
+        assert manager.told() == [STARTING, MORE_TIME, MORE_TIME, MORE_TIME]
+        ready.set()
+        await asyncio.sleep(31)
+        assert manager.told() == [READY, ALIVE, ALIVE, ALIVE]
     assert manager.told() == [ENDING]
     manager.socket.close()
 
@@ -78,10 +85,8 @@ async def test_nobody_waits_for_signs_of_life(
     ready = asyncio.Event()
     ready.set()
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **more}
-    told = asyncio.create_task(notify_systemd(ready, environ))
-    assert [await manager.next() for _ in range(3)] == [STARTING, READY, ALIVE]
-    told.cancel()
-    await asyncio.wait({told})
+    async with notified(ready, environ):
+        assert [await manager.next() for _ in range(3)] == [STARTING, READY, ALIVE]
     assert manager.told() == [ENDING]
 
 
@@ -89,24 +94,20 @@ async def test_an_event_loop_that_hangs_shows_no_life(tmp_path: Path, manager: M
     ready = asyncio.Event()
     ready.set()
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000"}
-    told = asyncio.create_task(notify_systemd(ready, environ))
-    while await manager.next() != ALIVE:
-        pass
-    manager.told()
-    time.sleep(0.05)  # noqa: ASYNC251 - 25 times what systemd would wait
-    assert manager.told() == []
-    assert await manager.next() == ALIVE
-    told.cancel()
-    await asyncio.wait({told})
+    async with notified(ready, environ):
+        while await manager.next() != ALIVE:
+            pass
+        manager.told()
+        time.sleep(0.05)  # noqa: ASYNC251 - 25 times what systemd would wait
+        assert manager.told() == []
+        assert await manager.next() == ALIVE
 
 
 async def test_an_abstract_address(tmp_path: Path) -> None:
     name = f"reachy-voice-test-{os.getpid()}"
     manager = Manager(f"\0{name}")
-    told = asyncio.create_task(notify_systemd(asyncio.Event(), {"NOTIFY_SOCKET": f"@{name}"}))
-    assert [await manager.next() for _ in range(2)] == [STARTING, MORE_TIME]
-    told.cancel()
-    await asyncio.wait({told})
+    async with notified(asyncio.Event(), {"NOTIFY_SOCKET": f"@{name}"}):
+        assert [await manager.next() for _ in range(2)] == [STARTING, MORE_TIME]
     manager.socket.close()
 
 

@@ -155,27 +155,6 @@ async def test_a_failed_renewal_is_tried_again_in_a_minute(
     assert slept == [DAY_S, RETRY_S, DAY_S]
 
 
-async def test_a_key_that_got_a_password_does_not_ask_at_the_terminal(
-    generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    locked, looked = tmp_path / "locked.pem", asyncio.Event()
-    loop = asyncio.get_running_loop()
-    own = await asyncio.to_thread(split, generated, tmp_path)
-    command = f"openssl pkey -aes128 -passout pass:x -in {own.key} -out {locked}".split()
-    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
-
-    def files() -> tuple[Path, Path]:
-        if caplog.records:
-            loop.call_soon_threadsafe(looked.set)
-        return own.certificate, locked
-
-    fresh = asyncio.create_task(replace(generated, files=files).keep_fresh(every_s=0.001))
-    await looked.wait()
-    fresh.cancel()
-    await asyncio.wait({fresh})
-    assert "password" in caplog.text
-
-
 # --- the certificate ---------------------------------------------------------------------------
 
 
@@ -301,7 +280,9 @@ def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path)
         assert "server.tls" in error.value.fix
 
 
-def test_a_port_for_browsers_has_the_servers_certificate_or_ours(tmp_path: Path) -> None:
+def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
+    """For the port of the server, and for the one for browsers."""
+
     def of(*sets: str) -> tuple[ServerTls | None, ServerTls | None]:
         given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
         settings = load_settings(None, given, {}).settings
@@ -312,21 +293,11 @@ def test_a_port_for_browsers_has_the_servers_certificate_or_ours(tmp_path: Path)
     none, made = of("server.browser_port=8766")
     assert none is None
     assert made is not None
-    own, same = of("server.browser_port=8766", "server.tls=generate")
+    own, same = of("server.browser_port=8766", "server.tls=generate", "server.host=0.0.0.0")
     assert own is not None
     assert same is own
-
-
-def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
-    def of(*sets: str) -> ServerTls | None:
-        given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]
-        return tls_for(load_settings(None, given, {}).settings, {})
-
-    assert of() is None
-    made = of("server.tls=generate", "server.host=0.0.0.0")
-    assert made is not None
-    assert made.certificate == tmp_path / "cache" / "tls" / "certificate.pem"
+    assert own.certificate == tmp_path / "cache" / "tls" / "certificate.pem"
     files = split(generated, tmp_path)
-    own = of(f"server.tls={{certificate: {files.certificate}, key: {files.key}}}")
-    assert own is not None
-    assert own.fingerprint == generated.fingerprint
+    theirs, _ = of(f"server.tls={{certificate: {files.certificate}, key: {files.key}}}")
+    assert theirs is not None
+    assert theirs.fingerprint == generated.fingerprint

@@ -23,12 +23,12 @@ from app.models.weights import WeightsCache
 from app.server.serving import local_server, run_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RealtimeClient, connect
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message
 from pipeline.work import Work
+from tests.clients.test_openai_client import at_24k
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.recordings import recording
@@ -65,11 +65,6 @@ async def served(overrides: tuple[str, ...], cache: WeightsCache) -> AsyncIterat
 @pytest.fixture(scope="module", autouse=True)
 def vad(weights: Callable[[str], Path]) -> None:
     weights("silero-vad")
-
-
-def at_24k(pcm: Pcm) -> Pcm:
-    resampler = Resampler(LISTEN_RATE, 24_000)
-    return np.concatenate((resampler.feed(pcm), resampler.flush()))
 
 
 @asynccontextmanager
@@ -146,9 +141,7 @@ async def test_a_server_starts_without_the_word_judges_weights(
     async with serving(far):
         overrides = settings_for(far, far, far, more=(f"llm.word_judge={judge}",))
         async with served(overrides, without) as url, talking(url) as socket:
-            await send(socket, "conversation.item.create", item=text("Hello!"))
-            await send(socket, "response.create")
-            await until(socket, "response.done")
+            await response_to(socket, text("Hello!"))
     (told,) = [each for each in caplog.messages if "llm.word_judge" in each]
     assert f"Run: reachy-voice models pull {judge}" in told
 
@@ -161,10 +154,7 @@ async def test_a_call_whose_result_never_comes(cache: WeightsCache) -> None:
         talking(url, tools=[TOOL]) as socket,
     ):
         for said in ("Dance!", "And now?"):
-            await send(socket, "conversation.item.create", item=text(said))
-            await send(socket, "response.create")
-            events = await until(socket, "response.done")
-            assert events[-1]["response"]["status"] == "completed"
+            assert (await response_to(socket, text(said)))["status"] == "completed"
     prompts = [seen.json["messages"] for seen in far.asked(CHAT)]
     assert not any(map(has_open_calls, prompts)), "also when it is read ahead"
 
@@ -205,10 +195,7 @@ async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: Wei
             url = await stack.enter_async_context(served(settings_for(far, brain, far), cache))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
         socket = await stack.enter_async_context(talking(url))
-        await send(socket, "conversation.item.create", item=text("Hello?"))
-        await send(socket, "response.create")
-        events = await until(socket, "response.done")
-        assert events[-1]["response"]["status"] == "failed"
+        assert (await response_to(socket, text("Hello?")))["status"] == "failed"
         address = url.replace("ws://", "http://").replace("/v1/realtime", "/ready")
         answer = await client.get(address)
         assert answer.status_code == 503
@@ -216,9 +203,7 @@ async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: Wei
         async with serving(brain, port):
             await log.until("is back")
             assert (await client.get(address)).status_code == 200
-            await send(socket, "response.create")
-            events = await until(socket, "response.done")
-            assert events[-1]["response"]["status"] == "completed"
+            assert (await response_to(socket))["status"] == "completed"
 
 
 @asynccontextmanager
@@ -276,10 +261,7 @@ async def test_without_a_language_model_and_a_voice_it_transcribes(cache: Weight
             while any(assistant.readiness().values()):
                 await away.until_asked("/v1/models")
         async with talking(url, output_modalities=["text"]) as socket:
-            await send(socket, "conversation.item.create", item=text("Hello?"))
-            await send(socket, "response.create")
-            events = await until(socket, "response.done")
-        assert events[-1]["response"]["status"] == "completed"
+            assert (await response_to(socket, text("Hello?")))["status"] == "completed"
         assert (await client.get(ready)).status_code == 200
 
 
@@ -343,6 +325,14 @@ async def talking(url: str, **session: Any) -> AsyncIterator[ClientConnection]:
 
 async def send(socket: ClientConnection, type: str, **fields: Any) -> None:
     await socket.send(json.dumps({"type": type, **fields}))
+
+
+async def response_to(socket: ClientConnection, *items: dict[str, Any]) -> dict[str, Any]:
+    for item in items:
+        await send(socket, "conversation.item.create", item=item)
+    await send(socket, "response.create")
+    response: dict[str, Any] = (await until(socket, "response.done"))[-1]["response"]
+    return response
 
 
 async def until(socket: ClientConnection, type: str) -> list[dict[str, Any]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import shutil
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import pytest
 from app.doctor.choices import language_warnings
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings, profile_names
-from pipeline.audio import AudioFormat, Pcm
-from pipeline.commands import SessionConfig
+from pipeline.audio import Pcm
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.stages import MOST_TOLD, LanguageChoice, TtsStage
 from pipeline.engines.stt.parakeet import V3_LANGUAGES
@@ -26,7 +24,6 @@ from pipeline.engines.tts import espeak_ng, piper
 from pipeline.engines.tts.qwen3_codes import LANGUAGES, ClauseRequest
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
-from pipeline.events import ReplyFinished
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.apology import KeptSentences
 from pipeline.spoken.language import SMALL_WORDS, language_of
@@ -35,9 +32,19 @@ from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import tts_stage
 from pipeline.workers.worker import Worker
-from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, run_virtual, scene
+from reachy_voice.testing import (
+    VOICE,
+    ScriptedLlm,
+    ScriptedStt,
+    ScriptedTts,
+    in_virtual_time,
+    play,
+    say,
+    silence,
+)
 from tests.support.far_server import FarServer, serving
 from tests.support.recordings import Uncancelled, synthesize
+from tests.support.toy_engine import running as started
 from tests.support.url_engines import running
 
 pytestmark = pytest.mark.engines
@@ -129,18 +136,11 @@ class Polyglot(ScriptedTts):
 
 def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple[str, str]]:
     """What the voice is asked for when the user says so, in a conversation in ``language``."""
-    voice = Polyglot()
-
-    async def talk() -> None:
-        config = SessionConfig("Be brief.", language=language, output_format=AudioFormat(16_000))
-        stt, llm = ScriptedStt(texts=said), ScriptedLlm(deltas=(answer,))
-        async with scene(config=config, stt=stt, llm=llm, tts=voice) as played:
-            for _ in said:
-                await played.say(1.0)
-                await played.hear(4.0)
-            assert len(played.events(ReplyFinished)) == len(said)
-
-    run_virtual(talk())
+    voice, config = Polyglot(), replace(VOICE, language=language)
+    stt, llm = ScriptedStt(texts=said), ScriptedLlm(deltas=(answer,))
+    turns = (say(1.0), silence(4.0)) * len(said)
+    played = play(*turns, config=config, stt=stt, llm=llm, tts=voice)
+    assert len(played.statuses) == len(said)
     return voice.asked
 
 
@@ -169,17 +169,15 @@ async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str 
     return [pcm async for pcm in tts.synthesize(request, Work())]
 
 
-def test_a_kept_sentence_passes_it_on() -> None:
-    async def ask() -> None:
-        voice = Polyglot()
-        kept = KeptSentences(voice, {"Sorry.": "en"})
-        await kept.keep()
-        await collected(kept, "de")
-        voice.error = EngineError("It broke")
-        assert voice.asked == [("en", "Sorry."), ("de", "Hi.")]
-        assert await collected(kept, "de", "Sorry.")
-
-    run_virtual(ask())
+@in_virtual_time
+async def test_a_kept_sentence_passes_it_on() -> None:
+    voice = Polyglot()
+    kept = KeptSentences(voice, {"Sorry.": "en"})
+    await kept.keep()
+    await collected(kept, "de")
+    voice.error = EngineError("It broke")
+    assert voice.asked == [("en", "Sorry."), ("de", "Hi.")]
+    assert await collected(kept, "de", "Sorry.")
 
 
 # --- engines -----------------------------------------------------------------------------------
@@ -216,15 +214,10 @@ def build_plain(options: EngineOptions, weights: Path | None) -> Plain:
 async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list[int]:
     spec = EngineSpec("test", Kind.TTS, EngineOptions, build)
     worker = kind(spec, EngineOptions(engine="test"), None)
-    tts, ready = tts_stage(worker), asyncio.Event()
-    found = []
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(ready.set))
-        await ready.wait()
-        for language in languages:
-            found += [int(pcm[0]) for pcm in await collected(tts, language)]
-        worker.close()
-    return found
+    async with started(worker):
+        tts = tts_stage(worker)
+        heard = [await collected(tts, language) for language in languages]
+    return [int(pcm[0]) for chunks in heard for pcm in chunks]
 
 
 @pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
@@ -274,21 +267,6 @@ def test_the_plainest_voice_of_a_language() -> None:
     voices = ["fr-be", "fr-fr", "fr-ch", "pt", "pt-br", "en-gb-scotland", "en-us", "en-gb", "cmn"]
     found = espeak_ng.by_language(voices)
     assert found == {"fr": "fr-fr", "pt": "pt", "en": "en-gb", "zh": "cmn"}
-
-
-@needs_espeak
-async def test_espeak_through_a_worker_speaks_german() -> None:
-    spec = espeak_ng.SPEC
-    worker = ThreadWorker(spec, espeak_ng.EspeakOptions(), None)
-    tts, ready = tts_stage(worker), asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(worker.run(ready.set))
-        await ready.wait()
-        spoken = [np.concatenate(await collected(tts, at, "Ja, 5.")) for at in ("de", "")]
-        named = np.concatenate(await collected(tts, "", "Ja, 5.", "de"))
-        worker.close()
-    assert np.array_equal(spoken[0], named)
-    assert not np.array_equal(spoken[0], spoken[1])
 
 
 @pytest.mark.real

@@ -79,19 +79,16 @@ def test_a_profile_may_have_one(write: Write) -> None:
     assert settings(mine, "conversation.persona=null").conversation == settings().conversation
 
 
-@pytest.mark.parametrize("where", ["file", "set", "environment"])
-def test_explicit_instructions_win(where: str, write: Write) -> None:
+def test_explicit_instructions_win(write: Write) -> None:
     mine = write("conversation: {persona: joker, instructions: Be mine.}")
-    persona = "conversation.persona=joker"
-    found = {
-        "file": lambda: settings(mine),
-        "set": lambda: settings(None, persona, "conversation.instructions=Be mine."),
-        "environment": lambda: settings(
-            None, persona, REACHY_VOICE__CONVERSATION__INSTRUCTIONS="Be mine."
-        ),
-    }[where]()
-    assert found.conversation.instructions == "Be mine."
-    assert found.conversation.persona == "joker"
+    persona, key = "conversation.persona=joker", "REACHY_VOICE__CONVERSATION__INSTRUCTIONS"
+    for found in (
+        settings(mine),
+        settings(None, persona, "conversation.instructions=Be mine."),
+        settings(None, persona, **{key: "Be mine."}),
+    ):
+        assert found.conversation.instructions == "Be mine."
+        assert found.conversation.persona == "joker"
 
 
 def test_check_tells_of_a_persona_that_is_not_used(write: Write) -> None:

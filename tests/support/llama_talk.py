@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipeline.engines.contract import (
 from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
 from tests.support.robot_tools import robot_tools
 
@@ -39,6 +41,7 @@ def asks(statement: str, question: str, times: int = 8) -> list[Message]:
 
 FRANCE = asks("The capital of France is Paris.", "What is the capital of France?")
 SPAIN = asks("The capital of Spain is Madrid.", "What is the capital of Spain?")
+LEFT = [SYSTEM, Message("user", "Please look to the left.")]
 LONG = asks("The capital of Spain is Madrid.", "What is the capital of Spain?", 32)
 GREEDY = Sampling(temperature=0, repeat_penalty=1, max_tokens=6)
 AUTO = ToolChoice()
@@ -104,6 +107,13 @@ def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
     *others, end = told(items)
     assert isinstance(end, Finished)
     return "".join(item.text for item in others if isinstance(item, TextDelta)), end
+
+
+def check(call: object, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
+    """It is a call of one of them, and fits."""
+    assert isinstance(call, ToolCall)
+    (tool,) = (tool for tool in tools if tool.name == call.name)
+    assert fits(json.loads(call.arguments), tool.parameters)
 
 
 def calls(items: Sequence[Delta | None]) -> list[ToolCall]:

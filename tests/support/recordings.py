@@ -21,7 +21,7 @@ import soundfile
 import soxr
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines.contract import Tts
+from pipeline.engines.contract import Stt, Transcript, Tts
 from pipeline.messages import SpeechRequest
 
 POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
@@ -115,11 +115,34 @@ def synthesize(tts: Tts, text: str, voice: str = "") -> Pcm:
     return _at_listen_rate(whole, tts.rate)
 
 
+def heard(stt: Stt, *pieces: Pcm, language: str = "en") -> Transcript:
+    """What ``stt`` makes of one utterance."""
+    utterance = stt.open(language, False)
+    for piece in pieces:
+        utterance.feed(piece)
+    return utterance.finish(Uncancelled())
+
+
 class Uncancelled:
-    """A ``CancelToken`` that is never cancelled."""
+    """A ``CancelToken`` that is not cancelled, unless a test does it."""
 
     cancelled = False
     preempted = False
+
+
+class StopsAfter:
+    """A ``CancelToken`` that is cancelled when it is looked at for the ``after``-th time."""
+
+    preempted = False
+
+    def __init__(self, after: int) -> None:
+        self.looks = 0
+        self._after = after
+
+    @property
+    def cancelled(self) -> bool:
+        self.looks += 1
+        return self.looks > self._after
 
 
 def _pocketsphinx() -> Iterator[Recording]:

@@ -44,6 +44,11 @@ from tests.support.beside import beside
 from tests.support.conformance import Recorder
 
 PCM = np.arange(2_400, dtype=np.int16)
+UPGRADE = (
+    b"GET /v1/realtime HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+"""A request by hand, without the empty line at its end."""
 
 
 class ScriptedSession:

@@ -52,7 +52,8 @@ async def play(script: list[Line], cast: Cast, defaults: SessionDefaults) -> lis
     async with wired(cast, defaults=defaults) as client:
         for line in script:
             if line["from"] == "client":
-                await _wait_until(client, line["at_ms"])
+                await asyncio.sleep(max(0, line["at_ms"] - client.now_ms) / 1000)
+                await client.settle()
                 names.learn(client)
                 await _send(client, line["message"], names)
         await asyncio.sleep(_LISTEN_ON_S)
@@ -62,11 +63,6 @@ async def play(script: list[Line], cast: Cast, defaults: SessionDefaults) -> lis
         for said in client.log
     ]
     return list(_shortened(lines))
-
-
-async def _wait_until(client: Wired, at_ms: int) -> None:
-    await asyncio.sleep(max(0, at_ms - client.now_ms) / 1000)
-    await client.settle()
 
 
 async def _send(client: Wired, message: Line, names: _Names) -> None:

@@ -14,6 +14,7 @@ from pipeline.engines.registry import Kind, UrlEngineSpec, engine_spec
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
 from pipeline.work import Work
 from pipeline.workers.stages import llm_stage
+from tests.support.far_server import FarServer, serving
 from tests.support.watched_log import WatchedLog, watched_log
 
 SPECS = {
@@ -89,3 +90,9 @@ async def answer(
     request = LlmRequest(messages or HELLO, tools, choice or ToolChoice(), sampling or Sampling())
     deltas = llm_stage(engine).open().reply(request, work or Work())
     return [delta async for delta in deltas]
+
+
+async def answered(far: FarServer, *messages: Message, **how: Any) -> list[Delta]:
+    """All of one reply of a server that runs for no other."""
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+        return await answer(engine, *messages, **how)

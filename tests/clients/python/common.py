@@ -1,8 +1,8 @@
 """What the Python frameworks share: the turns they hold, and the report of each.
 
-A program gets one argument, JSON: {url, levels: {time, weather, story, wait}, limit_s, turns}. It
-holds every turn in a connection of its own, all at once, and prints one line of JSON each. It runs
-in an environment of its own and imports nothing of ours.
+A program gets one argument, JSON: {url, levels: {time, weather, story, wait}, limit_s}. It holds
+every turn in a connection of its own, all at once, and prints one line of JSON each. It runs in an
+environment of its own and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Plan:
     url: str
     levels: dict[str, int]
     limit_s: float
-    turns: list[str] | None = None
 
     def tone(self, phrase: str, seconds: float) -> bytes:
         """A person saying the phrase of that level: 16-bit samples at 24 kHz."""
@@ -71,6 +70,29 @@ class Moment:
         await self._reached.wait()
 
 
+class Watch:
+    """What has happened in a turn, and who waits for what."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._moments: list[Moment] = []
+
+    def when(self, happened: Callable[[], bool]) -> Moment:
+        self._moments.append(Moment(happened))
+        return self._moments[-1]
+
+    def event(self, name: str, count: int = 1) -> Moment:
+        return self.when(lambda: self.report.events.count(name) >= count)
+
+    def responses(self, count: int) -> Moment:
+        """Wait until this many responses are done."""
+        return self.when(lambda: len(self.report.statuses) >= count)
+
+    def look(self) -> None:
+        for moment in self._moments:
+            moment.look()
+
+
 async def stream(pcm: bytes, send: Callable[[bytes], Awaitable[None]], done: Moment) -> None:
     """Send audio at the speed of a microphone, then silence, until ``done``."""
     loop = asyncio.get_running_loop()
@@ -94,8 +116,8 @@ def note(report: Report, event: dict[str, Any]) -> None:
         report.statuses.append(event["response"]["status"])
 
 
-async def _hold(name: str, turn: Turn, plan: Plan) -> None:
-    report = Report(name)
+async def _hold(turn: Turn, plan: Plan) -> None:
+    report = Report(turn.__name__)
     try:
         async with asyncio.timeout(plan.limit_s):
             await turn(report, plan)
@@ -104,11 +126,11 @@ async def _hold(name: str, turn: Turn, plan: Plan) -> None:
     print(json.dumps(asdict(report)), flush=True)  # noqa: T201
 
 
-async def _hold_all(turns: dict[str, Turn], plan: Plan) -> None:
-    chosen = [name for name in turns if plan.turns is None or name in plan.turns]
-    await asyncio.gather(*(_hold(name, turns[name], plan) for name in chosen))
-
-
-def hold(turns: dict[str, Turn]) -> None:
+def hold(*turns: Turn) -> None:
     """Hold every turn and print its report."""
-    asyncio.run(_hold_all(turns, Plan(**json.loads(sys.argv[1]))))
+    plan = Plan(**json.loads(sys.argv[1]))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(_hold(turn, plan) for turn in turns))
+
+    asyncio.run(all_at_once())

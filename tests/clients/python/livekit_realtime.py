@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-from common import RATE, Moment, Plan, Report, hold, note, silence, stream
+from common import RATE, Moment, Plan, Report, Watch, hold, note, silence, stream
 from livekit import rtc
 from livekit.agents import llm
 from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
@@ -30,14 +30,13 @@ async def get_weather(city: str) -> str:
     return "sunny"
 
 
-class Talk:
+class Talk(Watch):
     """One session and its events."""
 
     def __init__(self, session: RealtimeSession, report: Report, playing: asyncio.TaskGroup):
+        super().__init__(report)
         self.session = session
-        self.report = report
         self.playing = playing
-        self.moments: list[Moment] = []
         self.interrupted = ""
         """The response that the user has interrupted."""
         self.generation: llm.GenerationCreatedEvent | None = None
@@ -47,21 +46,10 @@ class Talk:
         session.on("input_speech_started", self._on_speech)
         session.on("error", lambda error: report.errors.append(repr(error.error)))
 
-    def when(self, happened: Callable[[], bool]) -> Moment:
-        self.moments.append(Moment(happened))
-        return self.moments[-1]
-
-    def event(self, name: str, count: int = 1) -> Moment:
-        return self.when(lambda: self.report.events.count(name) >= count)
-
     def said(self, count: int, responses: int) -> Moment:
         """Wait until this many answers have played out and this many responses are done."""
         report = self.report
         return self.when(lambda: len(report.said) >= count and len(report.statuses) >= responses)
-
-    def _look(self) -> None:
-        for moment in self.moments:
-            moment.look()
 
     def _on_server_event(self, event: dict[str, Any]) -> None:
         # The words are taken from the session's own streams.
@@ -70,7 +58,7 @@ class Talk:
         late = event["type"] == "response.output_audio.delta"
         if late and event["response_id"] == self.interrupted:
             self.report.late_audio_bytes += len(event["delta"])
-        self._look()
+        self.look()
 
     def _on_generation(self, generation: llm.GenerationCreatedEvent) -> None:
         self.generation = generation
@@ -84,12 +72,12 @@ class Talk:
                 _joined(message.text_stream), self._hear(message.audio_stream)
             )
             self.report.said.append(words)
-            self._look()
+            self.look()
 
     async def _hear(self, frames: Any) -> None:
         async for frame in frames:
             self.report.audio_bytes += len(frame.data) * 2
-            self._look()
+            self.look()
 
     async def _call(self, generation: llm.GenerationCreatedEvent) -> None:
         outputs = []
@@ -207,13 +195,4 @@ async def reconnect(report: Report, plan: Plan) -> None:
         await second.wait()
 
 
-hold(
-    {
-        "voice": voice,
-        "push_to_talk": push_to_talk,
-        "text": text,
-        "tool": tool,
-        "barge_in": barge_in,
-        "reconnect": reconnect,
-    }
-)
+hold(voice, push_to_talk, text, tool, barge_in, reconnect)

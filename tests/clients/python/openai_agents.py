@@ -10,36 +10,23 @@ from typing import Any
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimeRunner, RealtimeSession
 from agents.realtime.model_inputs import RealtimeModelSendRawMessage
-from common import Moment, Plan, Report, hold, note, silence, stream
+from common import Plan, Report, Watch, hold, note, silence, stream
 
 
-class Talk:
+class Talk(Watch):
     """One session and its events."""
 
     def __init__(self, session: RealtimeSession, report: Report) -> None:
+        super().__init__(report)
         self.session = session
-        self.report = report
-        self.configured = Moment(lambda: "session.updated" in report.events)
-        self.moments: list[Moment] = [self.configured]
+        self.configured = self.event("session.updated")
         self.first_response = ""
         self.interrupted = False
-
-    def responses(self, count: int) -> Moment:
-        """Wait until this many responses are done."""
-        return self.when(lambda: len(self.report.statuses) >= count)
-
-    def event(self, name: str) -> Moment:
-        return self.when(lambda: name in self.report.events)
-
-    def when(self, happened: Any) -> Moment:
-        self.moments.append(Moment(happened))
-        return self.moments[-1]
 
     async def follow(self) -> None:
         async for event in self.session:
             self._note(event)
-            for moment in self.moments:
-                moment.look()
+            self.look()
 
     def _note(self, event: Any) -> None:
         report = self.report
@@ -144,12 +131,4 @@ async def barge_in(report: Report, plan: Plan) -> None:
         report.history = talk.history()
 
 
-hold(
-    {
-        "voice": voice,
-        "push_to_talk": push_to_talk,
-        "text": text,
-        "tool": tool,
-        "barge_in": barge_in,
-    }
-)
+hold(voice, push_to_talk, text, tool, barge_in)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from common import Moment, Plan, Report, hold, note, silence, stream
+from common import Plan, Report, Watch, hold, note, silence, stream
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
 
@@ -25,34 +25,21 @@ WEATHER = {
 }
 
 
-class Talk:
+class Talk(Watch):
     """One connection and its events."""
 
     def __init__(self, connection: AsyncRealtimeConnection, report: Report) -> None:
+        super().__init__(report)
         self.connection = connection
-        self.report = report
-        self.moments: list[Moment] = []
         self.on_event: Callable[[Any], Any] = lambda event: None
         """Called with each event; may return something to await."""
-
-    def when(self, happened: Callable[[], bool]) -> Moment:
-        self.moments.append(Moment(happened))
-        return self.moments[-1]
-
-    def event(self, name: str) -> Moment:
-        return self.when(lambda: name in self.report.events)
-
-    def responses(self, count: int) -> Moment:
-        """Wait until this many responses are done."""
-        return self.when(lambda: len(self.report.statuses) >= count)
 
     async def follow(self) -> None:
         async for event in self.connection:
             self._note(event)
             if (more := self.on_event(event)) is not None:
                 await more
-            for moment in self.moments:
-                moment.look()
+            self.look()
 
     def _note(self, event: Any) -> None:
         report = self.report
@@ -168,12 +155,4 @@ async def barge_in(report: Report, plan: Plan) -> None:
         await stream(plan.tone("wait", 0.5), talk.send, both)
 
 
-hold(
-    {
-        "voice": voice,
-        "push_to_talk": push_to_talk,
-        "text": text,
-        "tool": tool,
-        "barge_in": barge_in,
-    }
-)
+hold(voice, push_to_talk, text, tool, barge_in)

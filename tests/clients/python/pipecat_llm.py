@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from common import Moment, Plan, Report, hold, silence, stream
+from common import Moment, Plan, Report, Watch, hold, silence, stream
 from loguru import logger
 from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.adapters.llm.schemas.tools_schema import ToolsSchema
@@ -60,7 +60,7 @@ class Speaker(FrameProcessor):
         super().__init__()
         self.report = report
         self.words = ""
-        self.moments: list[Moment] = []
+        self.watch = Watch(report)
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -73,8 +73,7 @@ class Speaker(FrameProcessor):
             self.words = ""
         elif isinstance(frame, InterruptionFrame | TTSStartedFrame | TTSStoppedFrame):
             self.report.events.append(type(frame).__name__)
-        for moment in self.moments:
-            moment.look()
+        self.watch.look()
         await self.push_frame(frame, direction)
 
 
@@ -97,15 +96,12 @@ class Talk:
 
     def __init__(self, worker: PipelineWorker, speaker: Speaker) -> None:
         self.worker = worker
-        self.speaker = speaker
-
-    def when(self, happened: Callable[[], bool]) -> Moment:
-        self.speaker.moments.append(Moment(happened))
-        return self.speaker.moments[-1]
+        self.when = speaker.watch.when
+        self.report = speaker.report
 
     def said(self, words: str) -> Moment:
         """When an answer with these words is over."""
-        return self.when(lambda: any(words in said for said in self.speaker.report.said))
+        return self.when(lambda: any(words in said for said in self.report.said))
 
     async def send(self, pcm: bytes) -> None:
         await self.worker.queue_frame(InputAudioRawFrame(pcm, sample_rate=24_000, num_channels=1))
@@ -217,12 +213,4 @@ async def barge_in(report: Report, plan: Plan) -> None:
 
 logger.remove()
 logger.add(sys.stderr, level="WARNING")
-hold(
-    {
-        "voice": voice,
-        "push_to_talk": push_to_talk,
-        "text": text,
-        "tool": tool,
-        "barge_in": barge_in,
-    }
-)
+hold(voice, push_to_talk, text, tool, barge_in)

@@ -28,10 +28,7 @@ def read(*pieces: bytes) -> list[str]:
         (b"data:one\n\n", ["one"]),
         (b"data:  one\n\n", [" one"]),
         (b"data: one\ndata: two\n\n", ["one\ntwo"]),
-        (
-            b"event: response.created\ndata: {}\n\ndata: x\n\n",
-            ["{}", "x"],
-        ),
+        (b"event: response.created\ndata: {}\n\ndata: x\n\n", ["{}", "x"]),
         (b": ping - 2026\n\ndata: one\n\n", ["one"]),
         (b"event: ping\n\ndata: one\n\n", ["one"]),
         (b"id: 3\nretry: 10\nunknown\ndata: one\n\n", ["one"]),

@@ -32,7 +32,7 @@ from tests.support.far_server import FarServer, Mood, Seen, problem, serving
 from tests.support.far_server import Kind as Server
 from tests.support.llama_talk import MODEL
 from tests.support.robot_tools import robot_tools
-from tests.support.url_engines import DANCE, NOD, answer, running
+from tests.support.url_engines import DANCE, NOD, answer, answered, running
 
 pytestmark = pytest.mark.engines
 
@@ -40,9 +40,7 @@ DANCE_TEXT = '{"name": "dance", "arguments": {"steps": 3}}'
 NOD_TEXT = '{"name": "nod", "arguments": {}}'
 DANCED = ToolCall("dance", '{"steps": 3}')
 NODDED = ToolCall("nod", "{}")
-
-
-# --- tools that a server would drop ------------------------------------------------------------
+ONE_CALL = ToolChoice("required", parallel=False)
 
 
 async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
@@ -82,8 +80,7 @@ async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None
     text = f"```json\n{DANCE_TEXT}\n```\nI dance."
     words = [text[at : at + size] for at in range(0, len(text), size)]
     far = FarServer(server, words=words)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD))
+    deltas = await answered(far, tools=(DANCE, NOD))
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == "I dance."
 
@@ -115,19 +112,14 @@ async def test_json_that_is_no_call_stays_what_it_is(text: str, choice: ToolChoi
         (f"<tool_call>{DANCE_TEXT}</tool_call>" * 3, ToolChoice(), [DANCED]),
         (f"{DANCE_TEXT}, {DANCE_TEXT}", ToolChoice("required"), [DANCED]),
         (f'{{"nod": {NOD_TEXT}}}', ToolChoice("named", "nod"), [NODDED]),
-        (
-            f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]",
-            ToolChoice("required", parallel=False),
-            [DANCED],
-        ),
+        (f"[{DANCE_TEXT}, {DANCE_TEXT[:-3]}4}}}}]", ONE_CALL, [DANCED]),
     ],
 )
 async def test_how_many_calls_an_answer_makes(
     text: str, choice: ToolChoice, expected: list[ToolCall]
 ) -> None:
     far = FarServer("vllm", words=list(text))
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == expected
     assert text_of(deltas) == ""
 
@@ -156,8 +148,7 @@ async def test_a_call_found_twice_is_reported_once() -> None:
     far = FarServer(
         "vllm", words=[DANCE_TEXT], calls=[("dance", '{"steps":3}'), ("nod", "{}"), ("nod", "{}")]
     )
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD))
+    deltas = await answered(far, tools=(DANCE, NOD))
     assert calls_of(deltas) == [DANCED, NODDED]
 
 
@@ -167,8 +158,7 @@ async def test_a_call_found_twice_is_reported_once() -> None:
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
 async def test_llama_server_is_asked_for_a_call_by_its_schema(choice: ToolChoice) -> None:
     far = FarServer(words=list(DANCE_TEXT))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     assert calls_of(deltas) == [DANCED]
     assert text_of(deltas) == ""
     asked = last(far)

@@ -35,66 +35,41 @@ def error(status: int, body: Any, *private: str) -> EngineError:
     return refused(LLM, complaint_of_bytes(status, json.dumps(body).encode()), private)
 
 
+def says(message: str, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **more}}
+
+
+VLLM = (
+    "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens in the "
+    "messages. Please reduce the length."
+)
+
+
 @pytest.mark.parametrize(
     ("body", "tokens", "limit"),
     [
         (  # llama-server
-            {
-                "error": {
-                    "code": 400,
-                    "message": "request (9412 tokens) exceeds the available context size "
-                    "(8192 tokens), try increasing it",
-                    "type": "exceed_context_size_error",
-                    "n_prompt_tokens": 9412,
-                    "n_ctx": 8192,
-                }
-            },
-            9412,
-            8192,
+            says(
+                "request (9412 tokens) exceeds the available context size (8192 tokens), try "
+                "increasing it",
+                type="exceed_context_size_error",
+                n_prompt_tokens=9412,
+                n_ctx=8192,
+            ),
+            *(9412, 8192),
         ),
-        (  # vLLM
-            {
-                "error": {
-                    "message": "This model's maximum context length is 4096 tokens. However, you "
-                    "requested 5000 tokens in the messages. Please reduce the length.",
-                    "type": "BadRequestError",
-                    "param": None,
-                    "code": 400,
-                }
-            },
-            5000,
-            4096,
-        ),
-        (  # older vLLM
-            {
-                "object": "error",
-                "message": "This model's maximum context length is 4096 tokens. However, you "
-                "requested 5000 tokens",
-                "type": "BadRequestError",
-                "code": 400,
-            },
-            5000,
-            4096,
-        ),
+        (says(VLLM, type="BadRequestError", param=None, code=400), 5000, 4096),
+        ({"object": "error", "message": VLLM, "type": "BadRequestError"}, 5000, 4096),  # older
         (  # OpenAI
-            {
-                "error": {
-                    "message": "Your input exceeds the context window of this model.",
-                    "type": "invalid_request_error",
-                    "param": "input",
-                    "code": "context_length_exceeded",
-                }
-            },
-            0,
-            0,
+            says("Your input exceeds the context window.", code="context_length_exceeded"),
+            *(0, 0),
         ),
         (  # LM Studio
             {"error": "Reached context length of 4096 tokens; context overflow policy is stop."},
-            0,
-            0,
+            *(0, 0),
         ),
         *(
-            ({"error": {"message": message}}, 0, 0)
+            (says(message), 0, 0)
             for message in (
                 "The number of tokens to keep from the initial prompt is greater than the context "
                 "length (n_keep: 5010>= n_ctx: 4096)",  # LM Studio
@@ -130,16 +105,12 @@ def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> Non
     ("status", "body", "kind", "what", "fix"),
     [
         (
-            401,
-            {"error": {"message": "Invalid API Key", "type": "authentication_error", "code": 401}},
-            Misconfiguration,
+            *(401, says("Invalid API Key", code=401), Misconfiguration),
             "refuses access: HTTP 401, Invalid API Key",
             "REACHY_VOICE__LLM__API_KEY",
         ),
         (
-            404,
-            {"error": {"message": "The model `qwen` does not exist.", "code": 404}},
-            Misconfiguration,
+            *(404, says("The model `qwen` does not exist.", code=404), Misconfiguration),
             "does not know the path or the model: HTTP 404, The model `qwen` does not exist",
             "llm.model",
         ),
@@ -147,25 +118,18 @@ def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> Non
         (429, {"error": "rate limit"}, ServerOverload, "is overloaded", "llm.max_requests"),
         (500, {"detail": "CUDA out of memory"}, ServerFailure, "failed: HTTP 500, CUDA out", "log"),
         (
-            503,
-            {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}},
-            ServerLoading,
-            "is not ready: HTTP 503, Loading model",
-            "loaded",
+            *(503, says("Loading model", type="unavailable_error", code=503), ServerLoading),
+            *("is not ready: HTTP 503, Loading model", "loaded"),
         ),
         (
-            400,
-            {"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}},
-            Rejection,
+            *(400, says('"auto" tool choice requires --enable-auto-tool-choice'), Rejection),
             'refuses the request: HTTP 400, "auto" tool choice requires --enable-auto-tool-choice',
             "llm.extra",
         ),
         (
             422,
             {"detail": [{"loc": ["body"], "msg": "field required", "input": {"secret": "words"}}]},
-            Rejection,
-            "HTTP 422, field required",
-            "llm.extra",
+            *(Rejection, "HTTP 422, field required", "llm.extra"),
         ),
         (402, {"error": "no credit"}, ServerOverload, "for now: HTTP 402, no credit", "account"),
         (200, {"error": {"code": 429, "message": "Slow"}}, ServerOverload, "HTTP 429", "max_req"),

@@ -15,7 +15,7 @@ from pipeline.work import Work
 from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, serving, stream
 from tests.support.far_server import Kind as Server
-from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
 
 pytestmark = pytest.mark.quick
 
@@ -45,8 +45,7 @@ async def test_an_answer_in_words_and_calls(server: Server) -> None:
     far = FarServer(
         server, thoughts=["Hm, ", "who am I?"], calls=[("dance", '{"steps": 3}'), ("nod", "{}")]
     )
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD))
+    deltas = await answered(far, tools=(DANCE, NOD))
     assert text_of(deltas) == "Hello there, my friend. How are you?"
     assert calls_of(deltas) == [ToolCall("dance", '{"steps": 3}'), ToolCall("nod", "{}")]
     cached = 0 if server == "ollama" else 12
@@ -58,8 +57,7 @@ async def test_an_answer_in_words_and_calls(server: Server) -> None:
 async def test_an_answer_that_is_cut_at_its_limit(server: Server) -> None:
     far = FarServer(server)
     sampling = Sampling(max_tokens=2)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, sampling=sampling)
+    deltas = await answered(far, sampling=sampling)
     if server == "openai":
         assert last(far)["max_completion_tokens"] == 2
     else:
@@ -73,8 +71,7 @@ async def test_an_answer_that_is_cut_at_its_limit(server: Server) -> None:
 async def test_each_server_is_told_what_it_knows(server: Server) -> None:
     far = FarServer(server)
     sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        await answer(engine, sampling=sampling)
+    await answered(far, sampling=sampling)
     asked = last(far)
     fixed = {"model": "qwen3", "stream": True, "temperature": 0.5, "top_p": 0.8, "seed": 3}
     assert {key: asked[key] for key in fixed} == fixed
@@ -126,8 +123,7 @@ LONG = (
 
 async def test_a_conversation_as_chat_messages() -> None:
     far = FarServer()
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        await answer(engine, *LONG, tools=(DANCE,))
+    await answered(far, *LONG, tools=(DANCE,))
     asked = last(far)
     function = {"name": "dance", "arguments": '{"steps": 2}'}
     assert asked["messages"] == [
@@ -175,8 +171,7 @@ async def test_the_choice_of_tools(
 ) -> None:
     """Whatever the server makes of it, as Ollama did not know it for long."""
     far = FarServer("ollama", calls=[("dance", '{"steps": 3}'), ("nod", "{}")])
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
+    deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     asked = last(far)
     assert asked["tool_choice"] == sent
     assert [tool.get("function", tool)["name"] for tool in asked["tools"]] == offered
@@ -207,16 +202,6 @@ async def test_calls_that_cannot_be_made_are_left_out(
         far.calls = [call]
         with pytest.raises(EngineError, match="no tool call that fits"):
             await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
-
-
-async def test_calls_and_thoughts_in_the_text_are_not_spoken() -> None:
-    words = ["<th", "ink>Let me ", "dance.</thi", "nk>\n\nI da", "nce.", '<tool_call>{"name": "da']
-    words += ['nce", "arguments": {"steps": 4}}', "</tool_call>"]
-    far = FarServer("vllm", words=words)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine, tools=(DANCE,))
-    assert text_of(deltas) == "I dance."
-    assert calls_of(deltas) == [ToolCall("dance", '{"steps": 4}')]
 
 
 # --- streams as they should not be -------------------------------------------------------------
@@ -260,7 +245,6 @@ async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> N
 @pytest.mark.parametrize("torn", [True, False])
 async def test_an_answer_ends_once_it_says_so(torn: bool, end: bytes) -> None:
     far = FarServer(moods={PATH: [stream(WORDS, end, torn=torn)]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        deltas = await answer(engine)
+    deltas = await answered(far)
     assert text_of(deltas) == "Hello."
     assert deltas[-1] == Finished("stop", Usage())

@@ -312,10 +312,3 @@ async def test_speech_in_a_wav_file_is_played_at_the_rate_of_the_voice() -> None
     far = FarServer("speech", moods={SAID: [Mood(200, "audio/pcm", [header.getvalue(), stereo])]})
     async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
         assert len(await spoken_by(engine)) == pytest.approx(len(TONE) / 2, abs=2)
-
-
-async def test_speech_that_breaks_off_is_an_error() -> None:
-    far = FarServer("speech", moods={SAID: [Mood(200, "audio/pcm", [bytes(4000)], torn=True)]})
-    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
-        with pytest.raises(EngineError, match="broke off its answer"):
-            await spoken_by(engine)

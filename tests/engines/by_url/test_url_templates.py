@@ -14,7 +14,7 @@ from tests.support.far_answers import data, refusal
 from tests.support.far_server import FarServer, Mood, problem, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
-from tests.support.url_engines import DANCE, HELLO, NOD, answer, running
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
 
 pytestmark = pytest.mark.quick
 
@@ -78,8 +78,7 @@ async def test_what_a_server_refuses_is_known_or_remembered(
 async def test_a_late_system_message_reaches_the_model_as_a_note(server: Server) -> None:
     """Even from templates that would drop it without a word."""
     far = FarServer(server, template=template("smollm3"))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        await answer(engine, *TALKS[1])
+    await answered(far, *TALKS[1])
     assert [message["role"] for message in sent(far)] == ["system", "user", "assistant", "user"]
     assert sent(far)[-1]["content"] == f"(System: It is dark.)\n{HELLO[1].content}"
 
@@ -145,11 +144,3 @@ async def test_openai_takes_late_system_messages(failures: list[Mood]) -> None:
         for _ in range(2):
             await answer(engine, *TALKS[1])
     assert [message["role"] for message in sent(far)][3] == "system"
-
-
-async def test_arguments_are_sent_as_the_text_of_an_object() -> None:
-    far = FarServer()
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
-        await answer(engine, *TALKS[4], tools=(DANCE,))
-    (call,) = sent(far)[2]["tool_calls"]
-    assert call["function"]["arguments"] == '{"arguments": "{\\"steps\\": "}'

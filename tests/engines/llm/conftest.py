@@ -39,6 +39,12 @@ def engine(shared_engine: LlamaCpp) -> LlamaCpp:
     return shared_engine
 
 
+@pytest.fixture(scope="module")
+def small(directory: Path) -> LlamaCpp:
+    """Two sequences, and cells for about two long prompts."""
+    return build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), directory)
+
+
 @pytest.fixture(scope="package")
 def alone(shared_engine: LlamaCpp) -> dict[str, str]:
     """What the model answers when it has no other work."""

@@ -129,9 +129,6 @@ def test_without_a_tool_to_call_all_of_it_is_words(case: str) -> None:
         assert shown(parts) == [text.strip()]
 
 
-# --- forced calls ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

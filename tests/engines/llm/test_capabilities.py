@@ -38,16 +38,9 @@ SOURCES = {
 LOOK = Tool("look", "Turns.", {"type": "object", "properties": {"at": {"type": "string"}}})
 
 
-def system(text: str) -> Message:
-    return Message("system", text)
-
-
-def user(text: str) -> Message:
-    return Message("user", text)
-
-
-def speaks(text: str) -> Message:
-    return Message("assistant", text)
+system, user, speaks = (
+    functools.partial(Message, role) for role in ("system", "user", "assistant")
+)
 
 
 def calls(speech: str, *places: str) -> Message:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate
@@ -40,16 +38,6 @@ def text(template: ChatTemplate, messages: list[Message], tools: list[Tool] | No
     return "".join(piece.text for piece in template.render(messages, tools or []))
 
 
-def test_chatml() -> None:
-    template = ChatTemplate(CHATML, control_texts=CONTROLS)
-    pieces = template.render([Message("system", "Be kind."), USER], [])
-    assert [piece.plain for piece in pieces] == [False]
-    assert pieces[0].text == (
-        "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -84,21 +72,6 @@ def test_tools_and_results_stay_plain_text_too() -> None:
     ]
 
 
-def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
-    template = ChatTemplate(CHATML)
-    assert not template.capabilities.tools
-    prompt = text(template, [Message("system", "Be kind."), USER], [TOOL])
-    system = prompt.split("<|im_end|>")[0]
-    assert system.startswith("<|im_start|>system\nBe kind.\n\n")
-    line = system.split("<tools>\n")[1].split("\n</tools>")[0]
-    assert json.loads(line) == {
-        "name": "look",
-        "description": "Looks <there>.",
-        "parameters": TOOL.parameters,
-    }
-    assert text(template, [USER], [TOOL]).startswith("<|im_start|>system\nYou can call")
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -113,35 +86,6 @@ def test_a_template_without_system_messages_gets_them_in_the_first_user_message(
     template = ChatTemplate(source + loop)
     assert not template.capabilities.system
     assert text(template, [Message("system", "Be kind."), USER]) == "[user|Be kind.\n\nHello]"
-
-
-REFUSES_LATE = """\
-{% for message in messages %}
-{% if message.role == "system" and not loop.first %}{{ raise_exception("too late") }}{% endif %}
-{{ message.role }}: {{ message.content }}
-{% endfor %}"""
-DROPS_LATE = """\
-{% for message in messages %}
-{% if message.role != "system" or loop.first %}{{ message.role }}: {{ message.content }}
-{% endif %}
-{% endfor %}"""
-
-
-@pytest.mark.parametrize("source", [REFUSES_LATE, DROPS_LATE])
-def test_a_system_message_in_the_middle_is_told_by_the_user_where_it_must_be(source: str) -> None:
-    talk = [Message("system", "Be kind."), USER, Message("assistant", "Hi.")]
-    late = [Message("system", "It is late."), Message("user", "Bye")]
-    lines = text(ChatTemplate(source), talk + late).split("\n")
-    said = [line for line in lines if line]
-    assert said == [
-        "system: Be kind.",
-        "user: Hello",
-        "assistant: Hi.",
-        "user: (System: It is late.)",
-        "Bye",
-    ]
-    assert "system: It is late." not in text(ChatTemplate(source), talk + late[:1])
-    assert "system\nIt is late." in text(ChatTemplate(CHATML), talk + late)
 
 
 def test_the_dialect_of_hugging_face() -> None:

@@ -12,7 +12,7 @@ import pytest
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, Warmed
 from pipeline.engines.llm.judged import JudgedLlm
 from pipeline.errors import EngineError
-from pipeline.events import ReplyFinished, TurnJudged
+from pipeline.events import TurnJudged
 from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Work
 from reachy_voice.testing import (
@@ -20,8 +20,9 @@ from reachy_voice.testing import (
     ScriptedLlm,
     ScriptedStt,
     ScriptedTurn,
-    in_virtual_time,
-    scene,
+    play,
+    say,
+    silence,
 )
 
 pytestmark = pytest.mark.quick
@@ -114,19 +115,15 @@ class Judging(ScriptedConversation):
         return Warmed(end_probability=0.0001)
 
 
-@in_virtual_time
-async def test_a_late_opinion_still_lengthens_the_wait() -> None:
+def test_a_late_opinion_still_lengthens_the_wait() -> None:
     quick = ScriptedLlm(deltas=("Aye, ",) * 60, first_s=0.01)
     llm = JudgedLlm(quick, SlowJudge(), INSTRUCTIONS)
     stt = ScriptedStt(texts=("can you find out how",))
-    async with scene(llm=llm, stt=stt, turn=ScriptedTurn(0.3)) as played:
-        await played.say(1.0)
-        await played.hear(3.0)
+    played = play(say(1.0), silence(3.0), llm=llm, stt=stt, turn=ScriptedTurn(0.3))
     read = [judged for judged in played.events(TurnJudged) if "words" in judged.reasons]
     unread = [judged for judged in played.events(TurnJudged) if "words" not in judged.reasons]
     assert read[-1].wait_ms > unread[-1].wait_ms
-    (finished,) = played.events(ReplyFinished)
-    assert finished.usage.prompt
+    assert played.reply.usage.prompt
 
 
 @pytest.mark.parametrize("judge", [Model(None), Model(0.2, EngineError("It is gone"))])

@@ -5,23 +5,22 @@ Their marks are plain text to it, so they come in several tokens.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.engines.contract import Finished, TextDelta, ToolCall
+from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
-from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.messages import Message, Sampling, ToolChoice
+from pipeline.messages import Message, Sampling
 from tests.support.llama_talk import (
+    LEFT,
     MODEL,
     SHORT_TOOLS,
-    SYSTEM,
     answer,
     calls,
+    check,
     joined,
     nudge,
     replies,
@@ -32,7 +31,6 @@ from tests.support.places import DATA
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 CALLS = DATA / "tool_calls"
-ASKED = [SYSTEM, Message("user", "Please look to the left.")]
 SAMPLING = Sampling(seed=1, max_tokens=30)
 
 
@@ -46,23 +44,6 @@ def engine(request: pytest.FixtureRequest, weights: Callable[[str], Path]) -> Ll
     return engine
 
 
-def check(call: ToolCall) -> None:
-    (tool,) = (tool for tool in SHORT_TOOLS if tool.name == call.name)
-    assert fits(json.loads(call.arguments), tool.parameters)
-
-
-def test_required(engine: LlamaCpp) -> None:
-    choice = ToolChoice("required")
-    *found, end = told(
-        replies(engine.open(), ASKED, tools=SHORT_TOOLS, tool_choice=choice, sampling=SAMPLING)
-    )
-    assert found
-    for call in found:
-        assert isinstance(call, ToolCall)
-        check(call)
-    assert isinstance(end, Finished)
-
-
 def test_speech_and_a_call_and_the_next_turn(
     engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,14 +51,14 @@ def test_speech_and_a_call_and_the_next_turn(
     mark = engine._parts.prompts.calls.syntax.marker
     with monkeypatch.context() as patch:
         nudge(patch, engine._parts.model, f"Of course.\n{mark}")
-        steps = replies(session, ASKED, tools=SHORT_TOOLS, sampling=SAMPLING)
+        steps = replies(session, LEFT, tools=SHORT_TOOLS, sampling=SAMPLING)
         found = told(steps)
     assert "".join(item.text for item in found if isinstance(item, TextDelta)) == "Of course."
     (call,) = calls(found)
     check(call)
     function = {"name": call.name, "arguments": call.arguments}
     history = [
-        *ASKED,
+        *LEFT,
         Message("assistant", "Of course.", tool_calls=({"id": "1", "function": function},)),
         Message("tool", "done", tool_call_id="1"),
     ]
@@ -90,8 +71,7 @@ def test_speech_and_a_call_and_the_next_turn(
 def test_a_call_without_marks(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     """In JSON, whatever notation the family has."""
     nudge(monkeypatch, engine._parts.model, '```json\n{"name": "head_tracking"', "\n```\nDone.")
-    steps = replies(engine.open(), ASKED, tools=SHORT_TOOLS, sampling=SAMPLING)
+    steps = replies(engine.open(), LEFT, tools=SHORT_TOOLS, sampling=SAMPLING)
     call, *said = told(steps)
-    assert isinstance(call, ToolCall)
     check(call)
     assert joined(said)[0] == "Done."

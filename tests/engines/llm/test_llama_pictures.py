@@ -166,52 +166,31 @@ def test_two_pictures(engine: LlamaCpp) -> None:
 
 def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
     """Cells as ``mtmd_helper_eval_chunks`` makes them for the whole prompt at once."""
-    session = engine.open()
-    messages = [SYSTEM, shows(ONE)]
-    tokens = engine._parts.prompts.whole(messages, [])
-    ours = list(replies(session, messages, sampling=Sampling(temperature=0, max_tokens=1)))
-    assert ours
-    logits = engine._parts.context.logits().copy()
+    messages, parts = [SYSTEM, shows(ONE)], engine._parts
+    prompts, context, projector = parts.prompts, parts.context, parts.prompts._vision
+    assert projector
+    tokens = prompts.whole(messages, [])
+    assert list(replies(engine.open(), messages, sampling=Sampling(temperature=0, max_tokens=1)))
+    logits = context.logits().copy()
 
-    prompts, model, context = (
-        engine._parts.prompts,
-        engine._parts.model,
-        engine._parts.context,
-    )
-    assert prompts._vision
-    api, projector = llama_api.multimodal(), prompts._vision
+    api = llama_api.multimodal()
     rendered = prompts._template.render([prompts._seen(m, known_texts()) for m in messages], [])
     text = "".join("<__media__>" if piece.image else piece.text for piece in rendered).encode()
     given = api.mtmd_input_text()
-    given.text, given.text_len, given.add_special, given.parse_special = (
-        text,
-        len(text),
-        False,
-        True,
-    )
+    given.text, given.text_len = text, len(text)
+    given.add_special, given.parse_special = False, True
     data = base64.b64decode(ONE.partition(",")[2])
     buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
     bitmap = api.mtmd_helper_bitmap_init_from_buf(projector.handle, buffer, len(data), False)
     chunks = api.mtmd_input_chunks_init()
     bitmaps = (ctypes.c_void_p * 1)(bitmap)
     assert api.mtmd_tokenize(projector.handle, chunks, ctypes.byref(given), bitmaps, 1) == 0
-    scratch, end = engine._parts.scratch, ctypes.c_int32()
-    assert int(api.mtmd_helper_get_n_pos(chunks)) + model.starts_with_bos == len(tokens)
-    start = 0
-    if model.starts_with_bos:
-        context.decode([model.bos], 0, scratch, logits=False, by=Token())
-        start = 1
-    arguments = (
-        projector.handle,
-        context._handle,
-        chunks,
-        start,
-        scratch,
-        512,
-        True,
-        ctypes.byref(end),
-    )
-    assert api.mtmd_helper_eval_chunks(*arguments) == 0
+    scratch, end, start = parts.scratch, ctypes.c_int32(), int(parts.model.starts_with_bos)
+    assert int(api.mtmd_helper_get_n_pos(chunks)) + start == len(tokens)
+    if start:
+        context.decode([parts.model.bos], 0, scratch, logits=False, by=Token())
+    places = (start, scratch, 512, True, ctypes.byref(end))
+    assert api.mtmd_helper_eval_chunks(projector.handle, context._handle, chunks, *places) == 0
     assert end.value == len(tokens)
     theirs = context.logits()
     assert np.abs(theirs - logits).max() < 0.1 * logits.std()

@@ -91,17 +91,13 @@ def test_stepping_aside_changes_nothing(engine: LlamaCpp, looks: int) -> None:
     assert text == expected
 
 
-def test_interleaved_sessions_answer_as_if_alone(engine: LlamaCpp, alone: dict[str, str]) -> None:
-    france = replies(engine.open(), FRANCE)
-    spain = replies(engine.open(), SPAIN)
-    pairs = list(itertools.zip_longest(france, spain))
-    assert joined([pair[0] for pair in pairs])[0] == alone["france"]
-    assert joined([pair[1] for pair in pairs])[0] == alone["spain"]
-
-
-def test_one_session_may_answer_twice_at_a_time(engine: LlamaCpp, alone: dict[str, str]) -> None:
-    session = engine.open()
-    pairs = list(itertools.zip_longest(replies(session, FRANCE), replies(session, SPAIN)))
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_interleaved_answers_are_as_if_alone(
+    engine: LlamaCpp, alone: dict[str, str], sessions: int
+) -> None:
+    france, *others = (engine.open() for _ in range(sessions))
+    spain = others[0] if others else france
+    pairs = list(itertools.zip_longest(replies(france, FRANCE), replies(spain, SPAIN)))
     assert joined([pair[0] for pair in pairs])[0] == alone["france"]
     assert joined([pair[1] for pair in pairs])[0] == alone["spain"]
 
@@ -149,12 +145,6 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
     assert [(done.job, done.error) for done in ends] == [(4, None), (3, None)]
     items = [item.value for item in answers if isinstance(item, Item) and item.job == 4]
     assert joined(items)[0] == alone["france"]
-
-
-@pytest.fixture(scope="module")
-def small(directory: Path) -> LlamaCpp:
-    """Two sequences, and cells for about two long prompts."""
-    return build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), directory)
 
 
 def test_more_sessions_than_sequences(small: LlamaCpp, alone: dict[str, str]) -> None:
@@ -206,16 +196,6 @@ def test_seventeen_tools_are_read_once(saving: LlamaCppOptions, directory: Path)
     assert warm(again.open(), [SYSTEM], tools).evaluated == 0
     usage = answer(build(saving, directory).open(), FRANCE, tools=tools)[1].usage
     assert usage.cached >= first.prompt - 1
-
-
-def test_a_loaded_prefix_answers_as_a_read_one(saving: LlamaCppOptions, directory: Path) -> None:
-    engine = build(saving, directory)
-    session = engine.open()
-    warm(session, [SYSTEM], SHORT_TOOLS)
-    expected = answer(session, FRANCE, tools=SHORT_TOOLS)[0]
-    loaded, end = answer(build(saving, directory).open(), FRANCE, tools=SHORT_TOOLS)
-    assert end.usage.cached > 300
-    assert loaded == expected
 
 
 def test_nothing_that_was_said_is_saved(directory: Path, tmp_path: Path) -> None:

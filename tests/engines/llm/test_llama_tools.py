@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.llm import writer
-from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
+from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
-from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled
 from tests.engines.llm.conftest import Says
 from tests.support.llama_talk import (
     FRANCE,
-    MODEL,
+    LEFT,
     SHORT_TOOLS,
     SYSTEM,
     Token,
     answer,
     calls,
+    check,
     joined,
     nudge,
     replies,
@@ -39,7 +38,6 @@ from tests.support.llama_talk import (
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
-ASKED = [SYSTEM, Message("user", "Please look to the left.")]
 REQUIRED = ToolChoice("required")
 CALL = '<tool_call>\n{"name": "'
 NOTE = Tool(
@@ -55,15 +53,13 @@ def items(
     *,
     tools: Sequence[Tool] = SHORT_TOOLS,
     **how: Any,
-) -> list[Delta]:
+) -> tuple[list[Delta], Finished]:
+    """What comes of it, and its end."""
     sampling = Sampling(**{"max_tokens": 40, "seed": 1, **how})
-    steps = replies(engine.open(), ASKED, tools=tools, tool_choice=choice, sampling=sampling)
-    return told(steps)
-
-
-def check(call: ToolCall, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
-    (tool,) = (tool for tool in tools if tool.name == call.name)
-    assert fits(json.loads(call.arguments), tool.parameters)
+    steps = replies(engine.open(), LEFT, tools=tools, tool_choice=choice, sampling=sampling)
+    *found, end = told(steps)
+    assert isinstance(end, Finished)
+    return found, end
 
 
 # --- has to call -------------------------------------------------------------------------------
@@ -71,23 +67,18 @@ def check(call: ToolCall, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_required_gives_calls_and_nothing_else(engine: LlamaCpp, seed: int) -> None:
-    *found, end = items(engine, REQUIRED, seed=seed, temperature=1.2)
-    assert isinstance(end, Finished)
+    found, end = items(engine, REQUIRED, seed=seed, temperature=1.2)
     assert end.reason == "stop"
     assert found
     for call in found:
-        assert isinstance(call, ToolCall)
         check(call)
 
 
 @pytest.mark.parametrize("tool", SHORT_TOOLS, ids=lambda tool: tool.name)
 def test_a_named_tool_is_called_once(engine: LlamaCpp, tool: Tool) -> None:
     for seed in range(2):
-        call, end = items(engine, ToolChoice("named", tool.name), seed=seed)
-        assert isinstance(call, ToolCall)
-        assert call.name == tool.name
-        check(call)
-        assert isinstance(end, Finished)
+        (call,), end = items(engine, ToolChoice("named", tool.name), seed=seed)
+        check(call, [tool])
         assert end.reason == "stop"
 
 
@@ -96,9 +87,8 @@ def test_required_without_tools_is_an_answer(engine: LlamaCpp) -> None:
 
 
 def test_required_without_any_room(engine: LlamaCpp) -> None:
-    (end,) = items(engine, REQUIRED, max_tokens=0)
-    assert isinstance(end, Finished)
-    assert (end.reason, end.usage.generated) == ("length", 0)
+    found, end = items(engine, REQUIRED, max_tokens=0)
+    assert (found, end.reason, end.usage.generated) == ([], "length", 0)
 
 
 # --- may call ----------------------------------------------------------------------------------
@@ -107,7 +97,7 @@ def test_required_without_any_room(engine: LlamaCpp) -> None:
 def test_speech_comes_out_before_the_call_is_complete(engine: LlamaCpp, says: Says) -> None:
     says("Of course.\n<tool_call>")
     steps = replies(
-        engine.open(), ASKED, tools=SHORT_TOOLS, sampling=Sampling(seed=1, max_tokens=40)
+        engine.open(), LEFT, tools=SHORT_TOOLS, sampling=Sampling(seed=1, max_tokens=40)
     )
     said = ""
     while said != "Of course.":
@@ -119,9 +109,9 @@ def test_speech_comes_out_before_the_call_is_complete(engine: LlamaCpp, says: Sa
 
 def test_two_calls_and_speech_around_them(engine: LlamaCpp, says: Says) -> None:
     says("One.<tool_call>", "Two.\n", "<tool_call>", "Three.")
-    found = items(engine, ToolChoice(), max_tokens=200)
+    found, _ = items(engine, ToolChoice(), max_tokens=200)
     kinds = [kind for kind, _ in itertools.groupby(map(type, found))]
-    assert kinds == [TextDelta, ToolCall, TextDelta, ToolCall, TextDelta, Finished]
+    assert kinds == [TextDelta, ToolCall, TextDelta, ToolCall, TextDelta]
     assert "".join(i.text for i in found if isinstance(i, TextDelta)) == "One.Two.Three."
     for call in calls(found):
         check(call)
@@ -135,7 +125,7 @@ def test_a_mark_that_ends_inside_of_a_token(
     tokens = [*model.tokenize("<tool_call", special=True), token]
     monkeypatch.setattr(Model, "tokenize", _knows_one_more(model, "MARK", tokens))
     says("MARK")
-    (call,) = calls(items(engine, ToolChoice()))
+    (call,) = calls(items(engine, ToolChoice())[0])
     check(call)
 
 
@@ -148,27 +138,26 @@ def _knows_one_more(model: Model, text: str, tokens: list[int]) -> Any:
 
 def test_not_parallel_ends_after_a_call(engine: LlamaCpp, says: Says) -> None:
     says("<tool_call>", "\n<tool_call>")
-    *found, end = items(engine, ToolChoice(parallel=False))
+    found, end = items(engine, ToolChoice(parallel=False))
     assert [type(item) for item in found] == [ToolCall]
-    assert isinstance(end, Finished)
     assert end.reason == "stop"
 
 
 def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
     says('Well. <tool_call>\n{"name": "camera", "arguments": {}}')
-    *found, end = items(engine, ToolChoice("none"))
+    found, _ = items(engine, ToolChoice("none"))
     text = "".join(item.text for item in found if isinstance(item, TextDelta))
     assert not calls(found)
     assert text.startswith("Well.")
     assert "<t" not in text
-    assert isinstance(end, Finished)
 
 
 def test_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
     says("né 🤖 日本")
-    found = items(engine, ToolChoice())
-    assert joined(found)[0] == "né 🤖 日本"
-    assert all("\ufffd" not in item.text for item in found if isinstance(item, TextDelta))
+    found, _ = items(engine, ToolChoice())
+    parts = [item.text for item in found if isinstance(item, TextDelta)]
+    assert "".join(parts) == "né 🤖 日本"
+    assert not any("\ufffd" in part for part in parts)
 
 
 # --- lengths -----------------------------------------------------------------------------------
@@ -178,10 +167,9 @@ def test_a_call_that_has_begun_is_brought_to_its_end(
     engine: LlamaCpp, model: Model, says: Says
 ) -> None:
     says("<tool_call>")
-    call, end = items(engine, ToolChoice(), max_tokens=len(model.tokenize(CALL, special=True)))
-    assert isinstance(call, ToolCall)
+    most = len(model.tokenize(CALL, special=True))
+    (call,), end = items(engine, ToolChoice(), max_tokens=most)
     check(call)
-    assert isinstance(end, Finished)
     assert end.usage.generated > 10
 
 
@@ -199,16 +187,13 @@ def test_a_call_that_will_not_end_is_made_to(
         return sample(self, logits, **how)
 
     monkeypatch.setattr(Sampler, "sample", rambles)
-    call, end = items(engine, ToolChoice("named", "note"), tools=[NOTE], max_tokens=10)
-    assert isinstance(call, ToolCall)
-    text = json.loads(call.arguments)["text"]
-    assert set(text) == {"a"}
-    assert isinstance(end, Finished)
+    (call,), end = items(engine, ToolChoice("named", "note"), tools=[NOTE], max_tokens=10)
+    check(call, [NOTE])
+    assert set(json.loads(call.arguments)["text"]) == {"a"}  # type: ignore[union-attr]
     assert (end.reason, end.usage.generated <= 40) == ("stop", True)
 
 
-def test_the_end_of_the_context_in_a_call(weights: Callable[[str], Path]) -> None:
-    small = build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), weights(MODEL))
+def test_the_end_of_the_context_in_a_call(small: LlamaCpp) -> None:
     prompt = [SYSTEM, Message("user", "one two three four " * 56)]
     steps = replies(
         small.open(),
@@ -233,7 +218,7 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
     token = Token()
     steps = replies(
         session,
-        ASKED,
+        LEFT,
         tools=SHORT_TOOLS,
         tool_choice=REQUIRED,
         sampling=Sampling(seed=1),
@@ -256,7 +241,7 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
         list(steps)
     assert answer(session, FRANCE)[0] == expected
     assert calls(
-        [item for item in replies(session, ASKED, tools=SHORT_TOOLS, tool_choice=REQUIRED) if item]
+        [item for item in replies(session, LEFT, tools=SHORT_TOOLS, tool_choice=REQUIRED) if item]
     )
 
 
@@ -284,13 +269,13 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
             patch.setattr(Sampler, "sample", fluent)
         sampling = Sampling(seed=1, max_tokens=40)
         tools = [tool for tool in SHORT_TOOLS if tool.name == call.name]
-        steps = replies(session, ASKED, tools=tools, tool_choice=REQUIRED, sampling=sampling)
+        steps = replies(session, LEFT, tools=tools, tool_choice=REQUIRED, sampling=sampling)
         found = told(steps)
     end = found[-1]
     assert isinstance(end, Finished)
     function = {"name": call.name, "arguments": calls(found)[0].arguments}
     history = [
-        *ASKED,
+        *LEFT,
         Message("assistant", "", tool_calls=({"id": "1", "function": function},)),
         Message("tool", "done", tool_call_id="1"),
     ]
@@ -302,9 +287,6 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
 
 
 # --- calls without marks in process ------------------------------------------------------------
-
-
-pytestmark = pytest.mark.real
 
 
 @pytest.mark.parametrize(
@@ -320,10 +302,8 @@ def test_the_grammar_takes_over_where_the_name_is_known(
     engine: LlamaCpp, wish: str, says: Says
 ) -> None:
     says(wish)
-    call, *_ = items(engine, ToolChoice(), max_tokens=60)
-    assert isinstance(call, ToolCall)
-    assert call.name == "head_tracking"
-    check(call)
+    (call, *_), _ = items(engine, ToolChoice(), max_tokens=60)
+    check(call, [tool for tool in SHORT_TOOLS if tool.name == "head_tracking"])
 
 
 STOP = Tool("stop", "", {"type": "object", "properties": {}, "additionalProperties": False})
@@ -332,10 +312,8 @@ STOP = Tool("stop", "", {"type": "object", "properties": {}, "additionalProperti
 @pytest.mark.parametrize("begin", ['{"name": "stop"', "<tool_call>"])
 def test_a_call_that_is_written_again_is_the_end(engine: LlamaCpp, begin: str, says: Says) -> None:
     says(*[begin, "\n"] * 6, "Done.")
-    *found, end = items(engine, ToolChoice(), tools=[STOP], max_tokens=400)
-    assert found == [ToolCall("stop", "{}")]
-    assert isinstance(end, Finished)
-    assert end.reason == "stop"
+    found, end = items(engine, ToolChoice(), tools=[STOP], max_tokens=400)
+    assert (found, end.reason) == ([ToolCall("stop", "{}")], "stop")
 
 
 def test_calls_without_marks_where_one_is_wanted(
@@ -346,6 +324,7 @@ def test_calls_without_marks_where_one_is_wanted(
     for parallel, names in ((True, ["head_tracking", "stop"]), (False, ["head_tracking"])):
         with monkeypatch.context() as patch:
             nudge(patch, model, *wishes)
-            found = items(engine, ToolChoice(parallel=parallel), tools=tools, max_tokens=200)
+            how = {"tools": tools, "max_tokens": 200}
+            found, end = items(engine, ToolChoice(parallel=parallel), **how)
         assert [call.name for call in calls(found)] == names
-        assert joined(found)[0] == ("Done." if parallel else "")
+        assert joined([*found, end])[0] == ("Done." if parallel else "")

@@ -14,7 +14,7 @@ from pipeline.engines.llm.llama_cpp import LlamaCpp
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts, known_texts
 from pipeline.engines.llm.recent import Recent
-from pipeline.messages import LlmRequest, Message
+from pipeline.messages import Message
 from pipeline.work import Cancelled
 from tests.support.llama_talk import (
     SHORT_TOOLS,
@@ -187,14 +187,6 @@ def test_words_that_change_cost_only_themselves(engine: LlamaCpp) -> None:
     assert usage.evaluated == 1
 
 
-def test_words_go_on_in_the_message_before_them(engine: LlamaCpp) -> None:
-    session = engine.open()
-    begun = [*SPOKEN, Message("user", "Could you please")]
-    warmed = warm(session, begun, said="tell me where")
-    whole = [*SPOKEN, Message("user", "Could you please tell me where it is?")]
-    assert answer(session, whole)[1].usage.cached == warmed.prompt
-
-
 def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> None:
     session = engine.open()
     said = "and so on " * 60
@@ -226,22 +218,6 @@ def test_a_reply_counts_what_it_evaluated_itself(engine: LlamaCpp) -> None:
     shared = common_prefix(before, prompts.whole(changed, []))
     assert (usage.cached, usage.evaluated) == (shared, usage.prompt - shared)
     assert usage.generated <= 6
-
-
-def test_a_shorter_history_is_read_while_the_long_one_is_in_use(engine: LlamaCpp) -> None:
-    session = engine.open()
-    old = [Message("user", "Do you like tea? " * 80), Message("assistant", "Yes, I do.")]
-    new = [Message("user", "And what about coffee? " * 40), Message("assistant", "No.")]
-    warm(session, [SYSTEM, *old, *new])
-    steps = session.warm(LlmRequest([SYSTEM, *new]), Token())
-    assert [next(steps), next(steps)] == [None, None]
-    steps.close()  # type: ignore[attr-defined]
-    asked = [SYSTEM, *old, *new, Message("user", "Why?")]
-    usage = answer(session, asked)[1].usage
-    assert usage.evaluated < 12, "a turn in between finds the long history"
-    usage = warm(session, [SYSTEM, *new])
-    assert usage.cached > 60, "reading the short one goes on where it was"
-    assert answer(session, [SYSTEM, *new, Message("user", "Why?")])[1].usage.evaluated < 12
 
 
 # --- whether words are complete ----------------------------------------------------------------

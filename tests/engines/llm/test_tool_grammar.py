@@ -21,7 +21,7 @@ from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.messages import Sampling, Tool
 from tests.support.robot_tools import robot_tools
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 
 def need(**members: Any) -> dict[str, Any]:
@@ -54,17 +54,9 @@ SCHEMAS: dict[str, Any] = {
         },
         "required": ["a", "b", "c"],
     },
-    "nested": {
-        "properties": {
-            "a": {
-                "type": "object",
-                "properties": {"b": {"type": "object", "properties": {"c": NAME}}},
-                "required": ["b"],
-                "additionalProperties": False,
-            }
-        },
-        "required": ["a"],
-    },
+    "nested": need(
+        a={**need(b={"type": "object", "properties": {"c": NAME}}), "additionalProperties": False}
+    ),
     "anything": {"properties": {"a": True, "b": {}}, "required": ["a", "c"]},
     "alternatives": {
         "properties": {
@@ -80,17 +72,8 @@ SCHEMAS: dict[str, Any] = {
         "$defs": {"color": {"enum": ["red", "blue"]}},
     },
     "recursion": {
-        "$ref": "#/$defs/node",
-        "$defs": {
-            "node": {
-                "type": "object",
-                "properties": {
-                    "value": {"type": "boolean"},
-                    "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]},
-                },
-                "required": ["value", "next"],
-            }
-        },
+        "$ref": "#/$defs/n",
+        "$defs": {"n": need(kind=NAME, next={"anyOf": [{"type": "null"}, {"$ref": "#/$defs/n"}]})},
     },
     "a tuple of draft 7": {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -179,7 +162,6 @@ def calls(
     return found
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
 def test_whatever_the_grammar_allows_fits_a_robot_tool(model: Model, syntax: Syntax) -> None:
     for one in robot_tools():
@@ -188,15 +170,6 @@ def test_whatever_the_grammar_allows_fits_a_robot_tool(model: Model, syntax: Syn
             assert valid(arguments, one.parameters)
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
-def test_all_robot_tools_at_once(model: Model, syntax: Syntax) -> None:
-    tools = {one.name: one for one in robot_tools()}
-    for name, arguments in calls(model, syntax, list(tools.values()), 4):
-        assert valid(arguments, tools[name].parameters)
-
-
-@pytest.mark.real
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_whatever_the_grammar_allows_fits_its_schema(
     model: Model, name: str, caplog: pytest.LogCaptureFixture
@@ -209,14 +182,12 @@ def test_whatever_the_grammar_allows_fits_its_schema(
     assert not caplog.messages
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", ["one of", "required", "types", "nested", "a name with a blank"])
 def test_gemmas_notation_holds_names_and_types(model: Model, name: str) -> None:
     for _, arguments in calls(model, GEMMA, [tool(SCHEMAS[name])], 3):
         assert valid(arguments, SCHEMAS[name])
 
 
-@pytest.mark.real
 def test_no_member_is_invented(model: Model) -> None:
     inner = {"type": "object", "properties": {"c": NAME}}
     schema = {"properties": {"a": NAME, "b": inner}}
@@ -226,7 +197,6 @@ def test_no_member_is_invented(model: Model) -> None:
             assert set(arguments.get("b", ())) <= {"c"}
 
 
-@pytest.mark.real
 def test_an_odd_name(model: Model) -> None:
     odd = tool({"properties": {"a": {"type": "boolean"}}}, 'say "hi"\\n')
     for syntax in (HERMES, LLAMA):
@@ -234,7 +204,6 @@ def test_an_odd_name(model: Model) -> None:
             assert name == odd.name
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_a_schema_that_cannot_be_used_allows_any_object(
     model: Model, name: str, caplog: pytest.LogCaptureFixture
@@ -246,13 +215,11 @@ def test_a_schema_that_cannot_be_used_allows_any_object(
     assert "The schema of the tool act cannot be used: " in caplog.text
 
 
-@pytest.mark.real
 def test_the_last_of_tools_with_one_name_counts(model: Model) -> None:
     first, last = tool(need(a={"const": 1})), tool(need(b={"const": 2}))
     assert [arguments for _, arguments in calls(model, HERMES, [first, last], 2)] == [{"b": 2}] * 2
 
 
-@pytest.mark.real
 def test_unenforceable_schema_parts_are_logged(
     model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,7 +229,6 @@ def test_unenforceable_schema_parts_are_logged(
     assert "uniqueItems" in caplog.text
 
 
-@pytest.mark.real
 def test_a_set_of_tools_is_compiled_once(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
     matcher = Vocabulary.matcher
@@ -341,7 +307,6 @@ def slowest_s(model: Model, schema: Any, text: str) -> float:
     return slowest
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", SLOW)
 def test_no_schema_stops_the_engine(model: Model, name: str) -> None:
     schema, text = SLOW[name]

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from benchmarks.wer import measure, total, word_errors, words
+from benchmarks.wer import word_errors, words
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
-from tests.support.recordings import Uncancelled, real_recordings, recording
+from tests.support.places import Weights
+from tests.support.recordings import StopsAfter, Uncancelled, heard, recording
 
-pytestmark = pytest.mark.engines
-
-Weights = Callable[[str], Path]
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 GO_FORWARD = "Go forward ten meters."
 
@@ -28,13 +25,6 @@ GO_FORWARD = "Go forward ten meters."
 @pytest.fixture(scope="module")
 def stt(weights: Weights) -> Moonshine:
     return build(MoonshineOptions(), weights("moonshine-tiny-en"))
-
-
-def transcribe(stt: Moonshine, *pieces: Pcm) -> Transcript:
-    utterance = stt.open("en", False)
-    for piece in pieces:
-        utterance.feed(piece)
-    return utterance.finish(Uncancelled())
 
 
 @pytest.mark.parametrize(
@@ -51,29 +41,21 @@ def test_texts_are_compared_by_what_is_said(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "errors"),
+    ("said", "errors"),
     [("a b c", 0), ("a x c", 1), ("a c", 1), ("a b b c", 1), ("", 3), ("x y z u", 4)],
 )
-def test_word_errors_are_substitutions_deletions_and_insertions(heard: str, errors: int) -> None:
-    found = word_errors("a b c", heard)
+def test_word_errors_are_substitutions_deletions_and_insertions(said: str, errors: int) -> None:
+    found = word_errors("a b c", said)
     assert (found.errors, found.words) == (errors, 3)
     assert found.rate == pytest.approx(errors / 3)
 
 
-@pytest.mark.real
-def test_word_error_rate_on_real_recordings(stt: Moonshine) -> None:
-    results = measure(stt, real_recordings())
-    assert total(each.errors for each in results).rate <= 0.06
-    assert all(each.errors.rate <= 0.25 for each in results), results
-
-
-@pytest.mark.real
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
     clip = recording("two_cities")
     twice = np.concatenate((clip.pcm, clip.pcm))
-    transcript = transcribe(stt, twice)
+    transcript = heard(stt, twice)
     assert word_errors(f"{clip.text} {clip.text}", transcript.text).rate <= 0.05
-    assert transcribe(stt, *np.split(twice, range(5_000, len(twice), 5_000))) == transcript
+    assert heard(stt, *np.split(twice, range(5_000, len(twice), 5_000))) == transcript
 
 
 SPLITS = {
@@ -85,16 +67,14 @@ SPLITS = {
 """Where the pieces of a 2.8 s recording end, in samples."""
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", list(SPLITS))
 def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
     pieces = np.split(recording("goforward").pcm, SPLITS[name])
-    whole = transcribe(stt, recording("goforward").pcm)
-    assert transcribe(stt, *pieces) == whole
+    whole = heard(stt, recording("goforward").pcm)
+    assert heard(stt, *pieces) == whole
     assert whole.text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     clip = recording("librivox-0870")
     utterance = stt.open("en", False)
@@ -102,11 +82,10 @@ def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
     early = utterance.finish(Uncancelled())
     assert utterance.finish(Uncancelled()) == early
     utterance.feed(clip.pcm[len(clip.pcm) // 2 :])
-    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
+    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
     assert len(words(early.text)) < len(words(clip.text))
 
 
-@pytest.mark.real
 def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     borrowed = recording("goforward").pcm.copy()
     utterance = stt.open("en", False)
@@ -115,10 +94,9 @@ def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_nothing_fed_is_nothing_heard(stt: Moonshine) -> None:
-    assert transcribe(stt) == Transcript("", 0.0)
-    assert transcribe(stt, EMPTY) == Transcript("", 0.0)
+    assert heard(stt) == Transcript("", 0.0)
+    assert heard(stt, EMPTY) == Transcript("", 0.0)
 
 
 def coughs(count: int) -> Pcm:
@@ -143,15 +121,13 @@ def not_speech() -> dict[str, Pcm]:
     }
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", list(not_speech()))
 def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> None:
     """Not all: the model makes sentences of quiet noise. Keeping that from it is the VAD's part."""
     pcm = not_speech()[name]
-    assert transcribe(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
+    assert heard(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
 
 
-@pytest.mark.real
 def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     stt = build(MoonshineOptions(partial_interval_ms=1000), weights("moonshine-tiny-en"))
     clip = recording("librivox-0870")
@@ -165,25 +141,17 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     assert texts[50] == "", "the same text twice would pass for two passes"
     assert len(seen) == 7
     assert word_errors(clip.text, seen[-1]).rate < 0.2
-    assert utterance.finish(Uncancelled()) == transcribe(stt, clip.pcm)
+    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
 
 
-@dataclass
-class CancelledToken:
-    cancelled: bool = True
-    preempted: bool = False
-
-
-@pytest.mark.real
 def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     utterance = stt.open("en", False)
     utterance.feed(recording("goforward").pcm)
     with pytest.raises(Cancelled):
-        utterance.finish(CancelledToken())
+        utterance.finish(StopsAfter(0))
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
-@pytest.mark.real
 def test_another_language_is_an_error_with_a_fix(stt: Moonshine) -> None:
     with pytest.raises(EngineError, match="Set the language to en"):
         stt.open("de", False)
@@ -194,7 +162,6 @@ def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
         build(MoonshineOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
     for file in weights("moonshine-tiny-en").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes()[:1000])
@@ -202,13 +169,12 @@ def test_damaged_weights_are_refused(tmp_path: Path, weights: Weights) -> None:
         build(MoonshineOptions(), tmp_path)
 
 
-@pytest.mark.real
 def test_repeated_calls_keep_no_memory(stt: Moonshine) -> None:
     pcm = recording("goforward").pcm
 
     def work() -> None:
         for samples in range(10_000, 30_000, 1000):
-            transcribe(stt, pcm[:samples])
+            heard(stt, pcm[:samples])
 
     work()
     before = psutil.Process().memory_info().rss

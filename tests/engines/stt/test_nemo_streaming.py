@@ -88,12 +88,6 @@ def test_waiting_audio_is_taken_in_one_pass_up_to_a_limit() -> None:
     assert [window.end for window in advance(stream, 50)] == [20, 40, 48]
 
 
-@pytest.mark.parametrize("right", [0, 5])
-def test_left_context_stays_within_its_limit(right: int) -> None:
-    stream = Stream(ContextSize(left=7, chunk=4, right=right, most=0))
-    assert max(window.skip for window in advance(stream, 80)) == 7
-
-
 # --- words ---------------------------------------------------------------------------------------
 
 PIECES = ("▁hel", "lo", "▁wor", "ld", ",", ".", "▁", "▁?", "▁a", "'s", "▁¿", "é")

@@ -10,7 +10,7 @@ import pytest
 
 from app.models.weights import WeightsCache
 from benchmarks.wer import measure, total, word_errors
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.whisper import (
     SHORTEST_WINDOW_SAMPLES,
@@ -22,10 +22,10 @@ from pipeline.engines.stt.whisper import (
 from pipeline.errors import EngineError, ReachyVoiceError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.pico import spoken_by_pico
-from tests.support.recordings import Uncancelled, real_recordings, recording
+from tests.support.recordings import StopsAfter, heard, real_recordings, recording
 from tests.support.whisper_weights import whisper_weights
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 SPOKEN = {
     "de": "Kannst du mir sagen, wie das Wetter morgen in Berlin wird?",
@@ -51,69 +51,52 @@ def stt(folder: Path) -> Whisper:
     return build(WhisperOptions(), folder)
 
 
-def hear(stt: Whisper, pcm: Pcm, language: str = "") -> Transcript:
-    utterance = stt.open(language, False)
-    utterance.feed(pcm)
-    return utterance.finish(Uncancelled())
-
-
 def test_tokens_are_bytes() -> None:
     assert text_of(["<|startoftranscript|>", "ĠWie", "Ġsp", "Ã", "¤", "t", "?"]) == "Wie spät?"
     assert text_of(["Ã"]) == "", "half a letter"
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("language", "text"), SPOKEN.items())
 def test_each_language_is_heard_and_told(stt: Whisper, language: str, text: str) -> None:
     pcm = np.pad(spoken_by_pico(text, language), 4000)
     for given in ("", language):
-        heard = hear(stt, pcm, given)
-        assert word_errors(text, heard.text).rate <= 0.2, heard
-        assert heard.language == language
-        assert heard.seconds == len(pcm) / LISTEN_RATE
+        found = heard(stt, pcm, language=given)
+        assert word_errors(text, found.text).rate <= 0.2, found
+        assert found.language == language
+        assert found.seconds == len(pcm) / LISTEN_RATE
 
 
-@pytest.mark.real
 def test_people_are_heard(stt: Whisper) -> None:
     results = measure(stt, real_recordings())
     assert total(each.errors for each in results).rate <= 0.06
 
 
-@pytest.mark.real
 def test_a_long_utterance_comes_out_whole(stt: Whisper) -> None:
     clip = recording("two_cities")
     assert len(clip.pcm) > 3 * SHORTEST_WINDOW_SAMPLES
-    assert word_errors(clip.text, hear(stt, clip.pcm, "en").text).rate <= 0.1
+    assert word_errors(clip.text, heard(stt, clip.pcm).text).rate <= 0.1
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("level", [0, 300, 3000])
 def test_noise_is_no_speech(stt: Whisper, level: int) -> None:
     noise = np.random.default_rng(1).normal(0, level, 2 * LISTEN_RATE).astype(np.int16)
-    assert hear(stt, noise) == Transcript("", 2.0)
-    assert hear(stt, noise[:0]) == Transcript("", 0.0)
+    assert heard(stt, noise, language="") == Transcript("", 2.0)
+    assert heard(stt, noise[:0], language="") == Transcript("", 0.0)
 
 
-@pytest.mark.real
 def test_an_unsure_language_is_not_reported(stt: Whisper) -> None:
     hum = (3000 * np.sin(np.arange(LISTEN_RATE) / 20)).astype(np.int16)
-    assert hear(stt, hum).language == ""
+    assert heard(stt, hum, language="").language == ""
 
 
-@pytest.mark.real
 def test_a_cancelled_pass_and_an_unknown_language(stt: Whisper) -> None:
-    class Already:
-        cancelled = True
-        preempted = False
-
     with pytest.raises(Cancelled):
-        stt.open("de", False).finish(Already())
+        stt.open("de", False).finish(StopsAfter(0))
     stt.open("pl", False)
     with pytest.raises(EngineError, match="cannot recognise the language 'tlh'"):
         stt.open("tlh-QO", False)
 
 
-@pytest.mark.real
 def test_options_and_files_are_checked(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="does not know tlh"):
         build(WhisperOptions(languages=("de", "tlh")), folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,10 @@ from pipeline.engines.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions,
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
-from tests.support.recordings import QUESTIONS, Uncancelled, spoken, synthesize
+from tests.support.places import Weights
+from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
 
 pytestmark = pytest.mark.engines
-
-Weights = Callable[[str], Path]
 
 LONG = "This is a rather long sentence, said only to be interrupted. " * 60
 
@@ -37,11 +35,6 @@ def espeak() -> Espeak:
     return build(EspeakOptions(), None)
 
 
-class Switch:
-    cancelled = False
-    preempted = False
-
-
 def children() -> list[psutil.Process]:
     return [each for each in psutil.Process().children() if each.name() == "espeak-ng"]
 
@@ -50,11 +43,8 @@ def children() -> list[psutil.Process]:
 @needs_espeak
 def test_its_speech_is_understood(espeak: Espeak, weights: Weights) -> None:
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-    texts = {}
-    for clip in spoken(espeak, "en-us", QUESTIONS):
-        utterance = stt.open("en", False)
-        utterance.feed(clip.pcm)
-        texts[clip.text] = utterance.finish(Uncancelled()).text
+    clips = spoken(espeak, "en-us", QUESTIONS)
+    texts = {clip.text: heard(stt, clip.pcm).text for clip in clips}
     assert total(word_errors(*pair) for pair in texts.items()).rate <= 0.2, texts
 
 
@@ -92,7 +82,7 @@ def test_a_text_larger_than_the_pipes_is_read_to_the_end(espeak: Espeak) -> None
 
 @needs_espeak
 def test_cancel_kills_the_program(espeak: Espeak) -> None:
-    switch = Switch()
+    switch = Uncancelled()
     chunks = espeak.synthesize(SpeechRequest(LONG), switch)
     assert next(chunks) is not None
     assert len(children()) == 1

@@ -24,7 +24,7 @@ from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled
-from tests.support.recordings import Uncancelled
+from tests.support.recordings import StopsAfter, Uncancelled
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
 from tests.support.tiny_qwen import TEXT, directory, engine, joined, needs_qwen, options
 
@@ -249,20 +249,6 @@ def test_it_has_one_pace_and_tells_so_once(caplog: pytest.LogCaptureFixture) -> 
 # --- stopping ----------------------------------------------------------------------------------
 
 
-class StopsAfter:
-    """A ``CancelToken`` that is cancelled after this many checks."""
-
-    preempted = False
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
-
-
 @pytest.mark.parametrize("looks", [0, 1, 5, 19, 40])
 def test_it_stops_within_a_frame(looks: int) -> None:
     """Each layer of the network looks before its pass: no pass follows the cancellation."""
@@ -271,7 +257,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
     stops = StopsAfter(looks)
     with pytest.raises(Cancelled):
         joined(tts.synthesize(SpeechRequest(TEXT), stops))
-    assert stops.looks == -1, "it looked again after it was told to stop"
+    assert stops.looks == looks + 1, "it looked again after it was told to stop"
     assert np.array_equal(say(tts), before)
 
 

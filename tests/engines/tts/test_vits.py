@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,10 +11,9 @@ from pipeline.engines.onnx import open_session
 from pipeline.engines.tts.onnx_parts import CannotCut, cut
 from pipeline.engines.tts.piper import _open_part
 from pipeline.engines.tts.vits import SMALLEST, SMALLEST_FIRST, Frames, Samples, Vocoder, limited
+from tests.support.places import Weights
 
 pytestmark = pytest.mark.engines
-
-Weights = Callable[[str], Path]
 
 HOP = 4
 

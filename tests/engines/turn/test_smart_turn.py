@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,13 +15,12 @@ from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.turn import silence, smart_turn
 from pipeline.engines.vad import silero
 from pipeline.errors import WeightsError
+from tests.support.places import Weights
 from tests.support.recordings import Recording, real_recordings, recording
 
 pytestmark = pytest.mark.engines
 
 HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
-
-Weights = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")

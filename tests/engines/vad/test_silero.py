@@ -82,19 +82,6 @@ def test_sounds_other_than_speech_score_low(vad: SileroVad, name: str) -> None:
     assert max(scores(vad, not_speech()[name])) < SILENCE
 
 
-def test_streams_do_not_disturb_each_other(vad: SileroVad) -> None:
-    one, other = recording("goforward").pcm, recording("cards-005").pcm
-    streams = vad.open(), vad.open()
-    together: tuple[list[float], list[float]] = ([], [])
-    framers = [Framer(WINDOW_SAMPLES).feed(pcm) for pcm in (one, other)]
-    for frames in zip(*framers, strict=False):
-        for stream, frame, found in zip(streams, frames, together, strict=True):
-            found.append(stream.score(frame.pcm))
-    count = len(together[0])
-    assert together[0] == scores(vad, one)[:count]
-    assert together[1] == scores(vad, other)[:count]
-
-
 def test_streams_scored_in_one_run_have_the_same_scores(vad: SileroVad) -> None:
     loud = seconds_of(np.random.default_rng(8).standard_normal(2 * LISTEN_RATE), 0.05)
     sounds = [recording("goforward").pcm, loud, recording("cards-005").pcm]
