@@ -118,7 +118,7 @@ def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> N
         return told(session.reply(request, Token()))
 
     with pytest.raises(EngineError, match="no tool call that fits"):
-        reply(REQUIRED, ODD, 100)
+        reply(REQUIRED, ODD, 400)
     assert count(reply(REQUIRED, {}, 40)) == 1
 
 
