@@ -25,8 +25,9 @@ from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import Gpus, find_gpus
 from app.models.weights import WeightsCache
+from app.server.discovery import is_loopback
 from app.settings.load import load_settings
-from app.settings.model import NeedsSettings, Settings
+from app.settings.model import NeedsSettings, ServerSettings, Settings
 from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
 from app.talk.devices import chosen_devices
@@ -44,6 +45,8 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+
+HOME = "Home Assistant"
 
 
 def examine(
@@ -72,7 +75,7 @@ def examine(
     checks.append(check_sound(settings.sound, sound))
     checks += check_hardware(settings, sound if isinstance(sound, tuple) else None)
     checks += [*check_stack_and_room(settings, gpus, environ, setup), check_cpu(_cpu_flags())]
-    return [*checks, check_port(settings.server.host, settings.server.port)]
+    return [*checks, *check_ports(settings.server)]
 
 
 # --- software ----------------------------------------------------------------------------------
@@ -258,6 +261,18 @@ def _cpu_flags() -> frozenset[str]:
     """Instruction sets of an x86 processor on Linux; empty elsewhere."""
     x86 = platform.machine() in ("x86_64", "AMD64", "i686") and sys.platform == "linux"
     return frozenset(own_instructions().split() if x86 else ())
+
+
+def check_ports(server: ServerSettings) -> Iterator[Check]:
+    """The server's, and that for Home Assistant, if it has one."""
+    yield (own := check_port(server.host, server.port))
+    if (port := server.wyoming_port) is None:
+        return
+    if is_loopback(server.host):
+        detail = "only programs on this machine can connect"
+        yield Check(HOME, "warn", detail, "If it is on another: reachy-voice serve --lan --wyoming")
+    elif own.detail.endswith("free"):  # else our running server has that port, too
+        yield replace(check_port(server.host, port), name=HOME)
 
 
 def check_port(host: str, port: int) -> Check:

@@ -20,6 +20,7 @@ from app.doctor.memory import check_memory
 from app.doctor.processor import check_compiled_for, check_trials
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
+from app.settings.model import ServerSettings
 from app.setup.finding import Check
 from app.setup.llama import PROCESSOR_STAMP
 from app.setup.place import Stamps
@@ -34,6 +35,7 @@ from pipeline.engines.registry import (
 )
 from pipeline.engines.registry import engine_spec as find_spec
 from pipeline.errors import MissingExtra
+from tests.support.far_server import free_port
 from tests.support.file_server import FileServer, file_server
 from tests.support.places import ROOT
 from tests.support.toy_engine import Options, build, build_broken, build_for_another_processor
@@ -178,6 +180,18 @@ def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
         server.files["/v1/models"] = answer
     port = port_of(server)
     assert_fails(doctor.check_port("127.0.0.1", port), "in use", f"server.port={port + 1}")
+
+
+def test_the_port_for_home_assistant() -> None:
+    def found(**server: Any) -> list[tuple[str, str]]:
+        return [(c.name, c.state) for c in doctor.check_ports(ServerSettings(port=0, **server))]
+
+    assert found() == [("port", "ok")]
+    assert found(wyoming_port=0) == [("port", "ok"), ("Home Assistant", "warn")]
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        free = ServerSettings(host="0.0.0.0", port=free_port(), wyoming_port=port)
+        assert [c.state for c in doctor.check_ports(free)] == ["ok", "fail"]
 
 
 def test_an_address_that_is_not_ours() -> None:
