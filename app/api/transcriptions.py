@@ -25,9 +25,6 @@ from pipeline.errors import AudioFormatError
 from pipeline.spoken.language_codes import asks_to_detect, language_code
 from pipeline.work import Cancelled
 
-SCORED_AT_ONCE = 100
-"""Windows of the VAD, 3 s, between two looks at the conversations."""
-
 
 class RecordingRequest(RequestBody):
     """The fields beside ``file``."""
@@ -158,11 +155,9 @@ async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegm
     scores: list[float] = []
     try:
         for at in range(0, len(pcm) - window + 1, window):
-            if len(scores) % SCORED_AT_ONCE == 0:
-                await passage.quiet()
+            await passage.quiet()
             scores.append(await stream.score(pcm[at : at + window]))
-            if passage.work.cancelled:
-                raise Cancelled
+            await asyncio.sleep(0)  # an engine that runs on the event loop lets nothing else run
     finally:
         stream.close()
     return segments(scores, window / LISTEN_RATE)

@@ -24,11 +24,11 @@ from app.access.policy import Rules
 from app.api.routes import plain_routes
 from app.server.gate import Access
 from app.settings.model import LimitSettings
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 from pipeline.messages import Message
-from reachy_voice.testing.engines import ScriptedConversation
+from reachy_voice.testing.engines import LevelVad, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
@@ -311,6 +311,27 @@ async def test_silence_has_no_words() -> None:
         found = await client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
     assert found.text == ""
     assert not client.assistant.stt.finished
+
+
+async def test_the_server_runs_while_a_recording_is_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default VAD runs on the event loop itself."""
+    rounds, seen = 0, []
+
+    async def score(vad: LevelVad, pcm: Pcm) -> float:
+        seen.append(rounds)
+        return 0.0
+
+    monkeypatch.setattr(LevelVad, "score", score)
+    async with idle(Client()) as client:
+        asked = asyncio.create_task(
+            client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
+        )
+        while not asked.done():
+            rounds += 1
+            await asyncio.sleep(0)
+    assert len(set(seen)) == len(seen) > 50
 
 
 @pytest.mark.parametrize(
