@@ -21,7 +21,6 @@ from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
-from pipeline.work import Cancelled
 
 RATE = 24_000
 """Hz, of every format, as OpenAI's."""
@@ -78,9 +77,9 @@ async def speak(
 
     if asked.stream_format == "sse":
         return await streamed(
-            turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
+            request, turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
         )
-    return await streamed(turnstile, pieces, "audio/pcm" if plain else "audio/wav")
+    return await streamed(request, turnstile, pieces, "audio/pcm" if plain else "audio/wav")
 
 
 async def _spoken(
@@ -92,17 +91,14 @@ async def _spoken(
     chunker.feed(asked.input)
     chunker.close()
     resampler = Resampler(tts.rate, RATE)
-    try:
-        while piece := chunker.take(PIECE_LETTERS):
-            await passage.quiet()
-            if not piece.spoken:
-                continue
-            request = SpeechRequest(piece.spoken, voice, asked.speed, language)
-            async with aclosing(tts.synthesize(request, passage.work)) as made:
-                async for pcm in made:
-                    yield resampler.feed(pcm)
-    except Cancelled:
-        return  # the client has gone
+    while piece := chunker.take(PIECE_LETTERS):
+        await passage.quiet()
+        if not piece.spoken:
+            continue
+        request = SpeechRequest(piece.spoken, voice, asked.speed, language)
+        async with aclosing(tts.synthesize(request, passage.work)) as made:
+            async for pcm in made:
+                yield resampler.feed(pcm)
     yield resampler.flush()
 
 

@@ -23,7 +23,6 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
 from pipeline.spoken.language_codes import asks_to_detect, language_code
-from pipeline.work import Cancelled
 
 
 class RecordingRequest(RequestBody):
@@ -57,6 +56,7 @@ async def transcribe(
 
     if asked.stream:
         return await streamed(
+            request,
             turnstile,
             lambda passage: events(_told(texts(passage), heard)),
             "text/event-stream",
@@ -103,17 +103,14 @@ class Heard:
 
     async def texts(self, pcm: Pcm, stages: Stages, passage: Passage) -> AsyncGenerator[str, None]:
         """One for each stretch of speech. Between two, a conversation goes first."""
-        try:
-            for segment in await _speech(pcm, stages, passage):
-                await passage.quiet()
-                piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
-                transcript = await self._pass(piece, stages, passage)
-                self.language = self.language or transcript.language
-                if text := transcript.text.strip():
-                    self.parts.append((segment, text))
-                    yield text
-        except Cancelled:
-            return  # the client has gone
+        for segment in await _speech(pcm, stages, passage):
+            await passage.quiet()
+            piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
+            transcript = await self._pass(piece, stages, passage)
+            self.language = self.language or transcript.language
+            if text := transcript.text.strip():
+                self.parts.append((segment, text))
+                yield text
 
     async def _pass(self, pcm: Pcm, stages: Stages, passage: Passage) -> Transcript:
         utterance = await stages.stt.open(self.language, False, passage.work)

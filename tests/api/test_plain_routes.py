@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -28,6 +29,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 from pipeline.messages import Message
+from pipeline.work import Cancelled
 from reachy_voice.testing.engines import LevelVad, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
@@ -50,7 +52,8 @@ class Client:
     def __post_init__(self) -> None:
         self.resting.set()
         routes = plain_routes(self.assistant, self.limits, lambda: [self.resting])
-        transport = httpx.ASGITransport(app=Starlette(routes=routes), raise_app_exceptions=False)
+        self.app = Starlette(routes=routes)
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport)
         self.openai = AsyncOpenAI(
             base_url="http://here/v1", api_key="unused", http_client=self.http, max_retries=0
@@ -436,6 +439,41 @@ async def test_a_client_that_leaves_takes_its_work_along(
         async with asyncio.timeout(10):
             await ended.wait()
         assert assistant.cast.idle
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_while_it_waits_frees_its_place(stream: bool) -> None:
+    """Before the first piece of a stream, too."""
+    client = Client(limits=LimitSettings(plain_requests=1))
+    client.resting.clear()
+    left = asyncio.Event()
+    body = {"messages": USER, "stream": stream}
+    sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Any:
+        if sent:
+            return sent.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    async with idle(client), asyncio.timeout(5):
+        asked = asyncio.create_task(client.app(scope, receive, AsyncMock()))
+        done, _ = await asyncio.wait({asked}, timeout=0.1)
+        assert not done
+        left.set()
+        await asked
+        client.resting.set()
+        await client.chat.create(model="any", messages=USER)
+
+
+async def test_an_engine_that_is_exchanged_meanwhile_does_not_shorten_an_answer() -> None:
+    """A worker that is closed ends its jobs with ``Cancelled``."""
+    async with idle(Client()) as client:
+        client.assistant.llm.errors = [Cancelled()]
+        with pytest.raises(openai.InternalServerError, match="replaced") as failed:
+            await client.chat.create(model="any", messages=USER)
+        assert failed.value.status_code == 503
 
 
 async def test_access_is_that_of_the_other_routes() -> None:
