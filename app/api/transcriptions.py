@@ -24,6 +24,9 @@ from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
 from pipeline.spoken.language_codes import asks_to_detect, language_code
 
+LONGEST_S = 3600.0
+"""Of a recording; one of that length takes 115 MB once it is decoded."""
+
 
 class RecordingRequest(RequestBody):
     """The fields beside ``file``."""
@@ -45,14 +48,10 @@ async def transcribe(
         known = ", ".join(stages.stt.languages)
         message = f"The recogniser does not know {language!r}. It knows: {known}."
         raise ApiError(400, "unsupported_language", message, "language")
-    try:
-        pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file")
-    except AudioFormatError as error:
-        raise ApiError(400, "invalid_audio", str(error), "file") from None
-    heard = Heard(len(pcm) / LISTEN_RATE, language)
+    heard = Heard(language)
 
     def texts(passage: Passage) -> AsyncGenerator[str, None]:
-        return heard.texts(pcm, stages, passage)
+        return heard.texts(data, stages, passage)
 
     if asked.stream:
         return await streamed(
@@ -91,18 +90,26 @@ async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, by
 
 @dataclass(eq=False)
 class Heard:
-    """What a recording of ``seconds`` says. ``language``: ISO 639-1; empty: it is detected."""
+    """What a recording says. ``language``: ISO 639-1; empty: it is detected."""
 
-    seconds: float
     language: str
+    seconds: float = 0.0
     parts: list[tuple[SpeechSegment, str]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
         return " ".join(text for _, text in self.parts)
 
-    async def texts(self, pcm: Pcm, stages: Stages, passage: Passage) -> AsyncGenerator[str, None]:
-        """One for each stretch of speech. Between two, a conversation goes first."""
+    async def texts(
+        self, data: bytes, stages: Stages, passage: Passage
+    ) -> AsyncGenerator[str, None]:
+        """One for each stretch of speech. Between two, a conversation goes first. Raises
+        ``ApiError``."""
+        try:
+            pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file", LONGEST_S)
+        except AudioFormatError as error:
+            raise ApiError(400, "invalid_audio", str(error), "file") from None
+        self.seconds = len(pcm) / LISTEN_RATE
         for segment in await _speech(pcm, stages, passage):
             await passage.quiet()
             piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]

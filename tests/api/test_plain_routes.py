@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import struct
 import wave
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -84,6 +85,10 @@ def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
     file = io.BytesIO()
     soundfile.write(file, np.concatenate(sound).astype(np.int16), LISTEN_RATE, format="WAV")
     return "speech.wav", file.getvalue()
+
+
+LONG = wav(0.25)[1].replace(struct.pack("<I", LISTEN_RATE), struct.pack("<I", 1), 1)
+"""An hour and more in 8 KB: one sample a second."""
 
 
 # --- chat completions --------------------------------------------------------------------------
@@ -341,6 +346,7 @@ async def test_the_server_runs_while_a_recording_is_scored(
     ("asked", "status", "why"),
     [
         ({"file": ("a.wav", b"nonsense")}, 400, "not a recording"),
+        ({"file": ("a.wav", LONG)}, 400, "longer than 60 minutes"),
         ({"language": "de"}, 400, "It knows: en"),
         ({"response_format": "srt"}, 400, "response_format"),
         ({"file": ("a.wav", bytes(1_100_000))}, 413, "limits.upload_mb"),
