@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -27,6 +27,14 @@ class RequestBody(BaseModel):
     """A request. Fields that are not known have no effect, as newer clients send more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        """Many clients send every field; null means that it is left out."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def parsed(kind: type[BodyT], body: bytes | Mapping[str, Any]) -> BodyT:

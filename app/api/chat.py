@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -85,7 +85,7 @@ class ChatRequest(RequestBody):
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    stop: str | tuple[str, ...] | None = None
+    stop: str | Annotated[tuple[str, ...], Field(max_length=MOST_STOPS)] | None = None
     n: Literal[1] | None = 1
     logprobs: Literal[False] | None = False
 

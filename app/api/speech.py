@@ -105,6 +105,8 @@ async def _spoken(
 async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> Response:
     async with aclosing(sound):
         pcm = np.concatenate([piece async for piece in sound])
+    if not len(pcm):
+        pcm = np.zeros(RATE // 10, np.int16)  # of no samples, a file would be empty
     kind, subtype, media_type = _ENCODED[asked.response_format]
     return Response(await asyncio.to_thread(_file, pcm, kind, subtype), media_type=media_type)
 

@@ -155,6 +155,15 @@ async def test_a_call(stream: bool) -> None:
     assert (tools[0].name, tools[0].parameters, choice.kind) == ("time", TIME, "auto")
 
 
+async def test_null_is_as_good_as_nothing() -> None:
+    fields = ("tools", "tool_choice", "response_format", "stream", "stop", "parallel_tool_calls")
+    said = {"role": "assistant", "content": "Hm.", "tool_calls": None, "tool_call_id": None}
+    async with idle(Client()) as client:
+        body = {"messages": [*USER, said, *USER], **dict.fromkeys(fields)}
+        found = await client.http.post("http://here/v1/chat/completions", json=body)
+    assert found.status_code == 200, found.text
+
+
 async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
     schema = {"name": "clock", "schema": TIME}
     async with idle(Client()) as client:
@@ -199,6 +208,7 @@ async def test_what_the_request_says_about_sampling_wins() -> None:
     [
         ({"messages": []}, "messages"),
         ({"n": 2}, "n"),
+        ({"stop": ["x"] * 5}, "stop"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
@@ -263,6 +273,17 @@ async def test_a_long_text_is_spoken_as_people_say_it_piece_by_piece() -> None:
     said = client.assistant.tts.said
     assert len(said) > 5
     assert " ".join(said).count("five dollars") == len(sentences)
+
+
+@pytest.mark.parametrize("kind", ["mp3", "flac", "opus"])
+async def test_a_text_without_words_is_silence(kind: Any) -> None:
+    async with idle(Client()) as client:
+        found = await client.openai.audio.speech.create(
+            model="any", voice="joe", input="...", response_format=kind
+        )
+        samples, _ = soundfile.read(io.BytesIO(found.content))
+    assert len(samples)
+    assert np.abs(samples).max() < 1e-6
 
 
 async def test_speech_as_events() -> None:
