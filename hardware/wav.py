@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from pathlib import Path
 
 import numpy as np
 import soxr
 
-from pipeline.audio import Pcm, from_float
+from pipeline.audio import EMPTY, Pcm, from_float
 from pipeline.errors import AudioFormatError
 
 _FIX = "Give a WAV, FLAC, OGG or MP3 recording; any rate, width and number of channels will do"
+_BLOCK = 65_536
 
 
 def read_recording(path: Path, rate: int) -> Pcm:
@@ -32,25 +34,33 @@ def read_recording(path: Path, rate: int) -> Pcm:
     return decoded(data, rate, str(path))
 
 
-def decoded(data: bytes, rate: int, name: str) -> Pcm:
-    """The same of a file's content; ``name`` is for errors."""
+def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Pcm:
+    """The same of a file's content; ``name`` is for errors. More than ``most_s`` is refused before
+    it takes memory: a small file may hold days of silence."""
     import soundfile
 
+    parts = [EMPTY]
+    samples = 0
     try:
         # Without its name: of a *.raw, soundfile does not look at the content.
-        samples, file_rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            resampler = soxr.ResampleStream(file.samplerate, rate, 1)
+            while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+                samples += len(block)
+                if samples > most_s * file.samplerate:
+                    why = f"it is longer than {most_s / 60:g} minutes"
+                    raise AudioFormatError(f"{name} is too long", why=why, fix="Cut it")
+                parts.append(from_float(resampler.resample_chunk(block.mean(axis=1))))
+            parts.append(from_float(resampler.resample_chunk(block[:, 0], last=True)))
     except soundfile.LibsndfileError as error:
         raise AudioFormatError(
             f"{name} is not a recording that can be read",
             why=error.error_string.rstrip("."),
             fix=_FIX,
         ) from error
-    if not len(samples):
+    if not samples:
         raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
-    mono = samples.mean(axis=1)
-    if file_rate != rate:
-        mono = soxr.resample(mono, file_rate, rate)
-    return from_float(mono)
+    return np.concatenate(parts)
 
 
 def write_recording(path: Path, pcm: Pcm, rate: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -16,7 +16,9 @@ from starlette.types import Receive, Scope, Send
 from app.access.api_errors import ApiError, error_response
 from app.api.turnstile import Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
+from pipeline.work import Cancelled
 
+T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound="RequestBody")
 Handle = Callable[[Request], Awaitable[Response]]
 
@@ -25,6 +27,14 @@ class RequestBody(BaseModel):
     """A request. Fields that are not known have no effect, as newer clients send more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        """Many clients send every field; null means that it is left out."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def parsed(kind: type[BodyT], body: bytes | Mapping[str, Any]) -> BodyT:
@@ -49,7 +59,7 @@ def answered(handle: Handle) -> Handle:
             return await handle(request)
         except ApiError as error:
             return error.response()
-        except ReachyVoiceError as error:
+        except (ReachyVoiceError, Cancelled) as error:
             return as_api_error(error).response()
         except ClientDisconnect:
             return Response()
@@ -57,9 +67,11 @@ def answered(handle: Handle) -> Handle:
     return route
 
 
-def as_api_error(error: ReachyVoiceError) -> ApiError:
+def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
     if isinstance(error, PromptTooLong):
         return ApiError(400, "context_length_exceeded", str(error), "messages")
+    if isinstance(error, Cancelled):  # of work that nobody has cancelled
+        error = EngineCrashed("The engine was replaced by another one. Try again")
     if isinstance(error, EngineCrashed):
         return ApiError(503, "not_ready", str(error), headers={"Retry-After": "2"})
     return ApiError(500, "engine_failed", str(error))
@@ -70,23 +82,31 @@ Made = Callable[[Passage], Awaitable[Response]]
 
 async def whole(request: Request, turnstile: Turnstile, make: Made) -> Response:
     """The answer at once. If the client leaves first, the work ends."""
-    async with turnstile.enter() as passage, asyncio.TaskGroup() as group:
-        gone = group.create_task(_gone(request, passage))
-        try:
-            return await make(passage)
-        except ReachyVoiceError as error:  # not as a group of errors
-            return as_api_error(error).response()
-        finally:
-            gone.cancel()
+    async with turnstile.enter() as passage:
+        return await _unless_left(request, make(passage))
 
 
-async def _gone(request: Request, passage: Passage) -> None:
+async def _unless_left(request: Request, made: Awaitable[T]) -> T:
+    """Raises ``ClientDisconnect`` as soon as the client leaves; ``made`` is cancelled."""
+    making, gone = asyncio.ensure_future(made), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((making, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not making.done():
+            raise ClientDisconnect
+        return making.result()
+    finally:
+        making.cancel()
+        gone.cancel()
+        await asyncio.wait((making, gone))
+
+
+async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    passage.work.cancel()
 
 
 async def streamed(
+    request: Request,
     turnstile: Turnstile,
     pieces: Callable[[Passage], AsyncGenerator[bytes, None]],
     media_type: str,
@@ -97,7 +117,7 @@ async def streamed(
     try:
         passage = await stack.enter_async_context(turnstile.enter())
         made = await stack.enter_async_context(aclosing(pieces(passage)))
-        first = await anext(made, b"")
+        first = await _unless_left(request, anext(made, b""))
     except BaseException:
         await stack.aclose()
         raise
@@ -133,7 +153,7 @@ async def events(made: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]
         try:
             async for each in made:
                 yield sse(each)
-        except ReachyVoiceError as error:
+        except (ReachyVoiceError, Cancelled) as error:
             shown = as_api_error(error)
             response = error_response(shown.status, shown.code, shown.message)
             yield sse(bytes(response.body).decode())

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -19,7 +19,6 @@ from app.api.turnstile import Passage, Turnstile
 from pipeline.engines.contract import Finished, TextDelta, ToolCall
 from pipeline.engines.stages import LlmStage
 from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, ToolChoice, Usage
-from pipeline.work import Cancelled
 
 MOST_STOPS = 4
 """As in the API reference."""
@@ -86,7 +85,7 @@ class ChatRequest(RequestBody):
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    stop: str | tuple[str, ...] | None = None
+    stop: str | Annotated[tuple[str, ...], Field(max_length=MOST_STOPS)] | None = None
     n: Literal[1] | None = 1
     logprobs: Literal[False] | None = False
 
@@ -116,6 +115,7 @@ async def complete(
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         head["object"] = "chat.completion.chunk"
         return await streamed(
+            request,
             turnstile,
             lambda passage: events(_chunks(pieces(passage), answer, head, usage)),
             "text/event-stream",
@@ -248,8 +248,6 @@ class Completion:
                     if self._cut():
                         break
                     await passage.quiet()
-        except Cancelled:
-            return  # the client has gone
         finally:
             conversation.close()
         if self.calls:

@@ -21,7 +21,6 @@ from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
-from pipeline.work import Cancelled
 
 RATE = 24_000
 """Hz, of every format, as OpenAI's."""
@@ -78,9 +77,9 @@ async def speak(
 
     if asked.stream_format == "sse":
         return await streamed(
-            turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
+            request, turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
         )
-    return await streamed(turnstile, pieces, "audio/pcm" if plain else "audio/wav")
+    return await streamed(request, turnstile, pieces, "audio/pcm" if plain else "audio/wav")
 
 
 async def _spoken(
@@ -92,23 +91,22 @@ async def _spoken(
     chunker.feed(asked.input)
     chunker.close()
     resampler = Resampler(tts.rate, RATE)
-    try:
-        while piece := chunker.take(PIECE_LETTERS):
-            await passage.quiet()
-            if not piece.spoken:
-                continue
-            request = SpeechRequest(piece.spoken, voice, asked.speed, language)
-            async with aclosing(tts.synthesize(request, passage.work)) as made:
-                async for pcm in made:
-                    yield resampler.feed(pcm)
-    except Cancelled:
-        return  # the client has gone
+    while piece := chunker.take(PIECE_LETTERS):
+        await passage.quiet()
+        if not piece.spoken:
+            continue
+        request = SpeechRequest(piece.spoken, voice, asked.speed, language)
+        async with aclosing(tts.synthesize(request, passage.work)) as made:
+            async for pcm in made:
+                yield resampler.feed(pcm)
     yield resampler.flush()
 
 
 async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> Response:
     async with aclosing(sound):
         pcm = np.concatenate([piece async for piece in sound])
+    if not len(pcm):
+        pcm = np.zeros(RATE // 10, np.int16)  # of no samples, a file would be empty
     kind, subtype, media_type = _ENCODED[asked.response_format]
     return Response(await asyncio.to_thread(_file, pcm, kind, subtype), media_type=media_type)
 

@@ -23,10 +23,9 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
 from pipeline.spoken.language_codes import asks_to_detect, language_code
-from pipeline.work import Cancelled
 
-SCORED_AT_ONCE = 100
-"""Windows of the VAD, 3 s, between two looks at the conversations."""
+LONGEST_S = 3600.0
+"""Of a recording; one of that length takes 115 MB once it is decoded."""
 
 
 class RecordingRequest(RequestBody):
@@ -49,17 +48,14 @@ async def transcribe(
         known = ", ".join(stages.stt.languages)
         message = f"The recogniser does not know {language!r}. It knows: {known}."
         raise ApiError(400, "unsupported_language", message, "language")
-    try:
-        pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file")
-    except AudioFormatError as error:
-        raise ApiError(400, "invalid_audio", str(error), "file") from None
-    heard = Heard(len(pcm) / LISTEN_RATE, language)
+    heard = Heard(language)
 
     def texts(passage: Passage) -> AsyncGenerator[str, None]:
-        return heard.texts(pcm, stages, passage)
+        return heard.texts(data, stages, passage)
 
     if asked.stream:
         return await streamed(
+            request,
             turnstile,
             lambda passage: events(_told(texts(passage), heard)),
             "text/event-stream",
@@ -94,29 +90,34 @@ async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, by
 
 @dataclass(eq=False)
 class Heard:
-    """What a recording of ``seconds`` says. ``language``: ISO 639-1; empty: it is detected."""
+    """What a recording says. ``language``: ISO 639-1; empty: it is detected."""
 
-    seconds: float
     language: str
+    seconds: float = 0.0
     parts: list[tuple[SpeechSegment, str]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
         return " ".join(text for _, text in self.parts)
 
-    async def texts(self, pcm: Pcm, stages: Stages, passage: Passage) -> AsyncGenerator[str, None]:
-        """One for each stretch of speech. Between two, a conversation goes first."""
+    async def texts(
+        self, data: bytes, stages: Stages, passage: Passage
+    ) -> AsyncGenerator[str, None]:
+        """One for each stretch of speech. Between two, a conversation goes first. Raises
+        ``ApiError``."""
         try:
-            for segment in await _speech(pcm, stages, passage):
-                await passage.quiet()
-                piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
-                transcript = await self._pass(piece, stages, passage)
-                self.language = self.language or transcript.language
-                if text := transcript.text.strip():
-                    self.parts.append((segment, text))
-                    yield text
-        except Cancelled:
-            return  # the client has gone
+            pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file", LONGEST_S)
+        except AudioFormatError as error:
+            raise ApiError(400, "invalid_audio", str(error), "file") from None
+        self.seconds = len(pcm) / LISTEN_RATE
+        for segment in await _speech(pcm, stages, passage):
+            await passage.quiet()
+            piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
+            transcript = await self._pass(piece, stages, passage)
+            self.language = self.language or transcript.language
+            if text := transcript.text.strip():
+                self.parts.append((segment, text))
+                yield text
 
     async def _pass(self, pcm: Pcm, stages: Stages, passage: Passage) -> Transcript:
         utterance = await stages.stt.open(self.language, False, passage.work)
@@ -158,11 +159,9 @@ async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegm
     scores: list[float] = []
     try:
         for at in range(0, len(pcm) - window + 1, window):
-            if len(scores) % SCORED_AT_ONCE == 0:
-                await passage.quiet()
+            await passage.quiet()
             scores.append(await stream.score(pcm[at : at + window]))
-            if passage.work.cancelled:
-                raise Cancelled
+            await asyncio.sleep(0)  # an engine that runs on the event loop lets nothing else run
     finally:
         stream.close()
     return segments(scores, window / LISTEN_RATE)

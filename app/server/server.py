@@ -147,6 +147,7 @@ class OpenSockets:
         finally:
             log.info("%s disconnected", address)
             self.open.remove(link)
+            link.resting.set()  # for those who wait
             link.ended.set()
             self._changed.set()
 

@@ -6,11 +6,13 @@ import asyncio
 import base64
 import io
 import json
+import struct
 import wave
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -24,11 +26,12 @@ from app.access.policy import Rules
 from app.api.routes import plain_routes
 from app.server.gate import Access
 from app.settings.model import LimitSettings
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 from pipeline.messages import Message
-from reachy_voice.testing.engines import ScriptedConversation
+from pipeline.work import Cancelled
+from reachy_voice.testing.engines import LevelVad, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
@@ -50,7 +53,8 @@ class Client:
     def __post_init__(self) -> None:
         self.resting.set()
         routes = plain_routes(self.assistant, self.limits, lambda: [self.resting])
-        transport = httpx.ASGITransport(app=Starlette(routes=routes), raise_app_exceptions=False)
+        self.app = Starlette(routes=routes)
+        transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport)
         self.openai = AsyncOpenAI(
             base_url="http://here/v1", api_key="unused", http_client=self.http, max_retries=0
@@ -81,6 +85,10 @@ def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
     file = io.BytesIO()
     soundfile.write(file, np.concatenate(sound).astype(np.int16), LISTEN_RATE, format="WAV")
     return "speech.wav", file.getvalue()
+
+
+LONG = wav(0.25)[1].replace(struct.pack("<I", LISTEN_RATE), struct.pack("<I", 1), 1)
+"""An hour and more in 8 KB: one sample a second."""
 
 
 # --- chat completions --------------------------------------------------------------------------
@@ -147,6 +155,15 @@ async def test_a_call(stream: bool) -> None:
     assert (tools[0].name, tools[0].parameters, choice.kind) == ("time", TIME, "auto")
 
 
+async def test_null_is_as_good_as_nothing() -> None:
+    fields = ("tools", "tool_choice", "response_format", "stream", "stop", "parallel_tool_calls")
+    said = {"role": "assistant", "content": "Hm.", "tool_calls": None, "tool_call_id": None}
+    async with idle(Client()) as client:
+        body = {"messages": [*USER, said, *USER], **dict.fromkeys(fields)}
+        found = await client.http.post("http://here/v1/chat/completions", json=body)
+    assert found.status_code == 200, found.text
+
+
 async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
     schema = {"name": "clock", "schema": TIME}
     async with idle(Client()) as client:
@@ -191,6 +208,7 @@ async def test_what_the_request_says_about_sampling_wins() -> None:
     [
         ({"messages": []}, "messages"),
         ({"n": 2}, "n"),
+        ({"stop": ["x"] * 5}, "stop"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
@@ -257,6 +275,17 @@ async def test_a_long_text_is_spoken_as_people_say_it_piece_by_piece() -> None:
     assert " ".join(said).count("five dollars") == len(sentences)
 
 
+@pytest.mark.parametrize("kind", ["mp3", "flac", "opus"])
+async def test_a_text_without_words_is_silence(kind: Any) -> None:
+    async with idle(Client()) as client:
+        found = await client.openai.audio.speech.create(
+            model="any", voice="joe", input="...", response_format=kind
+        )
+        samples, _ = soundfile.read(io.BytesIO(found.content))
+    assert len(samples)
+    assert np.abs(samples).max() < 1e-6
+
+
 async def test_speech_as_events() -> None:
     async with idle(Client()) as client:
         made = client.openai.audio.speech.with_streaming_response.create(
@@ -313,10 +342,32 @@ async def test_silence_has_no_words() -> None:
     assert not client.assistant.stt.finished
 
 
+async def test_the_server_runs_while_a_recording_is_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default VAD runs on the event loop itself."""
+    rounds, seen = 0, []
+
+    async def score(vad: LevelVad, pcm: Pcm) -> float:
+        seen.append(rounds)
+        return 0.0
+
+    monkeypatch.setattr(LevelVad, "score", score)
+    async with idle(Client()) as client:
+        asked = asyncio.create_task(
+            client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
+        )
+        while not asked.done():
+            rounds += 1
+            await asyncio.sleep(0)
+    assert len(set(seen)) == len(seen) > 50
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "why"),
     [
         ({"file": ("a.wav", b"nonsense")}, 400, "not a recording"),
+        ({"file": ("a.wav", LONG)}, 400, "longer than 60 minutes"),
         ({"language": "de"}, 400, "It knows: en"),
         ({"response_format": "srt"}, 400, "response_format"),
         ({"file": ("a.wav", bytes(1_100_000))}, 413, "limits.upload_mb"),
@@ -415,6 +466,41 @@ async def test_a_client_that_leaves_takes_its_work_along(
         async with asyncio.timeout(10):
             await ended.wait()
         assert assistant.cast.idle
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_while_it_waits_frees_its_place(stream: bool) -> None:
+    """Before the first piece of a stream, too."""
+    client = Client(limits=LimitSettings(plain_requests=1))
+    client.resting.clear()
+    left = asyncio.Event()
+    body = {"messages": USER, "stream": stream}
+    sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+    async def receive() -> Any:
+        if sent:
+            return sent.pop()
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+    async with idle(client), asyncio.timeout(5):
+        asked = asyncio.create_task(client.app(scope, receive, AsyncMock()))
+        done, _ = await asyncio.wait({asked}, timeout=0.1)
+        assert not done
+        left.set()
+        await asked
+        client.resting.set()
+        await client.chat.create(model="any", messages=USER)
+
+
+async def test_an_engine_that_is_exchanged_meanwhile_does_not_shorten_an_answer() -> None:
+    """A worker that is closed ends its jobs with ``Cancelled``."""
+    async with idle(Client()) as client:
+        client.assistant.llm.errors = [Cancelled()]
+        with pytest.raises(openai.InternalServerError, match="replaced") as failed:
+            await client.chat.create(model="any", messages=USER)
+        assert failed.value.status_code == 503
 
 
 async def test_access_is_that_of_the_other_routes() -> None:

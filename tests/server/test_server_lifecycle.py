@@ -218,6 +218,18 @@ async def test_nobody_is_sent_away_in_the_middle_of_a_turn(serving: Serve, cuts_
         assert link.resting.is_set() != cuts_in
 
 
+async def test_a_conversation_that_ends_in_an_answer_holds_up_nobody(serving: Serve) -> None:
+    served = await serving(ScriptedAssistant(hold=True))
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        (link,) = served.sockets.open
+        session.begin_reply()
+        await talk.until("response.created")
+        assert not link.resting.is_set()
+    async with asyncio.timeout(5):
+        await link.resting.wait()
+
+
 class HesitantVad:
     """Is not sure of a soft sound."""
 
