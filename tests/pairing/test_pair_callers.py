@@ -135,7 +135,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     asked: list[tuple[int, str, bool]] = []
     said = asyncio.Event()
 
-    async def announced(port: int, host: str, tls: bool) -> None:
+    async def announced(port: int, host: str, tls: bool, service: str) -> None:
         assert assistant.ready.is_set(), "no client is served before"
         asked.append((port, host, tls))
         said.set()

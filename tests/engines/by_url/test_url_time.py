@@ -52,12 +52,12 @@ class ScriptedAnswer:
             else:
                 await wait(step)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self.closed = True
         self._left = list(self._script)
 
     @property
-    def gone(self) -> asyncio.Future[None]:
+    def task(self) -> asyncio.Future[None]:
         future = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
