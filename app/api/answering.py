@@ -70,7 +70,7 @@ def answered(handle: Handle) -> Handle:
 def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
     if isinstance(error, PromptTooLong):
         return ApiError(400, "context_length_exceeded", str(error), "messages")
-    if isinstance(error, Cancelled):  # of work that nobody has cancelled
+    if isinstance(error, Cancelled):  # by the engine, not by us
         error = EngineCrashed("The engine was replaced by another one. Try again")
     if isinstance(error, EngineCrashed):
         return ApiError(503, "not_ready", str(error), headers={"Retry-After": "2"})

@@ -1,4 +1,4 @@
-"""Cuts a recording where nobody speaks. Pure."""
+"""Cuts a recording at its pauses. Pure."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody needs it."""
+            """Requests of the page are not logged."""
 
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port_of(given)), Handler)
