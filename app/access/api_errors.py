@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _KINDS = {429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -53,6 +57,20 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     message = f"{error.detail}: {request.method} {request.url.path}"
     code = _CODES.get(error.status_code, "invalid_request")
     return error_response(error.status_code, code, message, headers=error.headers)
+
+
+def parsed(kind: type[ModelT], body: bytes | Mapping[str, Any]) -> ModelT:
+    """A JSON body, or the fields of a form, as a ``kind``. Raises ``ApiError`` (400)."""
+    try:
+        if isinstance(body, bytes):
+            return kind.model_validate_json(body)
+        return kind.model_validate(body)
+    except ValidationError as errors:
+        first = errors.errors(include_url=False, include_input=False)[0]
+        param = ".".join(map(str, first["loc"])) or None
+        where = f" at '{param}'" if param else ""
+        code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"
+        raise ApiError(400, code, f"Invalid body{where}: {first['msg']}", param) from None
 
 
 async def read_body(request: Request, max_bytes: int, setting: str = "") -> bytes:

@@ -8,18 +8,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app.access.api_errors import ApiError, error_response
-from app.api.turnstile import Passage, Turnstile
+from app.api.turnstile import RETRY_AFTER_S, Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.work import Cancelled
 
 T = TypeVar("T")
-BodyT = TypeVar("BodyT", bound="RequestBody")
 Handle = Callable[[Request], Awaitable[Response]]
 
 
@@ -35,20 +34,6 @@ class RequestBody(BaseModel):
         if not isinstance(given, Mapping):
             return given
         return {name: value for name, value in given.items() if value is not None}
-
-
-def parsed(kind: type[BodyT], body: bytes | Mapping[str, Any]) -> BodyT:
-    """Raises ``ApiError`` (400)."""
-    try:
-        if isinstance(body, bytes):
-            return kind.model_validate_json(body)
-        return kind.model_validate(body)
-    except ValidationError as errors:
-        first = errors.errors(include_url=False, include_input=False)[0]
-        param = ".".join(map(str, first["loc"])) or None
-        code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"
-        where = f" at '{param}'" if param else ""
-        raise ApiError(400, code, f"Invalid body{where}: {first['msg']}", param) from None
 
 
 def answered(handle: Handle) -> Handle:
@@ -73,7 +58,7 @@ def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
     if isinstance(error, Cancelled):  # by the engine, not by us
         error = EngineCrashed("The engine was replaced by another one. Try again")
     if isinstance(error, EngineCrashed):
-        return ApiError(503, "not_ready", str(error), headers={"Retry-After": "2"})
+        return ApiError(503, "not_ready", str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
     return ApiError(500, "engine_failed", str(error))
 
 

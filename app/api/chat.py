@@ -13,17 +13,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.access.api_errors import ApiError
-from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.access.api_errors import ApiError, parsed
+from app.api.answering import RequestBody, events, streamed, whole
 from app.api.turnstile import Passage, Turnstile
 from pipeline.engines.contract import Finished, TextDelta, ToolCall
 from pipeline.engines.stages import LlmStage
+from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, ToolChoice, Usage
 
 MOST_STOPS = 4
 """As in the API reference."""
-UNSEEN = "[a picture]"
-"""In the place of a picture, for models that cannot see."""
 AS_JSON = "answer"
 """Name of the tool whose arguments are the answer, if it must be JSON."""
 
@@ -201,8 +200,8 @@ def _content(given: str | Sequence[MessagePart] | None) -> tuple[str, tuple[Imag
         if not url.startswith("data:"):
             message = "Only pictures as data: URLs are read; this server fetches nothing."
             raise ApiError(400, "invalid_value", message, "messages")
-        images.append(Image(len(text), len(UNSEEN), url))
-        text += UNSEEN
+        images.append(Image(len(text), len(UNSEEN_IMAGE), url))
+        text += UNSEEN_IMAGE
     return text, tuple(images)
 
 

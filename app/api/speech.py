@@ -15,7 +15,8 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.access.api_errors import parsed
+from app.api.answering import RequestBody, events, streamed, whole
 from app.api.turnstile import Passage, Turnstile
 from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage

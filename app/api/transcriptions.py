@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
-from app.access.api_errors import ApiError, read_body
-from app.api.answering import RequestBody, events, parsed, streamed, whole
+from app.access.api_errors import ApiError, parsed, read_body
+from app.api.answering import RequestBody, events, streamed, whole
 from app.api.segments import SpeechSegment, segments
 from app.api.turnstile import Passage, Turnstile
 from hardware.wav import decoded

@@ -2,7 +2,7 @@
 
 An engine serves a conversation's work first (``pipeline.work.Priority``), but a step that has begun
 runs to its end, and engines share the cores. So a plain request also waits, between its steps,
-while somebody speaks or is answered.
+while anyone is speaking or being answered.
 """
 
 from __future__ import annotations

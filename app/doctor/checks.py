@@ -265,13 +265,13 @@ def _cpu_flags() -> frozenset[str]:
 
 def check_ports(server: ServerSettings) -> Iterator[Check]:
     """The server's, and that for Home Assistant, if it has one."""
-    yield (own := check_port(server.host, server.port))
+    yield check_port(server.host, server.port)
     if (port := server.wyoming_port) is None:
         return
     if is_loopback(server.host):
         detail = "only programs on this machine can connect"
         yield Check(HOME, "warn", detail, "If it is on another: reachy-voice serve --lan --wyoming")
-    elif own.detail.endswith("free"):  # else our running server has that port, too
+    elif _bind_error(server.host, server.port) is None:  # else our server may have that one, too
         yield replace(check_port(server.host, port), name=HOME)
 
 

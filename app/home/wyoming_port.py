@@ -32,6 +32,7 @@ from wyoming.tts import (
 )
 
 from app.access.policy import Caller
+from app.api.speech import PIECE_LETTERS
 from app.compose import Assistant
 from pipeline.audio import LISTEN_RATE, pcm_from_bytes, pcm_to_bytes
 from pipeline.engines.stages import TtsStage, UtteranceStage
@@ -51,8 +52,6 @@ MOST_EVENT_BYTES = 4 * 1024 * 1024
 """Of a part of an event; Home Assistant sends 2 kB of sound in one."""
 LONGEST_S = 120.0
 """Sound of one utterance."""
-SENTENCE_LETTERS = 200
-"""How long a text is synthesised at once."""
 
 
 async def serve_wyoming(
@@ -263,7 +262,9 @@ class _Speaking:
         self._chunker.feed(text)
         if last:
             self._chunker.close()
-        while piece := self._chunker.take(SENTENCE_LETTERS):
+        while piece := self._chunker.take(PIECE_LETTERS):
+            if not piece.spoken:
+                continue
             request = replace(self._usual, text=piece.spoken)
             async with aclosing(self._tts.synthesize(request, self._work)) as made:
                 async for pcm in made:

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, error_response, read_body
+from app.access.api_errors import ApiError, error_response, parsed, read_body
 from app.access.client_secrets import ClientSecrets
 from app.server import health
 from app.server.gate import CALLER
@@ -69,22 +69,11 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
 def _answer(
     issued: ClientSecrets, body: bytes, request: Request, defaults: SessionDefaults
 ) -> dict[str, Any]:
-    given = _read(body)
+    given = parsed(SecretRequest, body or b"{}")
     session = effective_session(defaults, given.session)
     seconds, maker = given.expires_after.seconds, maker_of(request.scope[CALLER])
     value, secret = issued.issue(seconds, given.session, maker)
     return {"value": value, "expires_at": secret.expires_at, "session": session}
-
-
-def _read(body: bytes) -> SecretRequest:
-    try:
-        return SecretRequest.model_validate_json(body or b"{}")
-    except ValidationError as errors:
-        first = errors.errors(include_url=False, include_input=False)[0]
-        param = ".".join(map(str, first["loc"])) or None
-        where = f" at '{param}'" if param else ""
-        code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"
-        raise ApiError(400, code, f"Invalid body{where}: {first['msg']}", param) from None
 
 
 def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,38 +26,39 @@ class ServerError(ReachyVoiceError):
     exit_code = 20
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket; port 0 takes a free one. Raises ``ServerError``."""
+def bind(host: str, port: int, setting: str = "server.port") -> socket.socket:
+    """A bound TCP socket; port 0 takes a free one. ``setting``: where the port can be changed.
+    Raises ``ServerError``."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, proto)
     except OSError as error:
-        raise _cannot_listen(host, port, error) from error
+        raise _cannot_listen(host, port, setting, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)  # fails here if another process has just taken the port
     except OSError as error:
         listener.close()
-        raise _cannot_listen(host, port, error) from error
+        raise _cannot_listen(host, port, setting, error) from error
     listener.setblocking(False)
     return listener
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ServerError:
+def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> ServerError:
     what = f"Cannot listen on {host}:{port}"
     if isinstance(error, socket.gaierror):
         return ServerError(what, why="this host name is not known", fix="Set server.host")
     if error.errno == errno.EADDRINUSE:
-        fix = f"Stop it, or choose another port: --set server.port={port + 1}"
+        fix = f"Stop it, or choose another port: --set {setting}={port + 1}"
         return ServerError(what, why="another program listens there already", fix=fix)
     if error.errno == errno.EADDRNOTAVAIL:
         fix = "Set server.host to 127.0.0.1, or to 0.0.0.0 for the whole network"
         return ServerError(what, why="this machine does not have that address", fix=fix)
     if error.errno in (errno.EACCES, errno.EPERM):
-        return ServerError(what, why="not permitted", fix="Choose a server.port above 1023")
+        return ServerError(what, why="not permitted", fix=f"Choose a {setting} above 1023")
     return ServerError(what, why=error.strerror or str(error), fix="Set server.host and port")
 
 

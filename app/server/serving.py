@@ -71,12 +71,13 @@ async def run_server(
     beside: list[BoundPort] = []
     secure: TlsPort | None = None
     if browser_tls is not None and settings.browser_port is not None:
-        beside.append(BoundPort(bind(settings.host, settings.browser_port), browser_tls.context))
+        second = bind(settings.host, settings.browser_port, "server.browser_port")
+        beside.append(BoundPort(second, browser_tls.context))
         browser_port: int = beside[0].socket.getsockname()[1]
         secure = TlsPort(browser_port, browser_tls.fingerprint, browser_tls.certificate)
     home = None
     if settings.wyoming_port is not None:
-        home = bind(settings.host, settings.wyoming_port)
+        home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
     array = _array(assistant.settings)
     shown = None
     if settings.console:

@@ -103,9 +103,13 @@ def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
         yield None
         return
     with server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}/"
-        server.shutdown()
+        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving.start()
+        try:
+            yield f"http://localhost:{server.server_port}/"
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def port_of(given: Namespace) -> int:

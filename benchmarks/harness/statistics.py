@@ -74,14 +74,18 @@ class Bootstrap:
         """The least value that ``q`` percent of them do not exceed."""
         if not len(values):
             return Estimate(None, None, None, 0, 0)
+        return interval(self.percentiles(values, q, sources), len(values), len(set(sources)))
+
+    def percentiles(self, values: Sequence[float], q: float, sources: Sequence[str]) -> Floats:
+        """The same in each draw, shape ``(1 + draws,)``, to be compared draw by draw."""
         order = np.argsort(np.asarray(values), kind="stable")
         weights = self.counts[:, self.of(sources)[order]].cumsum(axis=1)
         wanted = np.maximum(weights[:, -1:] * q / 100 - 1e-9, 1e-9)
-        found = np.asarray(values, dtype=np.float64)[order][
+        found: Floats = np.asarray(values, dtype=np.float64)[order][
             (weights < wanted).sum(axis=1) % len(order)
         ]
         found[weights[:, -1] == 0] = np.nan
-        return interval(found, len(values), len(set(sources)))
+        return found
 
 
 def quotient(over: Floats, under: Floats) -> Floats:

@@ -10,11 +10,11 @@ recording. ``served``: how many plain requests were answered meanwhile.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ import numpy as np
 import soundfile
 
 from app.cli.measuring import VOICE_TO_VOICE, spawned_server
+from app.talk.realtime_client import RATE
 from benchmarks.harness.program import arguments, finish, load
+from benchmarks.harness.statistics import Bootstrap, interval
 from benchmarks.latency.__main__ import Row, play
 from benchmarks.latency.clips import Take, labelled_recordings, recordings_of_people, takes
 
@@ -31,7 +33,6 @@ ARMS = ("alone", "beside")
 SPEECH_S, TOKENS = 60, 2000
 PERCENTS = (50, 95)
 SETTLE_S = 1.0
-RESAMPLES = 2000
 
 
 async def measure(performed: Sequence[Take], speech: bytes) -> tuple[dict[str, list[Row]], int]:
@@ -81,46 +82,37 @@ async def asking(url: str, speech: bytes, count: Callable[[], None]) -> AsyncIte
                 task.cancel()
 
 
-def figures(rows: dict[str, list[Row]], seed: int) -> dict[str, Any]:
-    pairs = [
-        (row["group"], row[VOICE_TO_VOICE], other[VOICE_TO_VOICE])
-        for row, other in zip(*(rows[arm] for arm in ARMS), strict=True)
-        if None not in (row[VOICE_TO_VOICE], other[VOICE_TO_VOICE])
-    ]
-    groups = sorted({group for group, *_ in pairs})
-    by_group = [np.array([pair[1:] for pair in pairs if pair[0] == group]) for group in groups]
-    rng, drawn = np.random.default_rng(seed), []
-    for _ in range(RESAMPLES):
-        chosen = rng.integers(0, len(by_group), len(by_group))
-        sample = np.concatenate([by_group[at] for at in chosen])
-        drawn.append(np.diff(np.percentile(sample, PERCENTS, axis=0), axis=1)[:, 0])
-    whole = np.percentile(np.array([pair[1:] for pair in pairs]), PERCENTS, axis=0)
-    bounds = np.percentile(np.array(drawn), (2.5, 97.5), axis=0)
-    return {
-        "n": len(pairs),
-        **{
-            f"p{percent}": {
-                **dict(zip(ARMS, np.round(whole[at]).tolist(), strict=True)),
-                "moved": round(float(whole[at][1] - whole[at][0])),
-                "interval": np.round(bounds[:, at]).tolist(),
-            }
-            for at, percent in enumerate(PERCENTS)
-        },
-    }
+def figures(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """Of the takes that were answered in both arms."""
+    both = zip(*(rows[arm] for arm in ARMS), strict=True)
+    pairs = [pair for pair in both if None not in [row[VOICE_TO_VOICE] for row in pair]]
+    sources = [alone["group"] for alone, _ in pairs]
+    bootstrap, report = Bootstrap(sources), {}
+    for percent in PERCENTS:
+        alone, beside = (
+            bootstrap.percentiles([pair[arm][VOICE_TO_VOICE] for pair in pairs], percent, sources)
+            for arm in range(len(ARMS))
+        )
+        moved = interval(beside - alone, len(pairs), len(set(sources)))
+        report[f"p{percent}"] = {
+            "alone": round(alone[0]),
+            "beside": round(beside[0]),
+            "moved": asdict(moved),
+        }
+    return report
 
 
 def _minute(performed: Sequence[Take]) -> bytes:
-    """A minute of the takes' speech as a WAV file, at the rate of the engines."""
-    rate = 24_000  # of a take
+    """A minute of the takes' speech as a WAV file."""
     sound = np.concatenate([take.pcm for take in performed])
-    sound = np.tile(sound, 1 + SPEECH_S * rate // len(sound))[: SPEECH_S * rate]
+    sound = np.tile(sound, 1 + SPEECH_S * RATE // len(sound))[: SPEECH_S * RATE]
     file = io.BytesIO()
-    soundfile.write(file, sound, rate, format="WAV", subtype="PCM_16")
+    soundfile.write(file, sound, RATE, format="WAV", subtype="PCM_16")
     return file.getvalue()
 
 
 def main() -> None:
-    parser: argparse.ArgumentParser = arguments(__doc__, "benchmarks.latency.beside")
+    parser = arguments(__doc__, "benchmarks.latency.beside")
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--people", type=Path)
     parser.add_argument("--seed", type=int, default=0)
@@ -129,7 +121,7 @@ def main() -> None:
     found = labelled_recordings(given.people) if given.people else recordings_of_people()
     performed = takes(list(found), given.turns, given.seed)
     rows, served = asyncio.run(measure(performed, _minute(performed)))
-    data = {**figures(rows, given.seed), "served": served, "turns": rows}
+    data = {**figures(rows), "served": served, "turns": rows}
     finish(data, given.out, before, details="turns")
 
 

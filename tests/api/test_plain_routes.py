@@ -29,6 +29,7 @@ from app.settings.model import LimitSettings
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
+from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Message
 from pipeline.work import Cancelled
 from reachy_voice.testing.engines import LevelVad, ScriptedConversation
@@ -132,7 +133,7 @@ async def test_all_kinds_of_messages_reach_the_model() -> None:
     system, user, assistant, tool = client.assistant.llm.prompts[0]
     assert system == Message("system", "Be brief.")
     (image,) = user.images
-    assert user.content[image.start :][: image.chars] == "[a picture]"
+    assert user.content[image.start :][: image.chars] == UNSEEN_IMAGE
     assert image.url == "data:image/png;base64,AA=="
     assert assistant.tool_calls == (call,)
     assert tool == Message("tool", "noon", tool_call_id="c1")

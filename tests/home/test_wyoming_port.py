@@ -155,6 +155,14 @@ async def test_a_text_that_comes_in_parts_is_spoken_by_sentence() -> None:
     assert " ".join(assistant.tts.said) == f"{text}."
 
 
+async def test_a_text_without_words_is_silence() -> None:
+    assistant = StagedAssistant()
+    async with door(assistant) as port:
+        found = await ask(port, Synthesize("... **"), until="audio-stop")
+    assert kinds(found) == ["audio-start", "audio-stop"]
+    assert not assistant.tts.said
+
+
 async def test_an_engine_that_fails_is_an_error() -> None:
     assistant = StagedAssistant()
     assistant.tts.error = EngineError("The voice is broken")

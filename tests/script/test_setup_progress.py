@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.error
 import urllib.request
 from argparse import Namespace
@@ -111,6 +112,16 @@ def test_a_port_that_is_taken_is_left_alone(place: Place) -> None:
     with progress_page(place, given) as first, progress_page(place, given) as second:
         assert first
         assert second is None
+
+
+def test_it_ends_with_a_set_up_that_fails(place: Place) -> None:
+    def running() -> list[str]:
+        return [each.name for each in threading.enumerate()]
+
+    before = running()
+    with pytest.raises(SetupError), progress_page(place, on_a_free_port()):
+        raise SetupError(1, "it could not be done", "why", "do this")
+    assert running() == before
 
 
 @pytest.mark.parametrize(

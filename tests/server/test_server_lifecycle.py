@@ -95,6 +95,9 @@ async def test_a_taken_port_says_what_to_do(serving: Serve) -> None:
     assert str(served.port) in taken.value.what
     assert "another program" in taken.value.why
     assert f"server.port={served.port + 1}" in taken.value.fix
+    with pytest.raises(ServerError, match="another program") as home:
+        bind("127.0.0.1", served.port, "server.wyoming_port")
+    assert f"server.wyoming_port={served.port + 1}" in home.value.fix
 
 
 @pytest.mark.parametrize(("host", "says"), [("192.0.2.1", "address"), ("no such host", "host")])
