@@ -113,7 +113,8 @@ def address_of(place: Any) -> str:
 
 class HttpGuard:
     """Outermost ASGI middleware, and the door for the listening sockets. ``handshake_s`` limits how
-    long a whole request may take to arrive, and how long the client may take to read the answer.
+    long the head of a request may take to arrive, then each further piece of its body, and how long
+    the client may take to read the answer. Only clients that are let in can send a large body.
     ``on_malformed``: called for each malformed request for a WebSocket."""
 
     def __init__(
@@ -167,8 +168,10 @@ class HttpGuard:
         async def heard() -> Message:
             nonlocal unread
             message = await receive()
-            if not message.get("more_body"):
-                unread = False
+            unread = bool(message.get("more_body"))
+            if unread:
+                self._limit(connection, TOO_SLOW)
+            else:
                 self._stop(connection)
             return message
 

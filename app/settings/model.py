@@ -145,7 +145,7 @@ class LimitSettings(Section):
     idle_s: float | None = Field(default=None, ge=1)
     """Seconds without a message in either direction, after which a client is disconnected."""
     handshake_s: float = Field(default=10, ge=0.1, le=600)
-    """Seconds that a request or a WebSocket handshake may take to arrive."""
+    """Seconds that the head of a request, or the next piece of its body, may take to arrive."""
     http_body_kb: int = Field(default=256, ge=1, le=16_384)
     """Largest body of an HTTP request, in KiB."""
     upload_mb: int = Field(default=25, ge=1, le=1024)

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections import Counter
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -21,6 +22,7 @@ from app.server.http_guard import (
     CONNECTION,
     MAX_WAITING,
     MAX_WAITING_EACH,
+    TOO_SLOW,
     Connection,
     GuardedHttp,
     HttpGuard,
@@ -161,6 +163,27 @@ async def test_a_whole_request_may_be_worked_on_for_longer(scope: Scope) -> None
     assert (b"connection", b"close") in sent[0]["headers"]
     await asyncio.sleep(1.1 * HANDSHAKE_S)
     assert connection.last_words == [b""], "it does not read its answer"
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("piece_s", "last_words"), [(0.9, []), (1.1, [TOO_SLOW] * 3)])
+async def test_an_upload_may_take_long_if_it_goes_on(
+    piece_s: float, last_words: list[bytes]
+) -> None:
+    async def take(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    more = [True, True, False]
+
+    async def piece() -> Message:
+        await asyncio.sleep(piece_s * HANDSHAKE_S)
+        return {"type": "http.request", "body": b"x", "more_body": more.pop(0)}
+
+    guard, connection = HttpGuard(take, HANDSHAKE_S), CutNote()
+    assert guard.enter(STRANGER, connection)
+    await guard(on(connection, PUT), piece, AsyncMock())
+    assert connection.last_words == last_words
 
 
 @in_virtual_time
