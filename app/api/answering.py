@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from app.access.api_errors import ApiError, error_response
 from app.api.turnstile import RETRY_AFTER_S, Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.work import Cancelled
+
+log = logging.getLogger("reachy_voice.server")
 
 T = TypeVar("T")
 Handle = Callable[[Request], Awaitable[Response]]
@@ -56,7 +59,7 @@ def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
     if isinstance(error, PromptTooLong):
         return ApiError(400, "context_length_exceeded", str(error), "messages")
     if isinstance(error, Cancelled):  # by the engine, not by us
-        error = EngineCrashed("The engine was replaced by another one. Try again")
+        error = EngineCrashed("The engine was replaced, or the server is shutting down. Try again")
     if isinstance(error, EngineCrashed):
         return ApiError(503, "not_ready", str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
     return ApiError(500, "engine_failed", str(error))
@@ -129,7 +132,10 @@ class _Streamed(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._stack:
-            await super().__call__(scope, receive, send)
+            try:
+                await super().__call__(scope, receive, send)
+            except (ReachyVoiceError, Cancelled) as error:  # the client sees that it is not whole
+                log.warning("an answer broke off: %s", as_api_error(error).message)
 
 
 async def events(made: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:

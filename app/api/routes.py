@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from starlette.requests import Request
@@ -34,11 +33,7 @@ class Engines(Protocol):
     def readiness(self) -> Mapping[str, str | None]: ...
 
 
-def plain_routes(
-    engines: Engines, limits: LimitSettings, resting: Callable[[], Iterable[asyncio.Event]]
-) -> list[Route]:
-    """``resting``: see ``Turnstile``."""
-    turnstile = Turnstile(limits.plain_requests, resting)
+def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) -> list[Route]:
     most_bytes = limits.http_body_kb * 1024
 
     def check(*kinds: Kind) -> SessionDefaults:

@@ -26,23 +26,36 @@ class Turnstile:
     def __init__(self, most: int, resting: Callable[[], Iterable[asyncio.Event]]) -> None:
         self._most = most
         self._resting = resting
-        self._inside = 0
+        self._inside: set[Passage] = set()
+        self._left = asyncio.Event()
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[Passage]:
         """Raises ``ApiError`` (429) if too many are inside. All work ends with the block."""
-        if self._inside >= self._most:
+        if len(self._inside) >= self._most:
             message = f"{self._most} requests are under way (limits.plain_requests). Try again."
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             raise ApiError(429, "rate_limit_exceeded", message, headers=headers)
-        self._inside += 1
         CLIENT.set(new_client())
         passage = Passage(self._resting)
+        self._inside.add(passage)
         try:
             yield passage
         finally:
             passage.work.cancel()
-            self._inside -= 1
+            self._inside.remove(passage)
+            self._left.set()
+
+    async def empty(self) -> None:
+        """Return when the last request is gone."""
+        while self._inside:
+            self._left.clear()
+            await self._left.wait()
+
+    def close(self) -> None:
+        """End the work of all requests."""
+        for passage in self._inside:
+            passage.work.cancel()
 
 
 class Passage:

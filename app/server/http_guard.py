@@ -190,6 +190,10 @@ class HttpGuard:
 
         try:
             await self._app(scope, heard, answer)
+        except asyncio.CancelledError:  # uvicorn waits no longer
+            connection.cut()
+            while (await receive())["type"] != "http.disconnect":
+                pass
         finally:
             self._limit(connection)
 

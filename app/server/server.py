@@ -28,6 +28,7 @@ from starlette.websockets import WebSocket
 from app.access.api_errors import error_response, on_http_exception
 from app.access.policy import Caller
 from app.api.routes import plain_routes
+from app.api.turnstile import Turnstile
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import ConsoleServer
@@ -229,7 +230,8 @@ def build_app(
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
     sockets = OpenSockets(max_sessions, limits, parked, turns)
-    routes += plain_routes(assistant, limits, sockets.resting)
+    turnstile = Turnstile(limits.plain_requests, sockets.resting)
+    routes += plain_routes(assistant, limits, turnstile)
     if console:
         here = replace(
             console,
@@ -254,6 +256,7 @@ def build_app(
     app.state.limits = limits
     app.state.proxies = access.rules.proxies
     app.state.sockets = sockets
+    app.state.turnstile = turnstile
     return app
 
 
@@ -310,9 +313,9 @@ async def serve(
     listener: socket.socket | None = None,
     beside: Sequence[BoundPort] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: conversations get ``finish_s`` to end, replies in
-    progress ``drain_s`` more; then every client is closed with 1001. A second signal ends the
-    server at once.
+    """Serve until SIGTERM or SIGINT, then drain: conversations get ``finish_s`` to end, replies and
+    plain requests in progress ``drain_s`` more; then every client is closed with 1001. A second
+    signal ends the server at once.
 
     ``listener`` is a socket from ``bind``, for a caller that must know that the port is free (or
     which port it got) before starting engines. ``beside``: more ports. Raises ``ServerError``.
@@ -374,6 +377,7 @@ async def _end(
         await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
         if hurry.done():
             app.state.sockets.close_all()
+            app.state.turnstile.close()
             server.force_exit = True
     finally:
         draining.cancel()
@@ -385,6 +389,7 @@ async def _end(
 async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s: float) -> None:
     assistant: AssistantLike = app.state.assistant
     sockets: OpenSockets = app.state.sockets
+    turnstile: Turnstile = app.state.turnstile
     sockets.closing = True
     with contextlib.suppress(TimeoutError):  # meanwhile /ready tells balancers
         async with asyncio.timeout(finish_s):
@@ -395,7 +400,10 @@ async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s
             async with asyncio.TaskGroup() as group:
                 group.create_task(assistant.idle())
                 group.create_task(sockets.part())
+                group.create_task(turnstile.empty())
     sockets.close_all()
+    turnstile.close()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * HANG_UP_S):
             await sockets.empty()
+            await turnstile.empty()

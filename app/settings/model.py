@@ -81,7 +81,7 @@ class ServerSettings(Section):
     max_message_mb: int = Field(default=32, ge=1, le=1024)
     """Largest WebSocket message, in MiB; a client that sends a larger one is disconnected."""
     drain_s: float = Field(default=5, ge=0)
-    """Seconds that running replies have to finish after SIGTERM."""
+    """Seconds that running replies and requests have to finish after SIGTERM."""
     reconnect_s: float = Field(default=120, ge=0, le=86_400)
     """Seconds for which a disconnected client can resume its conversation; 0 turns this off."""
     finish_s: float = Field(default=0, ge=0)

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import io
 import json
+import os
+import signal
 import struct
 import wave
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import AsyncMock
@@ -24,6 +26,7 @@ from starlette.applications import Starlette
 
 from app.access.policy import Rules
 from app.api.routes import plain_routes
+from app.api.turnstile import Turnstile
 from app.server.gate import Access
 from app.settings.model import LimitSettings
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -53,7 +56,8 @@ class Client:
 
     def __post_init__(self) -> None:
         self.resting.set()
-        routes = plain_routes(self.assistant, self.limits, lambda: [self.resting])
+        turnstile = Turnstile(self.limits.plain_requests, lambda: [self.resting])
+        routes = plain_routes(self.assistant, self.limits, turnstile)
         self.app = Starlette(routes=routes)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport)
@@ -439,8 +443,54 @@ async def test_engines_that_are_not_ready() -> None:
         await client.openai.audio.speech.create(model="any", voice="joe", input="One.")
 
 
-def dialed(served: Served, key: str) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=key, max_retries=0)
+def dialed(served: Served) -> AsyncOpenAI:
+    url = f"http://127.0.0.1:{served.port}/v1"
+    return AsyncOpenAI(base_url=url, api_key="wrong", max_retries=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [("mp3", "in time"), ("wav", "in time"), ("mp3", "late"), ("wav", "late"), ("wav", "at once"),
+     ("mp3", "never")],
+)  # fmt: skip
+async def test_speech_when_the_server_ends(
+    kind: Any, ends: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.server.server.HANG_UP_S", 0.1)
+    assistant = StagedAssistant()
+    begun, synthesize = asyncio.Event(), assistant.tts.synthesize
+
+    async def slowly(*given: Any) -> AsyncGenerator[Pcm, None]:
+        async with aclosing(synthesize(*given)) as made:
+            async for pcm in made:
+                begun.set()
+                if ends == "never":
+                    await asyncio.Event().wait()
+                yield pcm
+
+    assistant.tts.synthesize = slowly  # type: ignore[method-assign]
+    assistant.tts.per_word_s = 0.1 if ends == "in time" else 3600
+    async with servers() as start:
+        served = await start(assistant, drain_s=60 if ends in ("in time", "at once") else 0.1)
+        async with dialed(served) as client:
+            asked = asyncio.create_task(
+                client.audio.speech.create(
+                    model="any", voice="joe", input="One two.", response_format=kind
+                )
+            )
+            await begun.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            if ends == "at once":
+                await assistant.draining.wait()
+                os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait({asked})
+            await served.task
+    error = asked.exception()
+    assert (error is None) == (ends == "in time"), error
+    if (ends, kind) == ("late", "mp3"):
+        assert isinstance(error, openai.InternalServerError)
+        assert error.status_code == 503
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -454,9 +504,7 @@ async def test_a_client_that_leaves_takes_its_work_along(
     assistant.llm.deltas = ("word ",) * 10_000
     async with servers() as start:
         served = await start(assistant)
-        async with AsyncOpenAI(
-            base_url=f"http://127.0.0.1:{served.port}/v1", api_key="unused", max_retries=0
-        ) as client:
+        async with dialed(served) as client:
             create: Any = client.chat.completions.create
             asked = asyncio.create_task(create(model="any", messages=USER, stream=stream))
             await asyncio.wait({asked}, timeout=0.5)
@@ -507,8 +555,6 @@ async def test_an_engine_that_is_exchanged_meanwhile_does_not_shorten_an_answer(
 async def test_access_is_that_of_the_other_routes() -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
-        async with AsyncOpenAI(
-            base_url=f"http://127.0.0.1:{served.port}/v1", api_key="wrong", max_retries=0
-        ) as client:
+        async with dialed(served) as client:
             with pytest.raises(openai.AuthenticationError):
                 await client.chat.completions.create(model="any", messages=USER)
