@@ -155,7 +155,7 @@ _UNKNOWN = {
 
 async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegment]:
     window = stages.vad.window_samples
-    stream = await stages.vad.open()
+    stream = await stages.vad.open(passage.work)
     scores: list[float] = []
     try:
         for at in range(0, len(pcm) - window + 1, window):

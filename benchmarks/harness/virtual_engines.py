@@ -177,7 +177,7 @@ class ScoredVad:
     least_movement_db: float = SileroVad.least_movement_db
     _next: int = 0
 
-    async def open(self) -> ScoredVad:
+    async def open(self, work: Work) -> ScoredVad:
         return self
 
     async def score(self, pcm: Pcm) -> float:
@@ -196,7 +196,7 @@ class InlineVad:
         self.window_samples = vad.window_samples
         self.least_movement_db = vad.least_movement_db
 
-    async def open(self) -> InlineVadStream:
+    async def open(self, work: Work) -> InlineVadStream:
         return InlineVadStream(self._vad)
 
 

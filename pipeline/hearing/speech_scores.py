@@ -18,7 +18,7 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.hearing import tuning
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.nearness import WindowEvidence
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, Work
 
 log = logging.getLogger("reachy_voice.session")
 
@@ -39,7 +39,7 @@ class VadMemory:
     async def score(self, pcm: Pcm) -> float:
         """0 to 1. Raises what the engine raises."""
         if self._stream is None:
-            self._stream = await self._stage.open()
+            self._stream = await self._stage.open(Work())
         score = await self._stream.score(pcm)
         silent = score < tuning.SILENT_SCORE
         self._silent_samples = self._silent_samples + len(pcm) if silent else 0

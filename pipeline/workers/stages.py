@@ -34,10 +34,10 @@ class _VadStream:
     """Opened on first use, and again after an engine restart: the new engine then scores the window
     that was lost with the old one."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, work: Work) -> None:
         self._worker = worker
+        self._work = work
         self._remote: RemoteObject | None = None
-        self._work = Work()
 
     async def score(self, pcm: Pcm) -> float:
         try:
@@ -70,8 +70,8 @@ class WorkerVad(_WorkerStage):
     def least_movement_db(self) -> float:
         return self._worker.known.least_movement_db
 
-    async def open(self) -> _VadStream:
-        return _VadStream(self._worker)
+    async def open(self, work: Work) -> _VadStream:
+        return _VadStream(self._worker, work)
 
 
 class WorkerTurn(_WorkerStage):

@@ -46,7 +46,7 @@ class LevelVad:
     window_samples = 512
     least_movement_db = 0.0
 
-    async def open(self) -> LevelVad:
+    async def open(self, work: Work) -> LevelVad:
         return self
 
     async def score(self, pcm: Pcm) -> float:

@@ -34,7 +34,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Message
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, Priority, Work
 from reachy_voice.testing.engines import LevelVad, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
@@ -419,6 +419,21 @@ async def test_a_conversation_goes_first() -> None:
         assert [*cast.llm.prompts, *cast.tts.said, *cast.stt.finished] == []
         client.resting.set()
         await asyncio.gather(*asked)
+
+
+async def test_its_work_gives_way_at_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Priority] = []
+
+    async def open_vad(vad: LevelVad, work: Work) -> LevelVad:
+        seen.append(work.priority)
+        return vad
+
+    monkeypatch.setattr(LevelVad, "open", open_vad)
+    monkeypatch.setattr(Work, "job_began", lambda work: seen.append(work.priority))
+    async with idle(Client()) as client:
+        await asyncio.gather(*await ask_all(client))
+    assert len(seen) > 4
+    assert set(seen) == {Priority.BACKGROUND}
 
 
 async def test_too_many_at_once_are_asked_to_come_again() -> None:

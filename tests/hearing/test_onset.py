@@ -30,6 +30,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.hearing.turn_taker import TurnEnd, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
+from pipeline.work import Work
 from reachy_voice.testing import (
     ScriptedLlm,
     ScriptedStt,
@@ -142,7 +143,7 @@ class ScoresByLevel:
     window_samples = WINDOW
     least_movement_db = 0.0
 
-    async def open(self) -> ScoresByLevel:
+    async def open(self, work: Work) -> ScoresByLevel:
         return self
 
     async def score(self, pcm: Pcm) -> float:

@@ -21,6 +21,7 @@ from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.errors import EngineError
 from pipeline.hearing.nearness import weigh
 from pipeline.hearing.speech_scores import SpeechScores
+from pipeline.work import Work
 from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
@@ -55,7 +56,7 @@ class ScriptedVad:
     window_samples = WINDOW
     least_movement_db = 0.0
 
-    async def open(self) -> Heard:
+    async def open(self, work: Work) -> Heard:
         self.streams.append(Heard(self))
         return self.streams[-1]
 
@@ -128,11 +129,11 @@ def test_replacing_a_vad_closes_all_streams_of_the_old_one() -> None:
 
 async def test_a_vad_that_cannot_be_opened_is_tried_again_at_the_next_window() -> None:
     class Restarting(ScriptedVad):
-        async def open(self) -> Heard:
+        async def open(self, work: Work) -> Heard:
             if not self.streams:
                 self.streams.append(Heard(self, closed=True))
                 raise EngineError("It is being restarted")
-            return await super().open()
+            return await super().open(work)
 
     scores = SpeechScores(cast(Stages, SimpleNamespace(vad=Restarting(says=0.9))))
     window = EchoWindow(AudioFrame(SILENCE, LISTEN_RATE, 0))

@@ -21,6 +21,7 @@ from app.settings.load import load_settings
 from pipeline import events
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
+from pipeline.work import Work
 from reachy_voice.testing import Noise
 from tests.support.scripted_server import (
     ScriptedAssistant,
@@ -242,7 +243,7 @@ class HesitantVad:
     def __init__(self) -> None:
         self.hears_sound, self.hears_silence = asyncio.Event(), asyncio.Event()
 
-    async def open(self) -> HesitantVad:
+    async def open(self, work: Work) -> HesitantVad:
         return self
 
     async def score(self, pcm: Pcm) -> float:

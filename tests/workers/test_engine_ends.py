@@ -47,7 +47,7 @@ class MortalVad(LevelVad):
 
     dead_from = dead_to = 0.0
 
-    async def open(self) -> MortalVad:
+    async def open(self, work: Work) -> MortalVad:
         return self
 
     async def score(self, pcm: Pcm) -> float:
