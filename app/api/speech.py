@@ -29,6 +29,8 @@ LONGEST_CHARS = 4096
 """As in the API reference."""
 PIECE_LETTERS = 200
 """How long a text is synthesised at once: some 13 s of speech."""
+EVENT_BYTES = 32 * 1024
+"""Most sound in one event: some clients read no longer lines than 64 KiB."""
 UNKNOWN_SIZE = 0xFFFFFFFF
 """In the header of a WAV file whose length is not known yet, as other servers write it."""
 
@@ -65,22 +67,27 @@ async def speak(
     def sound(passage: Passage) -> AsyncGenerator[Pcm, None]:
         return _spoken(asked, language, tts, passage)
 
-    if asked.response_format in _ENCODED:
-        return await whole(request, turnstile, lambda passage: _encoded(asked, sound(passage)))
-    plain = asked.response_format == "pcm"
-
     async def pieces(passage: Passage) -> AsyncGenerator[bytes, None]:
-        if not plain:
+        if asked.response_format in _ENCODED:
+            yield await _encoded(asked, sound(passage))
+            return
+        if asked.response_format == "wav":
             yield wav_header()
         async with aclosing(sound(passage)) as made:
             async for pcm in made:
                 yield pcm.tobytes()
 
+    async def make(passage: Passage) -> Response:
+        file = await _encoded(asked, sound(passage))
+        return Response(file, media_type=_ENCODED[asked.response_format][2])
+
     if asked.stream_format == "sse":
         return await streamed(
             request, turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
         )
-    return await streamed(request, turnstile, pieces, "audio/pcm" if plain else "audio/wav")
+    if asked.response_format in _ENCODED:
+        return await whole(request, turnstile, make)
+    return await streamed(request, turnstile, pieces, f"audio/{asked.response_format}")
 
 
 async def _spoken(
@@ -103,13 +110,13 @@ async def _spoken(
     yield resampler.flush()
 
 
-async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> Response:
+async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes:
     async with aclosing(sound):
         pcm = np.concatenate([piece async for piece in sound])
     if not len(pcm):
         pcm = np.zeros(RATE // 10, np.int16)  # of no samples, a file would be empty
-    kind, subtype, media_type = _ENCODED[asked.response_format]
-    return Response(await asyncio.to_thread(_file, pcm, kind, subtype), media_type=media_type)
+    kind, subtype, _ = _ENCODED[asked.response_format]
+    return await asyncio.to_thread(_file, pcm, kind, subtype)
 
 
 def _file(pcm: Pcm, kind: str, subtype: str) -> bytes:
@@ -131,7 +138,8 @@ async def _told(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None
     """As the events of ``stream_format: sse``."""
     async with aclosing(pieces):
         async for piece in pieces:
-            if piece:
-                yield {"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()}
+            for at in range(0, len(piece), EVENT_BYTES):
+                audio = base64.b64encode(piece[at : at + EVENT_BYTES]).decode()
+                yield {"type": "speech.audio.delta", "audio": audio}
     usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
     yield {"type": "speech.audio.done", "usage": usage}

@@ -35,7 +35,7 @@ from pipeline.errors import EngineCrashed, EngineError, PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Message
 from pipeline.work import Cancelled, Priority, Work
-from reachy_voice.testing.engines import LevelVad, ScriptedConversation
+from reachy_voice.testing.engines import LevelVad, Noise, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
@@ -291,15 +291,24 @@ async def test_a_text_without_words_is_silence(kind: Any) -> None:
     assert np.abs(samples).max() < 1e-6
 
 
-async def test_speech_as_events() -> None:
+@pytest.mark.parametrize("kind", ["pcm", "wav", "mp3", "flac", "opus"])
+async def test_speech_as_events_is_the_same(kind: Any) -> None:
+    """More than one event, each of a length that clients can read."""
+    asked: Any = {"model": "any", "voice": "joe", "input": "One two three."}
     async with idle(Client()) as client:
-        made = client.openai.audio.speech.with_streaming_response.create(
-            model="any", voice="joe", input="One.", response_format="pcm", stream_format="sse"
-        )
-        async with made as answer:
+        client.assistant.tts.seconds_per_word = 3.0
+        create = client.openai.audio.speech.with_streaming_response.create
+        client.assistant.tts.noise = Noise(1)
+        async with create(**asked, response_format=kind, stream_format="sse") as answer:
             lines = [line async for line in answer.iter_lines() if line]
+        client.assistant.tts.noise = Noise(1)
+        whole = await client.openai.audio.speech.create(**asked, response_format=kind)
     *deltas, done = [json.loads(line.removeprefix("data: ")) for line in lines]
-    assert sum(len(base64.b64decode(each["audio"])) for each in deltas) == 2 * 0.05 * 24_000
+    sound = b"".join(base64.b64decode(each["audio"]) for each in deltas)
+    assert len(sound) == len(whole.content)
+    assert (kind == "opus") or sound == whole.content  # its streams have a random number
+    assert len(deltas) > 1
+    assert max(map(len, lines)) < 2**16
     assert done["type"] == "speech.audio.done"
 
 
