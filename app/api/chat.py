@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -100,7 +101,7 @@ async def complete(
     """``sampling``: of the settings, where the request says nothing. Raises ``ApiError``,
     ``ReachyVoiceError``."""
     asked = parsed(ChatRequest, body)
-    prompt = _prompt(asked, sampling)
+    prompt = await asyncio.to_thread(_prompt, asked, sampling)  # a large schema takes 0.5 s
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
     stops = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     answer = Completion(
@@ -148,6 +149,11 @@ def _prompt(asked: ChatRequest, usual: Sampling) -> LlmRequest:
         schema = asked.response_format.json_schema.schema_ or {"type": "object"}
         if schema.get("type") != "object":
             message = "The schema must be of type object."
+            raise ApiError(400, "invalid_value", message, "response_format.json_schema.schema")
+        from pipeline.engines.llm.tool_calls.schema_check import why_unwritable
+
+        if why := why_unwritable(schema):
+            message = f"No answer can be made to fit the schema: {why}"
             raise ApiError(400, "invalid_value", message, "response_format.json_schema.schema")
         tools = [Tool(AS_JSON, "Your whole answer.", schema)]
         choice = ToolChoice("named", AS_JSON, parallel=False)

@@ -228,6 +228,26 @@ async def test_what_cannot_be_done_is_refused(wrong: dict[str, Any], param: str)
     assert not client.assistant.llm.prompts
 
 
+@pytest.mark.parametrize(
+    ("zone", "says"),
+    [
+        ({"type": "strin"}, "properties.zone.type"),
+        ({"$ref": "#/$defs/zone"}, "/$defs/zone"),
+        ({"type": "string", "pattern": "^(?!x)y"}, "^(?!x)y"),
+        ({"type": "integer", "minimum": 5, "maximum": 3}, "'zone'"),
+    ],
+)
+async def test_a_schema_that_no_answer_can_be_made_to_fit(zone: Any, says: str) -> None:
+    schema = {"name": "clock", "schema": {**TIME, "properties": {"zone": zone}}}
+    wanted = {"type": "json_schema", "json_schema": schema}
+    async with idle(Client()) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.create(model="any", messages=USER, response_format=wanted)
+    assert refused.value.param == "response_format.json_schema.schema"
+    assert says in refused.value.message
+    assert not client.assistant.llm.prompts
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("error", "status"),

@@ -29,6 +29,18 @@ def why_unusable(schema: Any) -> str:
     return _compiled(_text(schema))[1]
 
 
+def why_unwritable(schema: Any) -> str:
+    """Why no grammar can be made of ``schema``, in one line, or an empty text. What a grammar would
+    only leave out, such as ``not`` and ``uniqueItems``, is no reason."""
+    from llguidance import LLMatcher
+
+    if why := why_unusable(schema):
+        return why
+    rule = json.dumps({**schema, "x-guidance": {"lenient": True}})
+    why = LLMatcher.validate_grammar(f"start: %json {rule}").partition("\n   1 |")[0]
+    return " ".join(why.rpartition("JSON schema: ")[2].split())
+
+
 @lru_cache(256)
 def _compiled(text: str) -> tuple[Any, str]:
     """The validator of a schema, or what is wrong with it."""
@@ -43,7 +55,9 @@ def _compiled(text: str) -> tuple[Any, str]:
         try:
             return draft(schema, retriever=_refuse, pattern_options=_PATTERNS), ""
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            why = why or str(error).partition("\n")[0]
+            place = ".".join(map(str, getattr(error, "instance_path", ())))
+            message = str(error).partition("\n")[0]
+            why = why or (f"{place}: {message}" if place else message)
     return None, why
 
 
