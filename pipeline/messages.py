@@ -55,7 +55,8 @@ class ToolChoice:
 class Sampling:
     """How to pick tokens. ``dry_multiplier``: above 0, phrases of the assistant's earlier answers
     become less likely; only engines that pick tokens themselves can do that. ``max_tokens`` None:
-    up to the end of the context."""
+    up to the end of the context. ``stops``: the answer may end with the first of these that it
+    contains; an engine need not know them, and what it says after one is of no account."""
 
     temperature: float = 0.6
     top_p: float = 0.9
@@ -64,6 +65,7 @@ class Sampling:
     dry_multiplier: float = 0.0
     seed: int | None = None
     max_tokens: int | None = None
+    stops: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,11 @@ class ChatRequest(RequestBody):
     n: Literal[1] | None = 1
     logprobs: Literal[False] | None = False
 
+    @property
+    def stops(self) -> tuple[str, ...]:
+        stops = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
+        return tuple(filter(None, stops))
+
 
 async def complete(
     request: Request,
@@ -103,10 +108,7 @@ async def complete(
     asked = parsed(ChatRequest, body)
     prompt = await asyncio.to_thread(_prompt, asked, sampling)  # a large schema takes 0.5 s
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
-    stops = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
-    answer = Completion(
-        as_json=asked.response_format.type != "text", stops=tuple(filter(None, stops))
-    )
+    answer = Completion(as_json=asked.response_format.type != "text", stops=asked.stops)
 
     def pieces(passage: Passage) -> AsyncGenerator[Piece, None]:
         return answer.pieces(llm, prompt, passage)
@@ -164,6 +166,7 @@ def _prompt(asked: ChatRequest, usual: Sampling) -> LlmRequest:
         top_p=usual.top_p if asked.top_p is None else asked.top_p,
         seed=usual.seed if asked.seed is None else asked.seed,
         max_tokens=longest,
+        stops=() if asked.response_format.type != "text" else asked.stops,
     )
     return LlmRequest(tuple(map(_message, asked.messages)), tools, choice, sampling)
 
@@ -235,11 +238,16 @@ class Completion:
     ) -> AsyncGenerator[Piece, None]:
         """What can be sent, as it comes. A conversation that needs the model holds it up."""
         await passage.quiet()
-        conversation = llm.open()
+        conversation, over = llm.open(), False
         try:
             async with aclosing(conversation.reply(prompt, passage.work)) as deltas:
                 async for delta in deltas:
                     match delta:
+                        case Finished(reason, usage):
+                            self.usage = usage
+                            self.reason = self.reason if over else reason
+                        case TextDelta() | ToolCall() if over:  # the engine knows no stops
+                            break
                         case ToolCall(_, text) if self.as_json:
                             self.text = text
                         case ToolCall(name, arguments):
@@ -248,10 +256,7 @@ class Completion:
                         case TextDelta(text) if not self.as_json:
                             self.text += text
                             yield self._sendable(over=False)
-                        case Finished(reason, usage):
-                            self.reason, self.usage = reason, usage
-                    if self._cut():
-                        break
+                    over = over or self._cut()
                     await passage.quiet()
         finally:
             conversation.close()
@@ -263,7 +268,7 @@ class Completion:
         """End at the first of the stops, if it is there."""
         found = [at for stop in self.stops if (at := self.text.find(stop)) >= 0]
         if found:
-            self.text, self.reason = self.text[: min(found)], "stop"
+            self.text = self.text[: min(found)]
         return bool(found)
 
     def _sendable(self, over: bool) -> str:

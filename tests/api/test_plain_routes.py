@@ -201,6 +201,19 @@ async def test_it_ends_before_a_stop(stop: str | list[str], text: str, stream: b
             assert found.choices[0].message.content == text
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_usage_and_reason_of_an_answer_that_a_stop_ends(as_json: bool) -> None:
+    """A stop cuts JSON, too, as at OpenAI."""
+    wanted: Any = {"response_format": {"type": "json_object"}} if as_json else {}
+    async with idle(Client()) as client:
+        at_noon = ToolCall("answer", '{"time": "noon"}') if as_json else "It is noon."
+        client.assistant.llm.deltas = ("Hm: ", at_noon)
+        found = await client.chat.create(model="any", messages=USER, stop="noon", **wanted)
+    (choice,) = found.choices
+    assert choice.message.content == ('{"time": "' if as_json else "Hm: It is ")
+    assert (choice.finish_reason, found.usage.completion_tokens) == ("stop", 2)
+
+
 async def test_what_the_request_says_about_sampling_wins() -> None:
     async with idle(Client()) as client:
         found = await client.chat.create(model="any", messages=USER, max_tokens=2)

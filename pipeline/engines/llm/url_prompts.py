@@ -110,6 +110,8 @@ def sampling_fields(asked: UrlRequest) -> dict[str, Any]:
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     if sampling.seed is not None:
         fields["seed"] = sampling.seed
+    if sampling.stops:
+        fields["stop"] = list(sampling.stops)
     for ours in ("min_p", "repeat_penalty"):
         if ours in names:
             fields[names[ours]] = getattr(sampling, ours)

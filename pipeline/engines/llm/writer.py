@@ -71,6 +71,8 @@ class Writer:
         self._calls_before = 0
         self._room = room
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        self._stops = sampling.stops
+        self._said = ""
         self._ends_with_call = False
         self._made: list[ToolCall] = []
         self._attempts = 0
@@ -114,7 +116,7 @@ class Writer:
         """Text and calls held back until the end."""
         last = self._decoder.decode(b"", final=True)
         parts = [*self._parser.feed(last), *self._parser.finish()]
-        return [] if self._forced else parts
+        return [] if self._forced or self._at_stop else parts
 
     @property
     def failure(self) -> EngineError | None:
@@ -126,6 +128,10 @@ class Writer:
             why=f"the answer had to be a call, and all {self._attempts} attempts were rejected",
             fix="Simplify the schema of the tool's parameters (the log says what is wrong with it)",
         )
+
+    @property
+    def _at_stop(self) -> bool:
+        return any(stop in self._said for stop in self._stops)
 
     # --- choosing
 
@@ -205,6 +211,10 @@ class Writer:
                 self._made.append(part)
                 self._attempts = 0
                 if self._one_call or len(self._made) >= _MOST_CALLS:
+                    self.ended = "stop"
+            elif self._stops:
+                self._said += part.text
+                if self._at_stop:
                     self.ended = "stop"
             wanted.append(part)
             self._ends_with_call = isinstance(part, ToolCall)

@@ -70,10 +70,11 @@ async def test_an_answer_that_is_cut_at_its_limit(server: Server) -> None:
 @SERVERS
 async def test_each_server_is_told_what_it_knows(server: Server) -> None:
     far = FarServer(server)
-    sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9)
+    sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9, stops=("noon",))
     await answered(far, sampling=sampling)
     asked = last(far)
     fixed = {"model": "qwen3", "stream": True, "temperature": 0.5, "top_p": 0.8, "seed": 3}
+    fixed["stop"] = ["noon"]
     assert {key: asked[key] for key in fixed} == fixed
     assert asked["stream_options"] == {"include_usage": True}
     no_thoughts = {"chat_template_kwargs": {"enable_thinking": False}}

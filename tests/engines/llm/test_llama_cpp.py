@@ -62,6 +62,17 @@ def test_lengths(engine: LlamaCpp) -> None:
     assert (text, end.reason, end.usage.generated) == ("", "length", 0)
 
 
+def test_it_ends_with_a_stop(engine: LlamaCpp) -> None:
+    text, whole = answer(engine.open(), FRANCE, sampling=Sampling(temperature=0))
+    stop = text[len(text) // 2 :][:3]
+    sampling = Sampling(temperature=0, stops=("nowhere", stop))
+    begun, end = answer(engine.open(), FRANCE, sampling=sampling)
+    assert stop in begun
+    assert text.startswith(begun)
+    assert end.reason == "stop"
+    assert 0 < end.usage.generated < whole.usage.generated
+
+
 # --- prompts -----------------------------------------------------------------------------------
 
 
