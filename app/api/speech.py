@@ -27,8 +27,8 @@ RATE = 24_000
 """Hz, of every format, as OpenAI's."""
 LONGEST_CHARS = 4096
 """As in the API reference."""
-PIECE_LETTERS = 200
-"""How long a text is synthesised at once: some 13 s of speech."""
+PIECE_LETTERS = 100
+"""How long a text is synthesised at once: 6 s of speech, finished even if a conversation begins."""
 EVENT_BYTES = 32 * 1024
 """Most sound in one event: some clients read no longer lines than 64 KiB."""
 UNKNOWN_SIZE = 0xFFFFFFFF
