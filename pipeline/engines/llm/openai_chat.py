@@ -103,13 +103,13 @@ class UrlLlm(UrlEngine):
     @property
     def reads_ahead(self) -> bool:
         setting = self.chat_options.read_ahead
-        free = self.found.family is not OPENAI
+        free = self.server.family is not OPENAI
         return not self.refuses_reading and (free if setting is None else setting)
 
     @property
     def context_tokens(self) -> int:
         """0 if unknown."""
-        return self.chat_options.context_tokens or self.found.context_tokens
+        return self.chat_options.context_tokens or self.server.context_tokens
 
     @property
     def most_prompt_tokens(self) -> int:
@@ -123,18 +123,18 @@ class UrlLlm(UrlEngine):
 
     async def ladder(self) -> list[tuple[int, Capabilities]]:
         """What the model's template may take, likeliest first, without what it has refused."""
-        found = self.found
-        if self._capabilities[0] != found.template:
+        server = self.server
+        if self._capabilities[0] != server.template:
             # It is a program that takes some 10 ms.
-            capabilities = await asyncio.to_thread(capabilities_of, found.template)
-            self._capabilities = found.template, capabilities
-        likeliest = Capabilities() if found.family is OPENAI else self._capabilities[1]
-        rungs = [replace(one, tools=found.shows_tools) for one in (likeliest, STRICT)]
-        return list(enumerate([*rungs, BARE]))[self._rungs.get(found.model, 0) :]
+            capabilities = await asyncio.to_thread(capabilities_of, server.template)
+            self._capabilities = server.template, capabilities
+        likeliest = Capabilities() if server.family is OPENAI else self._capabilities[1]
+        rungs = [replace(one, tools=server.shows_tools) for one in (likeliest, STRICT)]
+        return list(enumerate([*rungs, BARE]))[self._rungs.get(server.model, 0) :]
 
     def descend(self, rung: int, refusal: EngineError) -> None:
         """Remember that all before this one of ``ladder`` was refused."""
-        self._rungs[self.found.model] = rung
+        self._rungs[self.server.model] = rung
         log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def warm_up(self) -> None:
@@ -231,7 +231,7 @@ class UrlConversation:
         prompt."""
         llm = self._llm
         most = llm.context_tokens
-        cuts = llm.found.family.cuts or llm.chat_options.context_tokens
+        cuts = llm.server.family.cuts or llm.chat_options.context_tokens
         tokens = round(self._tokens_per_char * _chars(request))
         if cuts and most and tokens > most:
             raise PromptTooLong(tokens, most)
@@ -247,11 +247,11 @@ class UrlConversation:
             raise Cancelled
 
     def _url_request(self, request: LlmRequest) -> UrlRequest:
-        found = self._llm.found
+        server = self._llm.server
         view = for_eyes if self._llm.chat_options.vision else for_the_blind
         return UrlRequest(
-            found.model,
-            found.family,
+            server.model,
+            server.family,
             list(map(view, request.messages)),
             request.tools,
             request.tool_choice,
