@@ -14,9 +14,9 @@ def daemon_url(text: str) -> str:
 
     Raises ``ValueError``, saying what is wrong with it.
     """
-    written = text.strip()
+    address = text.strip()
     try:
-        parts = urlsplit(written if "://" in written else f"http://{written}")
+        parts = urlsplit(address if "://" in address else f"http://{address}")
         port = parts.port
         (parts.hostname or "").encode("idna")  # as looking it up would
     except ValueError as error:
@@ -24,7 +24,7 @@ def daemon_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("robot.url is not an http:// URL with a host")
     place = parts.netloc
-    if port is None and "://" not in written:
+    if port is None and "://" not in address:
         place = f"{place.rstrip(':')}:{DAEMON_PORT}"
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 

@@ -233,7 +233,7 @@ class _Heard:
         """For each chirp that came back: milliseconds since its call, and its echo. ``room``: the
         microphone's power without chirps."""
         heard = _joined([block.pcm for block in self.blocks])
-        played = _joined([block.played for block in self.blocks])
+        played = _joined([block.reference for block in self.blocks])
         size = len(self.blocks[0].pcm)
         found = []
         for first, called_s in zip(self._chirps(played_s), played_s, strict=False):
@@ -259,7 +259,7 @@ class _Heard:
 
     def _chirps(self, played_s: list[float]) -> Iterator[int]:
         """The first sample of each chirp in what was played."""
-        played = _joined([block.played for block in self.blocks])
+        played = _joined([block.reference for block in self.blocks])
         size = len(self.blocks[0].pcm)
         at = 0
         for called_s in played_s:

@@ -77,9 +77,9 @@ class Embodiment:
     def heard(self, block: SoundBlock) -> None:
         """A block from the card; the loudspeaker's sound moves the robot."""
         if self._state.sounding:
-            self._body.played(block.played, LISTEN_RATE, block.captured_at)
+            self._body.played(block.reference, LISTEN_RATE, block.captured_at)
             if self._sounded_s is not None:
-                self._sounded_s += len(block.played) / LISTEN_RATE
+                self._sounded_s += len(block.reference) / LISTEN_RATE
 
     def all_zero(self) -> None:
         """The microphone delivers only zeros."""

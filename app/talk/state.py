@@ -109,8 +109,8 @@ class TalkState:
         """Take a block of microphone and loudspeaker sound."""
         level_db = _level_db(block.pcm)
         self.level_db = max(level_db, self.level_db - _FALL_DB, FLOOR_DB)
-        if len(block.played):
-            self.sounding = bool(np.abs(block.played.astype(np.int32)).max() > _SILENT_PEAK)
+        if len(block.reference):
+            self.sounding = bool(np.abs(block.reference.astype(np.int32)).max() > _SILENT_PEAK)
 
     def note(self, event: Event | Connected | Disconnected) -> None:
         """Take an event."""

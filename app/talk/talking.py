@@ -136,8 +136,9 @@ class Talking:
                 moved = moved or 0  # Sound played now is heard when its reference is already lost.
                 continue
             self._said_s += len(block.pcm) / LISTEN_RATE
+            pcm, reference = block.pcm, block.reference
             await self._conversation.submit(
-                AppendAudio(block.pcm, LISTEN_RATE, reference=block.played, reference_moved=moved)
+                AppendAudio(pcm, LISTEN_RATE, reference=reference, reference_moved=moved)
             )
             moved = None
 

@@ -202,7 +202,7 @@ def said_by(voice: EngineVoice, spoken: Sequence[str]) -> Iterator[HealthyClause
         ramp = Ramp()
         for text in spoken[start : start + TALK_CLAUSES]:
             pcm = voice.say(text)
-            yield HealthyClause(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.known)
+            yield HealthyClause(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.measured)
             heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate
             ramp.learn(
                 VoiceTiming(spoken_letters(text), heard_s, heard_s / 10, heard_s, heard_s / 10)

@@ -32,7 +32,7 @@ Signal = NDArray[np.float64]
 
 def watched(said: HealthyClause, pcm: Pcm) -> Fault | None:
     """The verdict on ``pcm`` as if it were ``said``."""
-    watch = ClauseWatch(said.text, said.rate, said.pace_s, known=said.known)
+    watch = ClauseWatch(said.text, said.rate, said.pace_s, measured=said.known)
     return watch.feed(pcm) or watch.finish()
 
 

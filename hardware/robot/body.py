@@ -42,9 +42,9 @@ class RobotBody:
         self._posture = Posture()
         self.played = self._posture.played
         """As in ``Wobble``, by the loop's clock; call this up to a minute ahead."""
-        self._found = PriorState()
+        self._prior = PriorState()
         self._presence: Presence | None = None
-        self._told: set[Problem] = set()
+        self._problems: set[Problem] = set()
         self._moved_at: float | None = None
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class RobotBody:
             except RobotError as error:
                 if self._moved_at is not None and clock() - self._moved_at >= STEADY_S:
                     wait_s = FIRST_WAIT_S
-                    self._told.clear()
+                    self._problems.clear()
                 self._tell(error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
@@ -70,7 +70,7 @@ class RobotBody:
         async with open_daemon(url) as daemon:
             await daemon.check()
             async with daemon.targets() as targets:
-                presence = Presence(daemon, self._posture, self._found, self._notify)
+                presence = Presence(daemon, self._posture, self._prior, self._notify)
                 self._presence = presence
                 self._moved_at = asyncio.get_running_loop().time()
                 try:
@@ -79,11 +79,11 @@ class RobotBody:
                     self._presence = None
 
     def _tell(self, error: RobotError) -> None:
-        if error.problem not in self._told:
+        if error.problem not in self._problems:
             self._notify(error)
-        self._told.add(error.problem)
+        self._problems.add(error.problem)
         if error.problem == "lost":
-            self._told.add("not found")  # that it is gone says it
+            self._problems.add("not found")  # that it is gone says it
 
     def note(self, event: Event) -> None:
         """Something has just happened in the conversation."""

@@ -38,10 +38,10 @@ async def open_daemon(url: str) -> AsyncIterator[Daemon]:
     """
     try:
         base = daemon_url(url)
-        opening = await asyncio.to_thread(_client, base)
+        open_client = await asyncio.to_thread(_client, base)
     except ValueError as error:
         raise robot_error("not found", url, str(error)) from error
-    async with opening as client:
+    async with open_client as client:
         yield Daemon(url, base, client)
 
 
@@ -144,7 +144,7 @@ class Daemon:
                 write_limit=1024,
             )
         except (OSError, ValueError, WebSocketException) as error:
-            raise self.error("lost", f"it takes no targets: {_said(error)}") from error
+            raise self.error("lost", f"it takes no targets: {_text_of(error)}") from error
         async with socket:
             yield Targets(self, socket)
 
@@ -167,9 +167,9 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise self.error("not found", f"nothing answers there ({_said(error)})") from error
+            raise self.error("not found", f"nothing answers there ({_text_of(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self.error("lost", f"it does not answer ({_said(error)})") from error
+            raise self.error("lost", f"it does not answer ({_text_of(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
             return None
         if response.status_code == httpx.codes.NOT_FOUND:
@@ -207,7 +207,7 @@ class Targets:
             async with asyncio.timeout(ANSWER_S):
                 await self._socket.send(json.dumps(target))
         except (ConnectionClosed, TimeoutError) as error:
-            raise self._error("lost", f"the connection broke off ({_said(error)})") from error
+            raise self._error("lost", f"the connection broke off ({_text_of(error)})") from error
 
     async def watch(self) -> None:
         """Never returns: raises ``RobotError`` if the daemon cannot read a target, or when the
@@ -217,9 +217,9 @@ class Targets:
         try:
             message = await self._socket.recv()
         except ConnectionClosed as error:
-            raise self._error("lost", f"the connection broke off ({_said(error)})") from error
+            raise self._error("lost", f"the connection broke off ({_text_of(error)})") from error
         raise self._error("refuses", f"it does not take a target ({str(message)[:200]})")
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return str(error) or type(error).__name__

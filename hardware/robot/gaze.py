@@ -51,8 +51,8 @@ class Gaze:
             return
         while self._readings and self._readings[0][0] < now - WINDOW_S:
             self._readings.popleft()
-        wanted = clamp(array_yaw + yaw_of(direction), FARTHEST_RAD)
-        self._readings.append((now, wanted))
+        yaw = clamp(array_yaw + yaw_of(direction), FARTHEST_RAD)
+        self._readings.append((now, yaw))
         if len(self._readings) < NEEDED:
             return
         self._heard_at = now

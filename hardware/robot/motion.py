@@ -33,15 +33,15 @@ class Motion:
         """Of the head, in rad/s."""
         return self._speeds.yaw
 
-    def step(self, wanted: Pose, seconds: float) -> Pose:
-        """Returns the pose ``seconds`` later, on the way to ``wanted``."""
+    def step(self, target: Pose, seconds: float) -> Pose:
+        """Returns the pose ``seconds`` later, on the way to ``target``."""
         seconds = max(0.0, min(seconds, LONGEST_STEP_S))
         steps = [
             _step(at, speed, max(lowest, min(highest, goal)), seconds, fastest)
             for at, speed, goal, lowest, highest, fastest in zip(
                 self.pose,
                 self._speeds,
-                wanted,
+                target,
                 self._lowest,
                 self._highest,
                 SPEED_LIMITS,
@@ -61,7 +61,7 @@ def _step(
     gap = clamp(goal - at, 2 * fastest / PACE)
     decay = math.exp(-PACE * seconds)
     pull = speed - PACE * gap
-    moved = at + gap - (gap - pull * seconds) * decay
-    if (goal - moved) * (goal - at) < 0:
+    place = at + gap - (gap - pull * seconds) * decay
+    if (goal - place) * (goal - at) < 0:
         return goal, 0.0  # a spring swings past a goal that has come nearer; a head need not
-    return moved, (speed - PACE * pull * seconds) * decay
+    return place, (speed - PACE * pull * seconds) * decay

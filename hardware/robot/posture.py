@@ -89,17 +89,17 @@ class Posture:
                     self._become("speaking", now)
                 self._reply = event.reply_id
             case ReplyFinished():
-                self._finished(event, now)
+                self._end(event, now)
 
-    def _finished(self, event: ReplyFinished, now: float) -> None:
+    def _end(self, event: ReplyFinished, now: float) -> None:
         if self._mode == "speaking" and event.reply_id == self._reply:
             self._reply = None
             if event.status == "cancelled":
                 self._fall_silent(now)
             self.mode(now)
             return
-        called = any(isinstance(item, FunctionCallItem) for item in event.items)
-        if self._mode == "thinking" and event.reason != "resumed" and not called:
+        calls = any(isinstance(item, FunctionCallItem) for item in event.items)
+        if self._mode == "thinking" and event.reason != "resumed" and not calls:
             self._become("idle", now)
 
     def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
@@ -110,12 +110,12 @@ class Posture:
         else:
             self.gaze.forget_readings()
 
-    def wanted(self, now: float) -> Pose:
+    def target(self, now: float) -> Pose:
         """The wanted pose, within ``LIMITS``; may jump from one call to the next."""
         stance = _stance(self.mode(now), now - self._since, now)
         neck_yaw, body_yaw = facing(self.gaze.yaw(now))
-        looking = stance._replace(neck_yaw=neck_yaw + stance.neck_yaw, body_yaw=body_yaw)
-        return within_limits(looking)
+        pose = stance._replace(neck_yaw=neck_yaw + stance.neck_yaw, body_yaw=body_yaw)
+        return within_limits(pose)
 
     def sway(self, now: float) -> Pose:
         """The voice's wobble, to be added to the current pose."""

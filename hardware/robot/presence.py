@@ -45,17 +45,17 @@ class Presence:
         self,
         daemon: Daemon,
         posture: Posture,
-        found: PriorState,
+        prior: PriorState,
         notify: Callable[[RobotError], None],
     ) -> None:
         self._daemon = daemon
         self._posture = posture
-        self._found = found
+        self._prior = prior
         self._notify = notify
         self._clock = asyncio.get_running_loop().time
         self._motion: Motion | None = None
         """``None`` while it keeps still."""
-        self._told: str | None = None
+        self._obstacle_now: str | None = None
         self._app_seen_at: float | None = None
         """The last time an app held the robot, until the daemon has finished with that app."""
         self._turned_at = float("-inf")
@@ -95,15 +95,15 @@ class Presence:
         why = await self._obstacle(waking=waking)
         if why is not None:
             self._motion = None
-            if self._told != why:
+            if self._obstacle_now != why:
                 self._notify(robot_error("busy", self._daemon.url, why))
         else:
             there = await self._daemon.pose()
             if self._motion is None or far(self._motion.pose, there):
                 # It was moved by hand. From anywhere else the motion would begin with a jerk.
-                self._motion = Motion(there, self._found.pose)
+                self._motion = Motion(there, self._prior.pose)
                 self._last_step = self._clock()
-        self._told = why
+        self._obstacle_now = why
 
     async def _obstacle(self, *, waking: bool) -> str | None:
         if holder := await self._daemon.holder():
@@ -113,38 +113,38 @@ class Presence:
         if self._app_seen_at is not None:
             # Seconds after an app the daemon folds the robot and switches its motors off, which
             # it does not show as a move; moving meanwhile would fight it.
-            over = mode == "disabled" and not plays
-            if not over and self._clock() - self._app_seen_at < AFTER_APP_S:
-                return self._told
+            is_folded = mode == "disabled" and not plays
+            if not is_folded and self._clock() - self._app_seen_at < AFTER_APP_S:
+                return self._obstacle_now
             self._app_seen_at = None
-            waking, self._found.let_go = True, False
+            waking, self._prior.let_go = True, False
         if plays:
             return "the daemon plays a move"
-        if mode == "disabled" and waking and not self._found.let_go:
-            self._found.motors_off = True
-            self._found.pose = await self._daemon.pose()
+        if mode == "disabled" and waking and not self._prior.let_go:
+            self._prior.motors_off = True
+            self._prior.pose = await self._daemon.pose()
             await self._daemon.set_motors("enabled")  # holds the pose that it is in
             return None
-        self._found.let_go = mode == "disabled"
+        self._prior.let_go = mode == "disabled"
         if mode == "enabled":
             return None
         by_hand = "its motors were switched off"
         return by_hand if mode == "disabled" else "it is being moved by hand"
 
     async def _move(self, targets: Targets) -> None:
-        due = self._clock()
+        next_s = self._clock()
         while True:
             now = self._clock()
             if self._motion is not None:
-                await self._step(targets, self._posture.wanted(now), now)
-            due = max(due + PERIOD_S, now)
-            await asyncio.sleep(due - self._clock())
+                await self._step(targets, self._posture.target(now), now)
+            next_s = max(next_s + PERIOD_S, now)
+            await asyncio.sleep(next_s - self._clock())
 
-    async def _step(self, targets: Targets, wanted: Pose, now: float) -> Pose:
-        """One step on the way to ``wanted``; returns where it led."""
-        passed, self._last_step = now - self._last_step, now
+    async def _step(self, targets: Targets, target: Pose, now: float) -> Pose:
+        """One step on the way to ``target``; returns where it led."""
+        seconds, self._last_step = now - self._last_step, now
         assert self._motion is not None
-        pose = swayed(self._motion.step(wanted, passed), self._posture.sway(now))
+        pose = swayed(self._motion.step(target, seconds), self._posture.sway(now))
         if abs(self._motion.yaw_speed) > TURNING_RAD_PER_S:
             self._turned_at = now
         await targets.send(pose)
@@ -153,7 +153,7 @@ class Presence:
     async def _rest(self, targets: Targets) -> None:
         """Return to neutral; or, if it was found without power, fold it and switch its power off
         again. Leaves alone a robot that another program holds."""
-        home = self._found.pose if self._found.motors_off else NEUTRAL
+        home = self._prior.pose if self._prior.motors_off else NEUTRAL
         self._posture.wobble.hush(self._clock())
         while self._motion is not None:
             if near(await self._step(targets, home, self._clock()), home):
@@ -161,9 +161,9 @@ class Presence:
             await asyncio.sleep(PERIOD_S)
         if self._motion is not None:
             await targets.send(home)
-        if self._found.motors_off and self._told is None:
+        if self._prior.motors_off and self._obstacle_now is None:
             await self._daemon.set_motors("disabled")
-            self._found.motors_off = False
+            self._prior.motors_off = False
 
 
 async def _until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
@@ -171,8 +171,8 @@ async def _until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
     would win over a simultaneous cancellation, and the caller could no longer be cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        done.pop().result()
+        failures, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failures.pop().result()
     finally:
         for task in tasks:
             task.cancel()

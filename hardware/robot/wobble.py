@@ -73,11 +73,11 @@ class Wobble:
         """Returns the offset for the robot's pose, and the strength of the movement (0 to 1)."""
         while self._hops and self._hops[0][0] <= now:
             _, self._until, self._loudness = self._hops.popleft()
-        wanted = self._loudness if now < self._until else 0.0
-        passed = 0.0 if self._asked_at is None else max(0.0, now - self._asked_at)
+        goal = self._loudness if now < self._until else 0.0
+        seconds = 0.0 if self._asked_at is None else max(0.0, now - self._asked_at)
         self._asked_at = now
-        rise, fall = RISE_PER_S * passed, FALL_PER_S * passed
-        self._envelope += max(-fall, min(rise, wanted - self._envelope))
+        rise, fall = RISE_PER_S * seconds, FALL_PER_S * seconds
+        self._envelope += max(-fall, min(rise, goal - self._envelope))
         swing = {
             axis: self._envelope * size * math.sin(2 * math.pi * hertz * now)
             for axis, (size, hertz) in SWINGS.items()

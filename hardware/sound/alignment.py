@@ -38,19 +38,18 @@ _KEPT_S = 2.0
 class SoundBlock:
     """10 ms.
 
-    ``pcm``: what was heard, int16, 16 kHz mono, shape ``(160,)``. ``played``: what the loudspeaker
-    was given then, after volume, ducking and silence; the same shape. Its echo follows it by about
-    20 ms, and by what the devices delay without saying so. ``captured_at``: when the last sample
-    was heard, seconds of the loop's clock. ``lost_samples``: 16 kHz, before this block, by the
-    driver or because they were not read.
+    ``pcm`` was captured, int16, 16 kHz mono, shape ``(160,)``; the last sample at ``captured_at``,
+    in seconds of the loop's clock. ``reference`` is what the loudspeaker got then, after volume,
+    ducking and silence, in the same shape. Its echo follows it by about 20 ms, and by what the
+    devices delay without saying so. Before this block the driver lost ``lost_samples`` (16 kHz), or
+    they were not read.
 
-    ``reference_moved``: None mostly. A number where ``played`` does not simply go on: the echo
-    follows it by so many samples more from this block on. 0: a gap in one of the streams, and
-    ``played`` has been set right. It is what ``EchoCanceller.realign`` takes.
+    ``reference_moved`` is for ``EchoCanceller.realign``: the echo follows ``reference`` by so many
+    samples more from this block on. 0: there was a gap in a stream, and it has been set right.
     """
 
     pcm: Pcm
-    played: Pcm
+    reference: Pcm
     captured_at: float
     lost_samples: int = 0
     reference_moved: int | None = None
@@ -67,16 +66,16 @@ class _Stream:
     def take(self, piece: SampleBlock) -> tuple[Pcm, int, int]:
         """Samples at 16 kHz; how many of the device's were lost before them; and by how many its
         clock jumped (less than 0: it comes earlier)."""
-        missed = piece.first - self._next
+        gap = piece.first - self._next
         self._next = piece.first + len(piece.pcm)
-        jumped = self.clock.look(piece.first, piece.at_s, piece.xrun)
-        return self._resampler.feed(piece.pcm), self._listened(missed), self._listened(jumped)
+        jump = self.clock.look(piece.first, piece.at_s, piece.xrun)
+        return self._resampler.feed(piece.pcm), self._rescale(gap), self._rescale(jump)
 
     def time_of(self, number: float) -> float:
         """When the device's sample that is number ``number`` at 16 kHz is at the membrane."""
         return self.clock.time_of(number * self._resampler.step)
 
-    def _listened(self, samples: int) -> int:
+    def _rescale(self, samples: int) -> int:
         return round(samples / self._resampler.step)
 
 
@@ -84,86 +83,86 @@ class Alignment:
     """One microphone and one loudspeaker, from opening to closing."""
 
     def __init__(self, microphone_hz: int, speaker_hz: int) -> None:
-        self._heard = _Stream(microphone_hz)
-        self._played = _Stream(speaker_hz)
+        self._microphone = _Stream(microphone_hz)
+        self._speaker = _Stream(speaker_hz)
         self._speaker_hz = speaker_hz
         self._reopened = False
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
-        self._inserted = 0
+        self._inserted_samples = 0
         """Samples of silence in the reference that the loudspeaker's counter knows nothing of."""
-        self._held = EMPTY
+        self._pcm = EMPTY
         self._number = 0
         """Number of the first held sample; lost ones count, as in the microphone's stream."""
-        self._lost = 0
+        self._lost_samples = 0
         self._offset: int | None = None
-        self._moved: int | None = None
+        self._reference_moved: int | None = None
         self._silent_samples = 0
 
     def played(self, piece: SampleBlock) -> None:
         """The loudspeaker's driver has taken these samples."""
-        pcm, missed, jumped = self._played.take(piece)
-        if missed > 0:
-            self._reference.append(np.zeros(missed, np.int16))
-        if jumped and self._offset is not None:
+        pcm, gap, jump = self._speaker.take(piece)
+        if gap > 0:
+            self._reference.append(np.zeros(gap, np.int16))
+        if jump and self._offset is not None:
             self._gap()
-            if jumped > 0:
+            if jump > 0:
                 # The device inserted silence.
-                self._insert(jumped)
+                self._insert(jump)
             else:
-                self._offset -= jumped
+                self._offset -= jump
         self._reference.append(pcm)
 
     def speaker_reopened(self) -> None:
         """The loudspeaker has a new stream from now on; nothing was being played."""
-        self._played = _Stream(self._speaker_hz)
+        self._speaker = _Stream(self._speaker_hz)
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
-        self._inserted, self._offset, self._reopened = 0, None, True
+        self._inserted_samples, self._offset, self._reopened = 0, None, True
 
     def heard(self, piece: SampleBlock) -> Iterator[SoundBlock]:
         """Take the microphone driver's samples. Yields the complete blocks."""
-        pcm, missed, jumped = self._heard.take(piece)
-        if missed > 0:
-            self._lose(missed, counted=True)
-        if jumped > 0:
-            self._lose(jumped, counted=False)
-        elif jumped and self._offset is not None:
+        pcm, gap, jump = self._microphone.take(piece)
+        if gap > 0:
+            self._lose(gap, is_counted=True)
+        if jump > 0:
+            self._lose(jump, is_counted=False)
+        elif jump and self._offset is not None:
             self._gap()
-            self._offset += jumped
-        self._held = np.concatenate((self._held, pcm))
-        while len(self._held) >= BLOCK_SAMPLES and self._ready():
+            self._offset += jump
+        self._pcm = np.concatenate((self._pcm, pcm))
+        while len(self._pcm) >= BLOCK_SAMPLES and self._ready():
             yield self._block()
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _lose(self, samples: int, counted: bool) -> None:
-        """``counted``: the microphone's numbers know of them already."""
+    def _lose(self, samples: int, is_counted: bool) -> None:
+        """``is_counted``: the microphone's numbers know of them already."""
         # What is held is from before the gap; a block has no gap within, so its rest goes too.
-        samples_held = len(self._held)
-        self._held = EMPTY
-        self._number += samples_held + (samples if counted else 0)
-        self._lost += samples_held + samples
+        rest = len(self._pcm)
+        self._pcm = EMPTY
+        self._number += rest + (samples if is_counted else 0)
+        self._lost_samples += rest + samples
         if self._offset is not None:
             self._gap()
-            if not counted:
+            if not is_counted:
                 self._offset += samples
 
     def _gap(self) -> None:
-        self._moved = self._moved or 0
+        self._reference_moved = self._reference_moved or 0
 
     def _insert(self, samples: int) -> None:
         self._reference.append(np.zeros(samples, np.int16))
-        self._inserted += samples
+        self._inserted_samples += samples
 
     def _ready(self) -> bool:
         if self._offset is None:
             self._offset = self._align()
         if self._offset is None:
             return True
-        needed = self._number + BLOCK_SAMPLES + self._offset
-        return needed <= self._reference.end or len(self._held) > _PATIENCE_SAMPLES
+        end = self._number + BLOCK_SAMPLES + self._offset
+        return end <= self._reference.end or len(self._pcm) > _PATIENCE_SAMPLES
 
     def _align(self) -> int | None:
-        if min(self._heard.clock.known_s, self._played.clock.known_s) < _SETTLED_S:
+        if min(self._microphone.clock.known_s, self._speaker.clock.known_s) < _SETTLED_S:
             return None
         if self._reopened:
             self._reopened = False
@@ -172,17 +171,18 @@ class Alignment:
 
     def _off(self, offset: int) -> float:
         """How many samples further ahead the reference should be."""
-        at_s = self._heard.time_of(self._number) + LEAD_S
-        number = self._number + offset - self._inserted
-        return (at_s - self._played.time_of(number)) * LISTEN_RATE
+        at_s = self._microphone.time_of(self._number) + LEAD_S
+        number = self._number + offset - self._inserted_samples
+        return (at_s - self._speaker.time_of(number)) * LISTEN_RATE
 
     def _block(self) -> SoundBlock:
-        pcm, self._held = self._held[:BLOCK_SAMPLES], self._held[BLOCK_SAMPLES:]
-        played = self._reference_block()
-        moved, self._moved = self._moved, None
-        lost, self._lost = self._lost, 0
+        pcm, self._pcm = self._pcm[:BLOCK_SAMPLES], self._pcm[BLOCK_SAMPLES:]
+        reference = self._reference_block()
+        move, self._reference_moved = self._reference_moved, None
+        lost, self._lost_samples = self._lost_samples, 0
         self._number += BLOCK_SAMPLES
-        return SoundBlock(pcm, played, self._heard.time_of(self._number - 1), lost, moved)
+        captured_at = self._microphone.time_of(self._number - 1)
+        return SoundBlock(pcm, reference, captured_at, lost, move)
 
     def _reference_block(self) -> Pcm:
         if self._offset is None:
@@ -204,5 +204,5 @@ class Alignment:
         if abs(off) <= (_OFF_IN_SILENCE_SAMPLES if silent else _MOST_OFF_SAMPLES):
             return 0
         step = round(off) if silent else BLOCK_SAMPLES if off > 0 else -BLOCK_SAMPLES
-        self._moved = (self._moved or 0) + step
+        self._reference_moved = (self._reference_moved or 0) + step
         return step

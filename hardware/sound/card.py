@@ -61,7 +61,7 @@ class _Opening:
         self.alignment = Alignment(microphone.rate_hz, speaker_hz)
         self.tap = Ring(0)
         self.arrived = asyncio.Event()
-        self.ended: Role | None = None
+        self.ended_role: Role | None = None
         self.latency: Latency | None = None
         self.plan: Plan | None = None
         self.began_s = loop.time()
@@ -73,8 +73,8 @@ class _Opening:
         self._loop = loop
 
     def on_ended(self, role: Role) -> None:
-        if self.ended is None:
-            self.ended = role
+        if self.ended_role is None:
+            self.ended_role = role
         self.wake()
 
     def wake(self) -> None:
@@ -105,7 +105,7 @@ class SoundCard:
         self.play, self.flush = self._speaker.play, self._speaker.flush
         self.duck = self._speaker.duck
         self._zeros = Zeros()
-        self._chosen = DeviceChoice("", "")
+        self._names = DeviceChoice("", "")
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
 
@@ -119,16 +119,16 @@ class SoundCard:
         """
         try:
             devices = await self._driver.devices()
-            self._chosen = resolve(devices, self._settings)
-            microphone, speaker = self._chosen.among(devices)
+            self._names = resolve(devices, self._settings)
+            microphone, speaker = self._names.among(devices)
             assert microphone is not None
             assert speaker is not None
             opening = await self._open(microphone, speaker)
             while True:
-                lost = await self._deliver(opening)
+                loss = await self._deliver(opening)
                 self._end_opening()
-                self._notify(lost)
-                opening = await self._find_again(lost.name)
+                self._notify(loss)
+                opening = await self._find_again(loss.name)
         finally:
             self._end_opening()
             self._inbox.end()
@@ -142,10 +142,10 @@ class SoundCard:
     def state(self) -> CardState:
         opening = self._opening
         if opening is None:
-            return CardState(self._chosen.microphone, self._chosen.speaker)
+            return CardState(self._names.microphone, self._names.speaker)
         return CardState(
-            self._chosen.microphone,
-            self._chosen.speaker,
+            self._names.microphone,
+            self._names.speaker,
             opening.microphone.rate_hz,
             opening.speaker_hz,
             opening.latency,
@@ -228,7 +228,7 @@ class SoundCard:
             opening.plan, speaker_latency_s=latency_s, on_asked=on_asked, on_ended=on_ended
         )
         opening.latency = await self._driver.reopen_speaker(opening.plan)
-        self._notify(MoreLatency(self._chosen.speaker, latency_s))
+        self._notify(MoreLatency(self._names.speaker, latency_s))
 
     def _end_opening(self) -> None:
         self._opening = None
@@ -247,7 +247,7 @@ class SoundCard:
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, _MOST_RETRY_S)
             try:
-                microphone, speaker = self._chosen.among(await self._driver.devices())
+                microphone, speaker = self._names.among(await self._driver.devices())
                 if microphone is not None and speaker is not None:
                     return await self._open(microphone, speaker)
             except SoundError:
@@ -267,19 +267,19 @@ class SoundCard:
             except TimeoutError:
                 if not self._were_late(opening, loop.time() - due_s):
                     why = f"nothing came from it for {patience_s:g} s"
-                    return DeviceLoss(self._chosen.microphone, why)
+                    return DeviceLoss(self._names.microphone, why)
                 continue
             opening.late_before = False
             opening.arrived.clear()
-            if opening.ended is not None:
-                return DeviceLoss(self._name(opening.ended), "its stream has ended")
+            if opening.ended_role is not None:
+                return DeviceLoss(self._name(opening.ended_role), "its stream has ended")
             self._drain(opening)
-            if lost := self._speaker_lost(opening, loop.time()):
-                return lost
+            if loss := self._speaker_loss(opening, loop.time()):
+                return loss
             try:
                 await self._mind_dropouts(opening, loop.time())
             except SoundError as error:
-                return DeviceLoss(self._chosen.speaker, f"{error.what}: {error.why}")
+                return DeviceLoss(self._names.speaker, f"{error.what}: {error.why}")
 
     def _were_late(self, opening: _Opening, by_s: float) -> bool:
         """Whether this program was late itself, so that a driver's calls may still be unprocessed;
@@ -290,24 +290,24 @@ class SoundCard:
         opening.late_s = asyncio.get_running_loop().time()
         return True
 
-    def _speaker_lost(self, opening: _Opening, now_s: float) -> DeviceLoss | None:
-        asked_s = self._speaker.last_s
-        since_s = max(opening.began_s if asked_s is None else asked_s, opening.late_s)
-        if now_s - since_s <= (_FIRST_S if asked_s is None else _STALLED_S):
+    def _speaker_loss(self, opening: _Opening, now_s: float) -> DeviceLoss | None:
+        last_s = self._speaker.last_s
+        since_s = max(opening.began_s if last_s is None else last_s, opening.late_s)
+        if now_s - since_s <= (_FIRST_S if last_s is None else _STALLED_S):
             return None
-        return DeviceLoss(self._chosen.speaker, f"it took no sound for {now_s - since_s:.1f} s")
+        return DeviceLoss(self._names.speaker, f"it took no sound for {now_s - since_s:.1f} s")
 
     async def _mind_dropouts(self, opening: _Opening, now_s: float) -> None:
         """Raises ``SoundError`` if the loudspeaker does not come back."""
         silent_s = now_s - self._speaker.sounded_s
         self._dropouts.note(self._speaker.xruns, silent_s < _SOUNDING_S, now_s)
-        if self._dropouts.due and silent_s > QUIET_S and self._speaker.queued_s() < 0.001:
+        if self._dropouts.needs_more and silent_s > QUIET_S and self._speaker.queued_s() < 0.001:
             await self._give_more_latency(opening)
 
     def _drain(self, opening: _Opening) -> None:
         alignment = opening.alignment
-        while (given := opening.tap.take()) is not None:
-            alignment.played(given)
+        while (piece := opening.tap.take()) is not None:
+            alignment.played(piece)
         while (piece := opening.microphone.ring.take()) is not None:
             notice = opening.life.feed(piece.pcm)
             if notice is not None and not self._zeros.active:
@@ -318,8 +318,8 @@ class SoundCard:
     def _put(self, opening: _Opening, block: SoundBlock) -> None:
         if opening.first and self._captured_s is not None:
             away_s = block.captured_at - self._captured_s
-            lost = max(0, round(away_s * LISTEN_RATE) - len(block.pcm))
-            block = replace(block, lost_samples=lost, reference_moved=0)
+            lost_samples = max(0, round(away_s * LISTEN_RATE) - len(block.pcm))
+            block = replace(block, lost_samples=lost_samples, reference_moved=0)
         opening.first = False
         self._captured_s = block.captured_at
         notice = self._zeros.feed(block.pcm)
@@ -328,7 +328,7 @@ class SoundCard:
             self._notify(notice)
 
     def _name(self, role: Role) -> str:
-        return self._chosen.microphone if role == "microphone" else self._chosen.speaker
+        return self._names.microphone if role == "microphone" else self._names.speaker
 
 
 def _portaudio() -> SoundDriver:

@@ -63,29 +63,29 @@ def whole_names(names: Sequence[str]) -> list[str]:
     whole = []
     for name in names:
         longer = {other for other in names if len(other) > len(name) and other.startswith(name)}
-        cut = len(name) == _MME_LETTERS and len(longer) == 1
-        whole.append(longer.pop() if cut else name)
+        is_cut = len(name) == _MME_LETTERS and len(longer) == 1
+        whole.append(longer.pop() if is_cut else name)
     return whole
 
 
 def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
     """The device with exactly this name, else the first whose name contains it."""
     able = [device for device in devices if device.serves(role)]
-    wanted = name.lower()
+    part = name.lower()
     for device in able:
-        if device.name.lower() == wanted:
+        if device.name.lower() == part:
             return device
-    return next((device for device in able if wanted in device.name.lower()), None)
+    return next((device for device in able if part in device.name.lower()), None)
 
 
-def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
+def choose(devices: Sequence[Device], role: Role, name: str) -> Device:
     """The device that a setting means. ``auto``: an XVF3800, else the system's default.
 
     Raises ``SoundError``, listing the names that exist, if no device matches.
     """
     able = [device for device in devices if device.serves(role)]
-    if wanted != "auto":
-        found = find(devices, role, wanted)
+    if name != "auto":
+        device = find(devices, role, name)
     else:
         array = (device for device in able if device.array)
         default = (
@@ -93,32 +93,32 @@ def choose(devices: Sequence[Device], role: Role, wanted: str) -> Device:
             for device in able
             if (device.default_input if role == "microphone" else device.default_output)
         )
-        found = next(array, None) or next(default, None) or next(iter(able), None)
-    if found is None:
-        raise no_device(role, wanted, [device.name for device in able])
-    return found
+        device = next(array, None) or next(default, None) or next(iter(able), None)
+    if device is None:
+        raise no_device(role, name, [device.name for device in able])
+    return device
 
 
-def choose_speaker(devices: Sequence[Device], wanted: str, microphone: Device | None) -> Device:
+def choose_speaker(devices: Sequence[Device], name: str, microphone: Device | None) -> Device:
     """``auto`` follows an array's microphone, because its chip cancels only the echo of its own
     loudspeaker. Raises ``SoundError``."""
-    if wanted == "auto" and microphone:
+    if name == "auto" and microphone:
         for device in (microphone, *devices):
             if device.serves("loudspeaker") and same_array(microphone.name, device.name):
                 return device
-    return choose(devices, "loudspeaker", wanted)
+    return choose(devices, "loudspeaker", name)
 
 
 def choose_both(devices: Sequence[Device], microphone: str, speaker: str) -> tuple[Device, Device]:
     """Microphone and loudspeaker. Raises ``SoundError``."""
-    heard = choose(devices, "microphone", microphone)
-    return heard, choose_speaker(devices, speaker, heard)
+    microphone_device = choose(devices, "microphone", microphone)
+    return microphone_device, choose_speaker(devices, speaker, microphone_device)
 
 
 def channel_of(device: Device, channel: str | int) -> int:
     """Counted from 1. Raises ``SoundError`` if the device has no such channel."""
-    named = {"processed": PROCESSED, "asr": ASR}
-    number = channel if isinstance(channel, int) else named[channel]
+    channels = {"processed": PROCESSED, "asr": ASR}
+    number = channel if isinstance(channel, int) else channels[channel]
     if number > device.inputs:
         raise too_few_channels(device.name, number, device.inputs)
     return number
@@ -165,8 +165,8 @@ def resolve(devices: Sequence[Device], settings: Sound) -> DeviceChoice:
     """Raises ``SoundError`` if the device or the channel does not exist."""
     microphone, speaker = choose_both(devices, settings.microphone, settings.speaker)
     channel_of(microphone, settings.channel)
-    chosen = {microphone.name, speaker.name}
-    others = frozenset(device.name for device in devices) - chosen
+    names = {microphone.name, speaker.name}
+    others = frozenset(device.name for device in devices) - names
     return DeviceChoice(microphone.name, speaker.name, others)
 
 

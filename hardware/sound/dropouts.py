@@ -26,7 +26,7 @@ class Dropouts:
         self._step = 0
         self._xruns = 0
         self._moments: deque[float] = deque(maxlen=_MOMENTS)
-        self.due = False
+        self.needs_more = False
         """A larger buffer is due, once the stream can be reopened unheard."""
 
     @property
@@ -34,18 +34,18 @@ class Dropouts:
         """The latency to request from the driver."""
         return LATENCIES_S[self._step]
 
-    def note(self, xruns: int, sounding: bool, now_s: float) -> None:
+    def note(self, xruns: int, is_sounding: bool, now_s: float) -> None:
         """``xruns``: so far. Those in silence are not heard."""
         more, self._xruns = xruns > self._xruns, xruns
-        if not (more and sounding) or self._step + 1 == len(LATENCIES_S):
+        if not (more and is_sounding) or self._step + 1 == len(LATENCIES_S):
             return
         if self._moments and now_s - self._moments[-1] < _MOMENT_S:
             return
         self._moments.append(now_s)
-        self.due |= len(self._moments) == _MOMENTS and now_s - self._moments[0] <= _WITHIN_S
+        self.needs_more |= len(self._moments) == _MOMENTS and now_s - self._moments[0] <= _WITHIN_S
 
     def give_more(self) -> None:
         """From the next opening on."""
         self._step += 1
         self._moments.clear()
-        self.due = False
+        self.needs_more = False

@@ -32,7 +32,7 @@ def no_sound_system(why: str) -> SoundError:
     )
 
 
-def no_device(role: Role, wanted: str, there: list[str]) -> SoundError:
+def no_device(role: Role, name: str, there: list[str]) -> SoundError:
     """``there``: the existing names."""
     setting = "sound.microphone" if role == "microphone" else "sound.speaker"
     if not there:
@@ -41,9 +41,9 @@ def no_device(role: Role, wanted: str, there: list[str]) -> SoundError:
             why=f"its sound system lists no {role}",
             fix="Plug one in, then: reachy-voice devices",
         )
-    names = ", ".join(repr(name) for name in there)
+    names = ", ".join(map(repr, there))
     return SoundError(
-        f"There is no {role} called {wanted!r}",
+        f"There is no {role} called {name!r}",
         why=f"the machine has: {names}",
         fix=f"Plug it in, or set {setting} to a part of one of these names, or to auto",
     )

@@ -20,28 +20,28 @@ class BlockInbox:
     def __init__(self, notify: Callable[[SoundNotice], None]) -> None:
         self._notify = notify
         self._blocks: deque[SoundBlock] = deque()
-        self._changed = asyncio.Event()
+        self._news = asyncio.Event()
         self._ended = False
-        self._lost = 0
-        self._moved: int | None = None
+        self._lost_samples = 0
+        self._reference_moved: int | None = None
 
     def put(self, block: SoundBlock) -> None:
         self._blocks.append(block)
         if len(self._blocks) > _MOST_BLOCKS:
             oldest = self._blocks.popleft()
-            self._lost += oldest.lost_samples + len(oldest.pcm)
-            self._moved = (self._moved or 0) + (oldest.reference_moved or 0)
-        self._changed.set()
+            self._lost_samples += oldest.lost_samples + len(oldest.pcm)
+            self._reference_moved = (self._reference_moved or 0) + (oldest.reference_moved or 0)
+        self._news.set()
 
     def forget(self) -> None:
         """Drop, without counting it as lost, the audio captured while nothing was listening, such
         as while engines load."""
         self._blocks.clear()
-        self._lost, self._moved = 0, None
+        self._lost_samples, self._reference_moved = 0, None
 
     def end(self) -> None:
         self._ended = True
-        self._changed.set()
+        self._news.set()
 
     async def blocks(self) -> AsyncIterator[SoundBlock]:
         """The captured audio in blocks of 10 ms, for one reader, until the end, including blocks
@@ -52,18 +52,18 @@ class BlockInbox:
                 yield self._next()
             if self._ended:
                 return
-            self._changed.clear()
-            await self._changed.wait()
+            self._news.clear()
+            await self._news.wait()
 
     def _next(self) -> SoundBlock:
         block = self._blocks.popleft()
-        if not self._lost:
+        if not self._lost_samples:
             return block
-        lost, self._lost = self._lost, 0
-        moved, self._moved = self._moved or 0, None
-        self._notify(SampleLoss(lost))
+        samples, self._lost_samples = self._lost_samples, 0
+        move, self._reference_moved = self._reference_moved or 0, None
+        self._notify(SampleLoss(samples))
         return replace(
             block,
-            lost_samples=block.lost_samples + lost,
-            reference_moved=moved + (block.reference_moved or 0),
+            lost_samples=block.lost_samples + samples,
+            reference_moved=move + (block.reference_moved or 0),
         )

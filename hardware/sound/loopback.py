@@ -45,10 +45,10 @@ def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | Non
     and at least half a second longer. ``noise_power``: of the microphone without it, mean square.
     None if nothing stands out."""
     delays = round(_MOST_DELAY_S * LISTEN_RATE)
-    matched = _matched(played.astype(np.float64), heard.astype(np.float64))[:delays]
-    at = int(np.argmax(np.abs(matched)))
-    rest = np.delete(matched, slice(max(0, at - 40), at + 400))
-    if np.abs(matched[at]) < _STANDS_OUT * max(float(np.sqrt(np.mean(rest**2))), 1e-9):
+    match = _match(played.astype(np.float64), heard.astype(np.float64))[:delays]
+    at = int(np.argmax(np.abs(match)))
+    rest = np.delete(match, slice(max(0, at - 40), at + 400))
+    if np.abs(match[at]) < _STANDS_OUT * max(float(np.sqrt(np.mean(rest**2))), 1e-9):
         return None
     back = heard[at : at + len(played)].astype(np.float64)
     power = max(float(np.mean(back**2)) - noise_power, 1e-3)
@@ -67,7 +67,7 @@ def lost_start_s(first: Pcm, later: Pcm) -> float:
     return _FRAME_S * (int(there[0]) if len(there) else len(powers[0]))
 
 
-def _matched(needle: NDArray[np.float64], hay: NDArray[np.float64]) -> NDArray[np.float64]:
+def _match(needle: NDArray[np.float64], hay: NDArray[np.float64]) -> NDArray[np.float64]:
     size = 1 << (len(needle) + len(hay)).bit_length()
     cross = np.fft.irfft(np.fft.rfft(hay, size) * np.conj(np.fft.rfft(needle, size)), size)
     return cross[: max(1, len(hay) - len(needle) + 1)]

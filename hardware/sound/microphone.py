@@ -32,14 +32,14 @@ class Microphone:
         self.last_s: float | None = None
         """When the driver last called; seconds of the loop's clock."""
         self._channels = channels
-        self._taken = 0
+        self._next = 0
 
     def take(self, data: bytes | memoryview, at_s: float, now_s: float, xrun: bool) -> None:
         """``data``: interleaved int16; ``at_s``: when its first frame was at the membrane."""
         frames = np.frombuffer(data, np.int16).reshape(-1, self._channels)
         pcm: Pcm = frames[:, -1].copy()
-        self.ring.put(SampleBlock(pcm, self._taken, at_s, xrun))
-        self._taken += len(pcm)
+        self.ring.put(SampleBlock(pcm, self._next, at_s, xrun))
+        self._next += len(pcm)
         self.xruns += xrun
         self.last_s = now_s
 

@@ -43,7 +43,7 @@ class PortAudio:
     def __init__(self) -> None:
         self._thread = DriverThread("portaudio")
         self._streams: list[Any] = []
-        self._muted = contextlib.ExitStack()
+        self._quiet = contextlib.ExitStack()
         """Keeps stderr closed while the driver hangs."""
         self._hangs = False
 
@@ -73,17 +73,17 @@ class PortAudio:
             # A thread of PortAudio's that spins writes 80 MB a second there.
             if not self._hangs:
                 self._hangs = True
-                self._muted.enter_context(quiet_stderr())
+                self._quiet.enter_context(quiet_stderr())
             return False
         self._hangs = False
-        self._muted.close()
+        self._quiet.close()
         return True
 
     def end(self) -> None:
         """No call follows."""
         if self._hangs:
             stderr_is_flooded()
-        self._muted.close()
+        self._quiet.close()
         self._thread.end()
 
     # --- on the thread ----------------------------------------------------------------------------
@@ -99,13 +99,13 @@ class PortAudio:
                 sounddevice._initialize()
             return listed(sounddevice)
         except sounddevice.PortAudioError as error:
-            raise no_sound_system(_said(error)) from error
+            raise no_sound_system(_text_of(error)) from error
 
     def _open(self, plan: Plan) -> Latency:
         self._close()
         try:
-            refused = RateRefused("microphone", plan.microphone.name, plan.microphone_hz)
-            self._start(partial(_input, plan), refused)
+            refusal = RateRefused("microphone", plan.microphone.name, plan.microphone_hz)
+            self._start(partial(_input, plan), refusal)
             return self._start_speaker(plan)
         except BaseException:
             self._close()
@@ -116,11 +116,11 @@ class PortAudio:
         return self._start_speaker(plan)
 
     def _start_speaker(self, plan: Plan) -> Latency:
-        refused = RateRefused("loudspeaker", plan.speaker.name, plan.speaker_hz)
-        speaker = self._start(partial(_output, plan), refused)
+        refusal = RateRefused("loudspeaker", plan.speaker.name, plan.speaker_hz)
+        speaker = self._start(partial(_output, plan), refusal)
         return Latency(self._streams[0].latency, speaker.latency)
 
-    def _start(self, make: Callable[[Any], Any], refused: RateRefused) -> Any:
+    def _start(self, make: Callable[[Any], Any], refusal: RateRefused) -> Any:
         sounddevice = load()
         try:
             with quiet_stderr():
@@ -129,8 +129,8 @@ class PortAudio:
                 stream.start()
         except sounddevice.PortAudioError as error:
             if len(error.args) > 1 and error.args[1] == _BAD_RATE:
-                raise refused from error
-            raise not_opened(refused.role, refused.name, _said(error)) from error
+                raise refusal from error
+            raise not_opened(refusal.role, refusal.name, _text_of(error)) from error
         return stream
 
     def _close(self) -> None:
@@ -148,7 +148,7 @@ def load() -> Any:
         raise no_portaudio(str(error)) from error
     except Exception as error:
         # PortAudioError, whose module is not imported yet: importing it initialises PortAudio.
-        raise no_sound_system(_said(error)) from error
+        raise no_sound_system(_text_of(error)) from error
     # At the end of the program it would close every stream, and wait for a driver that hangs.
     atexit.unregister(sounddevice._exit_handler)
     _quiet_alsa()
@@ -202,19 +202,19 @@ def _rates(device: Device) -> tuple[int, ...]:
     sounddevice = load()
     checks = [sounddevice.check_input_settings] if device.serves("microphone") else []
     checks += [sounddevice.check_output_settings] if device.serves("loudspeaker") else []
-    taken = []
+    rates = []
     for rate_hz in sorted({*RATES_HZ, device.rate_hz}):
         with contextlib.suppress(sounddevice.PortAudioError), quiet_stderr():
             for check in checks:
                 check(device=device.index, channels=1, dtype="int16", samplerate=rate_hz)
-            taken.append(rate_hz)
-    return tuple(taken)
+            rates.append(rate_hz)
+    return tuple(rates)
 
 
 def _input(plan: Plan, sounddevice: Any) -> Any:
     on_heard = plan.on_heard
 
-    def heard(data: Any, frames: int, times: Any, flags: Any) -> None:
+    def callback(data: Any, frames: int, times: Any, flags: Any) -> None:
         now_s = time.monotonic()
         at_s = _at(now_s, stream.time, times.inputBufferAdcTime, -stream.latency)
         on_heard(memoryview(data), at_s, now_s, bool(flags.input_overflow))
@@ -226,7 +226,7 @@ def _input(plan: Plan, sounddevice: Any) -> Any:
         channels=plan.channels,
         dtype="int16",
         latency=HEARD_LATENCY_S,
-        callback=heard,
+        callback=callback,
         finished_callback=partial(plan.on_ended, "microphone"),
     )
     return stream
@@ -235,7 +235,7 @@ def _input(plan: Plan, sounddevice: Any) -> Any:
 def _output(plan: Plan, sounddevice: Any) -> Any:
     on_asked = plan.on_asked
 
-    def asked(out: Any, frames: int, times: Any, flags: Any) -> None:
+    def callback(out: Any, frames: int, times: Any, flags: Any) -> None:
         now_s = time.monotonic()
         at_s = _at(now_s, stream.time, times.outputBufferDacTime, stream.latency)
         out[:] = on_asked(frames, at_s, now_s, bool(flags.output_underflow)).tobytes()
@@ -247,7 +247,7 @@ def _output(plan: Plan, sounddevice: Any) -> Any:
         channels=1,
         dtype="int16",
         latency=plan.speaker_latency_s,
-        callback=asked,
+        callback=callback,
         finished_callback=partial(plan.on_ended, "loudspeaker"),
     )
     return stream
@@ -260,8 +260,8 @@ def _at(now_s: float, driver_now_s: float, driver_at_s: float, otherwise_s: floa
     return now_s + driver_at_s - driver_now_s
 
 
-def _said(error: Exception) -> str:
-    said = str(error.args[0] if error.args else error)
+def _text_of(error: Exception) -> str:
+    message = str(error.args[0] if error.args else error)
     host = error.args[2] if len(error.args) > 2 else None
     text = host[2] if isinstance(host, tuple) and len(host) == 3 else ""
-    return f"{said} {text}".strip()
+    return f"{message} {text}".strip()

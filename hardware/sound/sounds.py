@@ -21,7 +21,7 @@ class SoundProgress:
         self._source_s = 0.0
         self._resampler: Resampler | None = None
         self._device_hz = 1
-        self._waiting = 0
+        self._queued_samples = 0
         self._spans: deque[tuple[int, int]] = deque()
         """(number of the first sample, how many)."""
         self._out_s = 0.0
@@ -52,11 +52,11 @@ class SoundProgress:
     # --- on its way out ---------------------------------------------------------------------------
 
     def queued(self, samples: int) -> None:
-        self._waiting += samples
+        self._queued_samples += samples
 
     def given(self, first: int, samples: int) -> None:
         """The driver has these samples; ``first`` is the stream's number of the first."""
-        self._waiting -= samples
+        self._queued_samples -= samples
         if self._spans and sum(self._spans[-1]) == first:
             first, before = self._spans.pop()
             samples += before
@@ -66,7 +66,7 @@ class SoundProgress:
 
     def dropped(self, samples: int) -> None:
         """These queued samples will not be played."""
-        self._waiting -= samples
+        self._queued_samples -= samples
         self.cut = True
 
     def settle(self, out: float) -> None:
@@ -80,12 +80,12 @@ class SoundProgress:
     def heard_s(self, out: float) -> float:
         """Seconds played when the stream's sample number ``out`` is at the membrane; never
         decreases."""
-        all_given = self._waiting == 0 and not self.cut
+        all_sent = self._queued_samples == 0 and not self.cut
         all_out = all(first + samples <= out for first, samples in self._spans)
-        heard_s = self._source_s if all_given and all_out else self._out_s + self._spans_s(out)
+        heard_s = self._source_s if all_sent and all_out else self._out_s + self._spans_s(out)
         self._heard_s = max(self._heard_s, min(heard_s, self._source_s))
         return self._heard_s
 
     def _spans_s(self, out: float) -> float:
-        come = sum(min(max(out - first, 0.0), samples) for first, samples in self._spans)
-        return come / self._device_hz
+        count = sum(min(max(out - first, 0.0), samples) for first, samples in self._spans)
+        return count / self._device_hz

@@ -52,9 +52,9 @@ class Speaker:
         """When it last received samples of a sound."""
         self._lock = Lock()
         self._clock = StreamClock(1)
-        self._given = 0
+        self._next = 0
         self._queue: deque[tuple[SoundProgress, Pcm]] = deque()
-        self._queued = 0
+        self._queued_samples = 0
         self._newest: SoundProgress | None = None
         self._sounds: OrderedDict[str, SoundProgress] = OrderedDict()
         self._gain = self._target = 1.0
@@ -69,7 +69,7 @@ class Speaker:
             self.rate_hz = rate_hz
             self.tap = Ring(round(_KEPT_S * rate_hz))
             self._clock = StreamClock(rate_hz)
-            self._given = 0
+            self._next = 0
             self.last_s = None
             self._newest = None
 
@@ -89,16 +89,16 @@ class Speaker:
         with self._lock:
             sound = self._sound(sound_id)
         room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
-        taken = pcm[: max(0, round(room_s * rate))]
-        if len(taken) < len(pcm):
+        part = pcm[: max(0, round(room_s * rate))]
+        if len(part) < len(pcm):
             sound.cut = True
-        if not len(taken):
+        if not len(part):
             return
         if self._newest is not None and self._newest is not sound:
             self._append(self._newest, self._newest.end())
         self._newest = sound
-        for start in range(0, len(taken), rate):  # much more at once takes longer
-            self._append(sound, sound.convert(taken[start : start + rate], rate, self.rate_hz))
+        for start in range(0, len(part), rate):  # much more at once takes longer
+            self._append(sound, sound.convert(part[start : start + rate], rate, self.rate_hz))
 
     def flush(self) -> None:
         """Drop the queue, after a fade; the driver still plays what it holds."""
@@ -109,9 +109,9 @@ class Speaker:
             ramp = np.linspace(1.0, 0.0, total, dtype=np.float32)
             at = 0
             for sound, pcm in fade:
-                faded = (pcm * ramp[at : at + len(pcm)]).astype(np.int16)
-                self._queue.append((sound, faded))
-                self._queued += len(pcm)
+                tail = (pcm * ramp[at : at + len(pcm)]).astype(np.int16)
+                self._queue.append((sound, tail))
+                self._queued_samples += len(pcm)
                 at += len(pcm)
             self._newest = None
 
@@ -129,7 +129,7 @@ class Speaker:
 
     def queued_s(self) -> float:
         """Seconds not yet passed to the driver."""
-        return self._queued / self.rate_hz if self.rate_hz else 0.0
+        return self._queued_samples / self.rate_hz if self.rate_hz else 0.0
 
     # --- the driver's thread ----------------------------------------------------------------------
 
@@ -137,36 +137,36 @@ class Speaker:
         """What to play next: int16, shape ``(frames,)``. ``at_s``: when its first sample will be at
         the membrane."""
         with self._lock:
-            first = self._given
-            queued = self._queued
+            first = self._next
+            has_queue = self._queued_samples
             pcm = self._mix(frames, first)
-            sounding = self._with_tone(pcm, first) if self._tone_peak and self.rate_hz else pcm
-            self._given += frames
+            output = self._with_tone(pcm, first) if self._tone_peak and self.rate_hz else pcm
+            self._next += frames
             self._clock.look(first, at_s, xrun)
         self.xruns += xrun
-        if queued:
+        if has_queue:
             self.sounded_s = now_s
         self.last_s = now_s
         self.tap.put(SampleBlock(pcm, first, at_s, xrun))
-        return sounding
+        return output
 
     def _with_tone(self, pcm: Pcm, first: int) -> Pcm:
         phase = 2 * np.pi * KEEP_AWAKE_HZ / self.rate_hz * np.arange(first, first + len(pcm))
         both = pcm + np.rint(self._tone_peak * np.sin(phase))
-        mixed: Pcm = both.clip(-32768, 32767).astype(np.int16)
-        return mixed
+        output: Pcm = both.clip(-32768, 32767).astype(np.int16)
+        return output
 
     def _mix(self, frames: int, first: int) -> Pcm:
-        mixed = np.zeros(frames, np.int16)
+        output = np.zeros(frames, np.int16)
         at = 0
         for sound, pcm in self._take_queued(frames):
-            mixed[at : at + len(pcm)] = pcm
+            output[at : at + len(pcm)] = pcm
             sound.given(first + at, len(pcm))
             at += len(pcm)
         gain = self._gains(frames)
         if at and (isinstance(gain, np.ndarray) or gain != 1.0):
-            mixed = (mixed * gain).astype(np.int16)
-        return mixed
+            output = (output * gain).astype(np.int16)
+        return output
 
     def _gains(self, frames: int) -> NDArray[np.float32] | np.float32:
         if not self._ramp_left:
@@ -185,7 +185,7 @@ class Speaker:
 
     def _out(self, now_s: float) -> float:
         """The number of the sample that is at the membrane now."""
-        return self._clock.number_at(now_s) if self._given else 0.0
+        return self._clock.number_at(now_s) if self._next else 0.0
 
     def _sound(self, sound_id: str) -> SoundProgress:
         sound = self._sounds.get(sound_id)
@@ -200,22 +200,22 @@ class Speaker:
             with self._lock:
                 sound.queued(len(pcm))
                 self._queue.append((sound, pcm))
-                self._queued += len(pcm)
+                self._queued_samples += len(pcm)
 
     def _take_queued(self, frames: int) -> list[tuple[SoundProgress, Pcm]]:
-        taken: list[tuple[SoundProgress, Pcm]] = []
+        pieces: list[tuple[SoundProgress, Pcm]] = []
         while frames and self._queue:
             sound, pcm = self._queue.popleft()
             if len(pcm) > frames:
                 self._queue.appendleft((sound, pcm[frames:]))
                 pcm = pcm[:frames]
-            taken.append((sound, pcm))
+            pieces.append((sound, pcm))
             frames -= len(pcm)
-            self._queued -= len(pcm)
-        return taken
+            self._queued_samples -= len(pcm)
+        return pieces
 
     def _drop_queue(self) -> None:
         for sound, pcm in self._queue:
             sound.dropped(len(pcm))
         self._queue.clear()
-        self._queued = 0
+        self._queued_samples = 0

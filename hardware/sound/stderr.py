@@ -14,39 +14,39 @@ class _Stderr:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._shut = 0
-        self._kept: int | None = None
+        self._users = 0
+        self._original: int | None = None
         """The original descriptor; ``None`` if the program was started without one."""
-        self._flooded = False
+        self._is_flooded = False
 
     def _shut_once(self) -> None:
         with self._lock:
-            self._shut += 1
-            if self._shut > 1:
+            self._users += 1
+            if self._users > 1:
                 return
-            self._kept = None
+            self._original = None
             with contextlib.suppress(OSError):
-                self._kept = os.dup(2)
+                self._original = os.dup(2)
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, 2)
                 os.close(nowhere)
 
     def _open(self) -> None:
         with self._lock:
-            self._shut -= 1
-            if self._shut or self._kept is None:
+            self._users -= 1
+            if self._users or self._original is None:
                 return
-            if self._flooded:
-                sys.stderr = os.fdopen(self._kept, "w", buffering=1, errors="backslashreplace")
+            if self._is_flooded:
+                sys.stderr = os.fdopen(self._original, "w", buffering=1, errors="backslashreplace")
             else:
-                os.dup2(self._kept, 2)
-                os.close(self._kept)
+                os.dup2(self._original, 2)
+                os.close(self._original)
 
     def flooded(self) -> None:
         """Something prints endlessly: the descriptor stays closed for good. After the last
         ``quiet``, Python's own messages go where it used to lead."""
         with self._lock:
-            self._flooded = True
+            self._is_flooded = True
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:

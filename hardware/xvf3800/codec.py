@@ -85,8 +85,8 @@ def write_request(parameter: Parameter, values: Sequence[Value]) -> ControlTrans
     """Raises ``ParameterError``."""
     check_values(parameter, values)
     whole = parameter.type in _LIMITS
-    cast = [int(value) if whole else float(value) for value in values]
-    data = struct.pack(f"<{parameter.count}{_FORMATS[parameter.type]}", *cast)
+    numbers = [int(value) if whole else float(value) for value in values]
+    data = struct.pack(f"<{parameter.count}{_FORMATS[parameter.type]}", *numbers)
     return ControlTransfer(WRITE_TYPE, parameter.command, parameter.resource, len(data), data)
 
 
@@ -121,12 +121,12 @@ def _check_value(parameter: Parameter, value: Value) -> None:
 
 
 def _wrong(parameter: Parameter, why: str) -> ParameterError:
-    allowed = f" {in_words(parameter)}" if parameter.ranges else ""
+    limits = f" {in_words(parameter)}" if parameter.ranges else ""
     plural = "value" if parameter.count == 1 else "values"
     return ParameterError(
         f"{parameter.name} cannot be set to that",
         why=why,
-        fix=f"Give {parameter.count} {plural} of type {parameter.type}{allowed}",
+        fix=f"Give {parameter.count} {plural} of type {parameter.type}{limits}",
     )
 
 
@@ -179,7 +179,7 @@ def same(parameter: Parameter, left: Sequence[Value], right: Sequence[Value]) ->
     """Whether two lists of values mean the same to the chip, which keeps 32-bit floats."""
     if len(left) != len(right):
         return False
-    kept = _KEPT.get(parameter.name, parameter.count)
-    pairs = zip(left[:kept], right[:kept], strict=True)
+    count = _KEPT.get(parameter.name, parameter.count)
+    pairs = zip(left[:count], right[:count], strict=True)
     # Some are as small as 1e-8.
     return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-12) for a, b in pairs)

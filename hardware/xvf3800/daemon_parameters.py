@@ -57,28 +57,28 @@ class DaemonArray:
             raise
 
     def read(self, name: str) -> Values | str:
-        wanted = parameter(self.board, name)
-        if wanted.type == "char":
+        target = parameter(self.board, name)
+        if target.type == "char":
             raise ParameterError(
-                f"{wanted.name} cannot be read through the robot's daemon",
+                f"{target.name} cannot be read through the robot's daemon",
                 why="it returns only numbers",
                 fix="End the daemon to read it over USB",
             )
-        read_request(wanted)
-        if wanted.name == DIRECTION:
+        read_request(target)
+        if target.name == DIRECTION:
             return self._direction()
-        answer = self._ask("GET", f"audio/config/parameter/{wanted.name}")
-        return _values(wanted, answer)
+        answer = self._ask("GET", f"audio/config/parameter/{target.name}")
+        return _values(target, answer)
 
     def write(self, name: str, *values: Value) -> None:
-        wanted = parameter(self.board, name)
-        check_values(wanted, values)
-        pair = {"name": wanted.name, "values": list(values)}
+        target = parameter(self.board, name)
+        check_values(target, values)
+        pair = {"name": target.name, "values": list(values)}
         # The daemon would report a failure for a value that cannot be read or that the chip sets.
-        body = {"config": [pair], "verify": wanted.access == "rw" and keeps_all(wanted)}
+        body = {"config": [pair], "verify": target.access == "rw" and keeps_all(target)}
         answer = self._ask("POST", "audio/config/apply", body)
         if not isinstance(answer, dict) or answer.get("applied") is not True:
-            why = f"{wanted.name}: the daemon's log says why it was not applied"
+            why = f"{target.name}: the daemon's log says why it was not applied"
             raise array_error("refused", why)
 
     def close(self) -> None:
@@ -95,8 +95,8 @@ class DaemonArray:
                 raise
             answer = None
         if answer is None:
-            wanted = parameter(self.board, DIRECTION)
-            return _values(wanted, self._ask("GET", f"audio/config/parameter/{DIRECTION}"))
+            target = parameter(self.board, DIRECTION)
+            return _values(target, self._ask("GET", f"audio/config/parameter/{DIRECTION}"))
         if not isinstance(answer, dict) or "angle" not in answer:
             raise array_error("wrong answer", f"{DIRECTION}: no angle in the daemon's answer")
         speech = float(bool(answer.get("speech_detected")))
@@ -113,14 +113,14 @@ class DaemonArray:
                 raise array_error("gone", f"{path}: it was closed")
             response = self._client.request(method, path, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
-            raise array_error("daemon away", f"{self._url}: {_said(error)}") from error
+            raise array_error("daemon away", f"{self._url}: {_text_of(error)}") from error
         except httpx.HTTPError as error:
-            raise array_error("daemon silent", f"{self._url}: {_said(error)}") from error
+            raise array_error("daemon silent", f"{self._url}: {_text_of(error)}") from error
         finally:
             self._lock.release()
-        return self._parsed(path, response)
+        return self._parse(path, response)
 
-    def _parsed(self, path: str, response: httpx.Response) -> Any:
+    def _parse(self, path: str, response: httpx.Response) -> Any:
         if response.status_code == 200:
             try:
                 return response.json()
@@ -138,29 +138,29 @@ class DaemonArray:
         raise array_error("not the daemon", why)
 
 
-def _values(wanted: Parameter, answer: Any) -> Values:
+def _values(parameter: Parameter, answer: Any) -> Values:
     values = answer.get("values") if isinstance(answer, dict) else None
-    if not isinstance(values, list) or len(values) != wanted.count:
-        why = f"{wanted.name}: not {wanted.count} values in the daemon's answer"
+    if not isinstance(values, list) or len(values) != parameter.count:
+        why = f"{parameter.name}: not {parameter.count} values in the daemon's answer"
         raise array_error("wrong answer", why)
     # JSON has no NaN: an angle without speech arrives as null.
     numbers = [math.nan if value is None else value for value in values]
     if not all(isinstance(value, (int, float)) for value in numbers):
-        raise array_error("wrong answer", f"{wanted.name}: the daemon's values are not numbers")
-    whole = wanted.type not in ("float", "radians")
+        raise array_error("wrong answer", f"{parameter.name}: the daemon's values are not numbers")
+    whole = parameter.type not in ("float", "radians")
     if whole and not all(math.isfinite(value) for value in numbers):
-        raise array_error("wrong answer", f"{wanted.name}: the daemon has no value")
+        raise array_error("wrong answer", f"{parameter.name}: the daemon has no value")
     return tuple(int(value) if whole else float(value) for value in numbers)
 
 
 def _detail(response: httpx.Response) -> str:
     """What FastAPI says about a failure."""
     try:
-        said = response.json()
+        answer = response.json()
     except ValueError:
         return response.reason_phrase
-    return str(said.get("detail", said)) if isinstance(said, dict) else str(said)
+    return str(answer.get("detail", answer)) if isinstance(answer, dict) else str(answer)
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -70,16 +70,16 @@ def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
     """
     import usb.core
 
-    found: dict[tuple[int, int], usb.core.Device] = {}
+    devices: dict[tuple[int, int], usb.core.Device] = {}
     try:
         for device in usb.core.find(find_all=True, backend=backend):
-            found.setdefault((int(device.idVendor), int(device.idProduct)), device)
+            devices.setdefault((int(device.idVendor), int(device.idProduct)), device)
     except (usb.core.USBError, NotImplementedError) as error:
         raise _usb_error(error, "looking for it") from error
     for ids, board in USB_IDS.items():
-        if ids in found:
-            return found[ids], board
-    why = f"USB has {len(found)} devices, but no 38fb:1001 or 2886:001a"
+        if ids in devices:
+            return devices[ids], board
+    why = f"USB has {len(devices)} devices, but no 38fb:1001 or 2886:001a"
     raise array_error("not found", why)
 
 
@@ -106,16 +106,16 @@ class UsbArray:
             raise
 
     def read(self, name: str) -> Values | str:
-        wanted = parameter(self.board, name)
-        return decode(wanted, self._ask(wanted.name, read_request(wanted)))
+        target = parameter(self.board, name)
+        return decode(target, self._ask(target.name, read_request(target)))
 
     def write(self, name: str, *values: Value) -> None:
-        wanted = parameter(self.board, name)
-        request = write_request(wanted, values)
-        with self._turn(wanted.name) as deadline:
-            sent = self._transfer(wanted.name, request, deadline)
-        if sent != request.length:
-            why = f"{wanted.name}: it took {sent} of {request.length} bytes"
+        target = parameter(self.board, name)
+        request = write_request(target, values)
+        with self._turn(target.name) as deadline:
+            count = self._transfer(target.name, request, deadline)
+        if count != request.length:
+            why = f"{target.name}: it took {count} of {request.length} bytes"
             raise array_error("wrong answer", why)
 
     def close(self) -> None:
@@ -173,9 +173,9 @@ class UsbArray:
             raise _usb_error(error, name) from error
 
 
-def _usb_error(error: Exception, doing: str) -> ArrayError:
+def _usb_error(error: Exception, action: str) -> ArrayError:
     """The array's own error for what pyusb raised."""
-    why = f"{doing}: {getattr(error, 'strerror', None) or error}"
+    why = f"{action}: {getattr(error, 'strerror', None) or error}"
     if isinstance(error, NotImplementedError):
         return array_error("no driver", why)
     number = getattr(error, "errno", None)

@@ -192,8 +192,8 @@ def is_known(name: str) -> bool:
 def parameter(board: Board, name: str) -> Parameter:
     """By name, in either case. Raises ``ParameterError`` with the most similar names."""
     table = PARAMETERS[board]
-    if found := table.get(name.upper()):
-        return found
+    if entry := table.get(name.upper()):
+        return entry
     alike = difflib.get_close_matches(name.upper(), table, n=3, cutoff=0.5)
     other = is_known(name)
     raise ParameterError(

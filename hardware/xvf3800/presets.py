@@ -50,8 +50,8 @@ PRESETS: dict[str, Preset] = {
 
 def preset(name: str) -> Preset:
     """Raises ``ParameterError``."""
-    if found := PRESETS.get(name):
-        return found
+    if entry := PRESETS.get(name):
+        return entry
     raise ParameterError(
         f"There is no preset {name}", fix=f"Use one of them: {', '.join(PRESETS)} (array.preset)"
     )

@@ -24,8 +24,8 @@ def restart(control: ArrayControl) -> None:
         control.write("REBOOT", 1)
     except ArrayError as error:
         # The daemon says "not applied" when the device left before the transfer had ended.
-        left = error.problem in ("gone", "silent", "stalled", "transfer failed")
-        if not left and (error.problem, control.via) != ("refused", "daemon"):
+        is_gone = error.problem in ("gone", "silent", "stalled", "transfer failed")
+        if not is_gone and (error.problem, control.via) != ("refused", "daemon"):
             raise
 
 

@@ -107,7 +107,7 @@ class ArrayWatch:
         self._restarted = False
         self.control: ArrayControl | None = None
         """The open array, for writing parameters. None while it is away."""
-        self._told: set[Problem] = set()
+        self._problems: set[Problem] = set()
         """Problems since it was last connected."""
 
     async def run(self) -> None:
@@ -137,10 +137,10 @@ class ArrayWatch:
 
     def _tell(self, error: ArrayError) -> None:
         """Report each reason once. A missing array is not reported again after a lost one."""
-        known = bool(self._told) and error.problem == "not found"
-        if error.problem not in self._told and not known:
+        was_missing = bool(self._problems) and error.problem == "not found"
+        if error.problem not in self._problems and not was_missing:
             self._notify(ArrayLost(error))
-        self._told.add(error.problem)
+        self._problems.add(error.problem)
 
     async def _until_lost(self) -> None:
         """Raises ``ArrayError``: it cannot be opened, or it is gone."""
@@ -164,7 +164,7 @@ class ArrayWatch:
     async def _read_on(self, control: ArrayControl) -> None:
         loop = asyncio.get_running_loop()
         view = _View(control)
-        failures, due = 0, loop.time()
+        failures, next_s = 0, loop.time()
         while True:
             if self._restarted:
                 self._restarted = False
@@ -178,13 +178,13 @@ class ArrayWatch:
                     raise
             else:
                 if self.latest is None:
-                    self._told.clear()
+                    self._problems.clear()
                     self._notify(ArrayFound(control.board, control.firmware, control.via))
                 failures, self.latest = 0, reading
                 self._notify(reading)
             # Late readings are skipped, not caught up.
-            due += PERIOD_S * max(1, math.ceil((loop.time() - due) / PERIOD_S))
-            await asyncio.sleep(due - loop.time())
+            next_s += PERIOD_S * max(1, math.ceil((loop.time() - next_s) / PERIOD_S))
+            await asyncio.sleep(next_s - loop.time())
 
 
 class _View:
@@ -195,7 +195,7 @@ class _View:
         self._looks = 0
         self._azimuth_deg = 90.0
         self._energies: tuple[float, ...] = (0.0,) * 4
-        self._converged: bool | None = None
+        self._is_converged: bool | None = None
         self._unknown: set[str] = set()
         self._direction = _direction_parameter(control)
 
@@ -208,13 +208,13 @@ class _View:
                 for value in self._optional("AEC_SPENERGY_VALUES")
             )
         if look % HEALTH_EVERY == 0:
-            self._converged = next((bool(v) for v in self._optional("AEC_AECCONVERGED")), None)
+            self._is_converged = next((bool(v) for v in self._optional("AEC_AECCONVERGED")), None)
         azimuth_deg, speech = self._azimuth()
         # Without speech some firmware returns no angle: keep the last one.
         if math.isfinite(azimuth_deg):
             self._azimuth_deg = azimuth_deg % 360
         direction = Direction(self._azimuth_deg, speech, self._energy())
-        return ArrayReading(direction, self._energies, self._converged, now)
+        return ArrayReading(direction, self._energies, self._is_converged, now)
 
     def _azimuth(self) -> tuple[float, bool]:
         """Degrees, NaN without a direction; and whether there is speech."""

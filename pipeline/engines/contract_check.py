@@ -60,8 +60,8 @@ def _llm(engine: Any) -> Iterator[str]:
     conversation = engine.open()
     messages = [Message("system", "You are brief."), Message("user", "Hello!")]
     request = LlmRequest(messages, sampling=Sampling(max_tokens=16), unfinished="How are")
-    warmed = [None, *conversation.warm(request, NEVER)]
-    yield from _instance("warm", warmed[-1], Warmed)
+    results = [None, *conversation.warm(request, NEVER)]
+    yield from _instance("warm", results[-1], Warmed)
     deltas = [delta for delta in conversation.reply(request, NEVER) if delta is not None]
     for delta in deltas:
         yield from _instance("reply", delta, Delta)

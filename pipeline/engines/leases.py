@@ -16,22 +16,22 @@ class Leases:
     """All leases that are held. After ``close``, new ones wait for ``open``."""
 
     def __init__(self) -> None:
-        self._held: set[object] = set()
-        self._opened = asyncio.Event()
-        self._opened.set()
-        self.close, self.open = self._opened.clear, self._opened.set
+        self._leases: set[object] = set()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self.close, self.open = self._is_open.clear, self._is_open.set
         self._changed = asyncio.Event()
 
     async def take(self) -> Callable[[], None]:
         """A new lease, as what releases it, which may be called more than once."""
-        while not self._opened.is_set():
-            await self._opened.wait()
+        while not self._is_open.is_set():
+            await self._is_open.wait()
         lease = object()
-        self._held.add(lease)
+        self._leases.add(lease)
         return partial(self._end, lease)
 
     def _end(self, lease: object) -> None:
-        self._held.discard(lease)
+        self._leases.discard(lease)
         self._changed.set()
 
     async def none(self) -> None:
@@ -40,9 +40,9 @@ class Leases:
 
     async def ended(self) -> None:
         """Wait until all leases held now have ended."""
-        await self._until_ended(frozenset(self._held))
+        await self._until_ended(frozenset(self._leases))
 
     async def _until_ended(self, some: frozenset[object] | None) -> None:
-        while self._held if some is None else self._held & some:
+        while self._leases if some is None else self._leases & some:
             self._changed.clear()
             await self._changed.wait()

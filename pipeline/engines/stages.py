@@ -110,14 +110,14 @@ class LanguageChoice:
     """Chooses a language that a voice speaks, and warns once per language that it does not."""
 
     def __init__(self) -> None:
-        self._named: set[str] = set()
+        self._gaps: set[str] = set()
 
     def choose(self, language: str, languages: Sequence[str]) -> str:
         """``language`` if it is one of ``languages``; else empty."""
         if language in languages:
             return language
-        if language and languages and language not in self._named and len(self._named) < MOST_TOLD:
-            self._named.add(language)
+        if language and languages and language not in self._gaps and len(self._gaps) < MOST_TOLD:
+            self._gaps.add(language)
             log.warning(
                 "The voice does not speak %r and will read it with its own sounds (it speaks: %s). "
                 "Choose another voice in `tts`, or set conversation.language",
@@ -148,8 +148,8 @@ class Stages:
 
     def hears(self, language: str) -> bool:
         """Whether the recogniser takes ``language``, as far as is known."""
-        known = self.stt.languages
-        return (not known or language in known) and (
+        languages = self.stt.languages
+        return (not languages or language in languages) and (
             self.refused_languages.get(language) is not self.stt
         )
 

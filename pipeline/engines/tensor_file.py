@@ -52,7 +52,7 @@ def pieces_of(path: Path) -> list[FileSegment]:
     with path.open("rb") as file:
         try:
             if file.read(4) == b"GGUF":
-                return _covering(_gguf(file), size)
+                return _cover(_gguf(file), size)
             file.seek(0)
             return safetensors(file, size, MOST_HEADER_BYTES)[1]
         except DAMAGED as error:
@@ -63,22 +63,22 @@ def pieces_of(path: Path) -> list[FileSegment]:
             ) from error
 
 
-def _covering(pieces: Iterable[FileSegment], size: int) -> list[FileSegment]:
+def _cover(pieces: Iterable[FileSegment], size: int) -> list[FileSegment]:
     """In order, with those between them. Raises ``ValueError`` if two overlap or have one name."""
-    found: list[FileSegment] = []
+    segments: list[FileSegment] = []
     at = gaps = 0
-    ordered = sorted(pieces, key=lambda each: (each.start, each.size))
-    for piece in (*ordered, FileSegment("@end", size, 0)):
+    in_order = sorted(pieces, key=lambda each: (each.start, each.size))
+    for piece in (*in_order, FileSegment("@end", size, 0)):
         if piece.start < at or piece.start + piece.size > size:
             raise ValueError(f"{piece.name!r} overlaps another part or the end of the file")
         if piece.start > at:
-            found.append(FileSegment(f"@gap:{gaps}", at, piece.start - at))
+            segments.append(FileSegment(f"@gap:{gaps}", at, piece.start - at))
             gaps += 1
-        found.append(piece)
+        segments.append(piece)
         at = piece.start + piece.size
-    if len({piece.name for piece in found}) < len(found):
+    if len({piece.name for piece in segments}) < len(segments):
         raise ValueError("two parts have one name")
-    return found[:-1]
+    return segments[:-1]
 
 
 # --- safetensors -------------------------------------------------------------------------------
@@ -94,26 +94,26 @@ def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any,
     if not isinstance(header, dict):
         raise ValueError("its header is not a JSON object")
     metadata, data = header.pop("__metadata__", {}), 8 + length
-    tensors = [_tensor(name, given, data) for name, given in header.items()]
-    return metadata, _covering([FileSegment("@header", 0, data), *tensors], size)
+    tensors = [_tensor(name, entry, data) for name, entry in header.items()]
+    return metadata, _cover([FileSegment("@header", 0, data), *tensors], size)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name occurs twice in its header")
-    return found
+    return members
 
 
-def _tensor(name: str, given: dict[str, Any], data: int) -> FileSegment:
-    (first, last), shape = given["data_offsets"], given["shape"]
+def _tensor(name: str, entry: dict[str, Any], data: int) -> FileSegment:
+    (first, last), shape = entry["data_offsets"], entry["shape"]
     counts = all(type(number) is int and number >= 0 for number in (first, last, *shape))
     if not counts or first > last or len(shape) > MOST_AXES:
         raise ValueError(f"the place or the shape of {name!r} is wrong")
     size, count = last - first, math.prod(shape)
     item = size // count if count and size % count == 0 else 0
     item = item if 1 <= item <= MOST_DTYPE_BYTES else 1  # smaller than a byte, or no such type
-    return FileSegment(name, data + first, size, item, f"{given['dtype']} {shape}")
+    return FileSegment(name, data + first, size, item, f"{entry['dtype']} {shape}")
 
 
 # --- GGUF --------------------------------------------------------------------------------------

@@ -48,20 +48,20 @@ def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
     """The scale of ``language``, or else the mean of all that were measured."""
     if language in scales:
         return scales[language]
-    known = list(scales.values())
-    if not known:
+    measured = list(scales.values())
+    if not measured:
         return UNMEASURED
-    slope = sum(each.slope for each in known) / len(known)
-    even = math.exp(sum(math.log(each.even) for each in known) / len(known))
+    slope = sum(each.slope for each in measured) / len(measured)
+    even = math.exp(sum(math.log(each.even) for each in measured) / len(measured))
     return WordScale(slope, even)
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
     """The scale that separates the two best. Both groups have the same weight."""
-    found = np.log(np.maximum([*cut, *whole], LEAST))
+    logs = np.log(np.maximum([*cut, *whole], LEAST))
     complete = np.array([0.0] * len(cut) + [1.0] * len(whole))
-    centre, spread = float(found.mean()), float(found.std()) or 1.0
-    x = (found - centre) / spread
+    centre, spread = float(logs.mean()), float(logs.std()) or 1.0
+    x = (logs - centre) / spread
     slope = offset = 0.0
     for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-(slope * x + offset)))

@@ -25,7 +25,7 @@ log = logging.getLogger("reachy_voice.tts")
 
 async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -> Pcm:
     """The sentence as speech, at ``rate`` Hz; empty if the voice fails or is too slow."""
-    made: list[Pcm] = [EMPTY]
+    pieces: list[Pcm] = [EMPTY]
     try:
         resampler = Resampler(tts.rate, rate)
         async with (
@@ -33,13 +33,13 @@ async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -
             aclosing(tts.synthesize(request, work)) as chunks,
         ):
             async for pcm in chunks:
-                made.append(resampler.feed(pcm))
+                pieces.append(resampler.feed(pcm))
     except (ReachyVoiceError, Cancelled, TimeoutError):
         return EMPTY
     except Exception:
         log.exception("a notice failed")
         return EMPTY
-    return np.concatenate((*made, resampler.flush()))
+    return np.concatenate((*pieces, resampler.flush()))
 
 
 def _ignore(now: float) -> None:
@@ -56,7 +56,7 @@ class KeptSentences:
         """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own."""
         self._tts = tts
         self._sentences = sentences
-        self._kept: dict[str, list[Pcm]] = {}
+        self._recordings: dict[str, list[Pcm]] = {}
         self.rtf = 0.0
         """Seconds that a second of speech takes, at best, of a voice that gives it in pieces."""
 
@@ -71,18 +71,18 @@ class KeptSentences:
     async def keep(self) -> None:
         """Synthesise the sentences when the engine has nothing else to do."""
         for text, language in self._sentences.items():
-            if text in self._kept:
+            if text in self._recordings:
                 continue
-            asked = SpeechRequest(text, language=language)
+            request = SpeechRequest(text, language=language)
             times: list[float] = []
             try:
-                made = await self._made(asked, Work(Priority.WARM_UP), times.append)
+                pieces = await self._synthesize(request, Work(Priority.WARM_UP), times.append)
             except (ReachyVoiceError, Cancelled) as error:
                 log.warning("the apology could not be prepared in advance: %s", error)
                 return
-            self._kept[text] = made
+            self._recordings[text] = pieces
             # Between the pieces: the first waits for its turn, too.
-            audio_s = sum(map(len, made[1:])) / self.rate
+            audio_s = sum(map(len, pieces[1:])) / self.rate
             if audio_s:
                 rtf = (times[-1] - times[0]) / audio_s
                 self.rtf = min(rtf, self.rtf or rtf)
@@ -95,24 +95,24 @@ class KeptSentences:
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         """The sentence as requested, or the stored one if that fails."""
-        kept = self._kept.get(request.text)
+        recording = self._recordings.get(request.text)
         try:
-            async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if kept else None):
-                made = await self._made(request, work)
+            async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if recording else None):
+                pieces = await self._synthesize(request, work)
         except (ReachyVoiceError, TimeoutError):
-            if not kept:
+            if not recording:
                 raise
-            made = []
-        for pcm in made or kept or ():
+            pieces = []
+        for pcm in pieces or recording or ():
             yield pcm
 
-    async def _made(
-        self, request: SpeechRequest, work: Work, came: Callable[[float], None] = _ignore
+    async def _synthesize(
+        self, request: SpeechRequest, work: Work, on_piece: Callable[[float], None] = _ignore
     ) -> list[Pcm]:
-        """``came``: called with the time of each piece."""
-        made: list[Pcm] = []
+        """``on_piece``: called with the time of each piece."""
+        pieces: list[Pcm] = []
         async with aclosing(self._tts.synthesize(request, work)) as chunks:
             async for pcm in chunks:
-                made.append(pcm)
-                came(asyncio.get_running_loop().time())
-        return made
+                pieces.append(pcm)
+                on_piece(asyncio.get_running_loop().time())
+        return pieces

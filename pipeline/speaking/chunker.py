@@ -54,7 +54,7 @@ class SpeechChunker:
     def __init__(self, language: str = "en") -> None:
         self.language = language
         """ISO 639-1; empty: unknown, so numbers are not put into words."""
-        self.held = ""
+        self.buffer = ""
         """Text waiting to be spoken."""
         self._before = LINE_START
         self._begun = False
@@ -63,9 +63,9 @@ class SpeechChunker:
         """Whether an audible piece was taken."""
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         """Whether no more text will come and all of it was taken."""
-        return self._closed and not self.held
+        return self._closed and not self.buffer
 
     def feed(self, text: str) -> None:
         """Add text. After ``close`` it reopens the chunker, and is set apart by a space."""
@@ -74,20 +74,20 @@ class SpeechChunker:
         if self._closed and self._begun and not text[0].isspace():
             text = f" {text}"
         self._closed = False
-        self.held += text
+        self.buffer += text
         if not self._begun:
-            self.held = self.held.lstrip()
-            self._begun = bool(self.held)
+            self.buffer = self.buffer.lstrip()
+            self._begun = bool(self.buffer)
 
     def close(self) -> None:
         """The held text is complete; nothing follows for now."""
         self._closed = True
-        self.held = self.held.rstrip()
+        self.buffer = self.buffer.rstrip()
 
     def forget(self) -> None:
         """Drop the held text: it is not part of the answer. Later text begins the answer, or is set
         apart from what was spoken."""
-        self.held = ""
+        self.buffer = ""
         self._before = LINE_START
         self._begun = self._closed = self._spoke
 
@@ -98,55 +98,55 @@ class SpeechChunker:
         together. A longer sentence is cut where it sounds best; with little time (up to
         ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
         """
-        found = ends(self.held, self._before, closed=self._closed, language=self.language)
+        places = ends(self.buffer, self._before, closed=self._closed, language=self.language)
         if longest_letters <= EARLY_LETTERS:
-            best = _early(found)
+            best = _early(places)
         else:
-            best = _fitting(found, longest_letters, hurry=hurry)
-        if best is None and self._closed and self.held:
-            best = found[-1] if found else None
+            best = _best_fit(places, longest_letters, hurry=hurry)
+        if best is None and self._closed and self.buffer:
+            best = places[-1] if places else None
         if best is None:
             return None
-        last = self._closed and best.at == len(self.held)
+        last = self._closed and best.at == len(self.buffer)
         return self._cut(best.at, max(best.border, Border.SENTENCE) if last else best.border)
 
     def _cut(self, at: int, border: Border) -> Piece:
-        text, self.held = self.held[:at], self.held[at:]
-        spoken = speakable(text, self.language, self._before)
+        text, self.buffer = self.buffer[:at], self.buffer[at:]
+        speech = speakable(text, self.language, self._before)
         self._before = text.rstrip()[-1:] or self._before
-        self._spoke = self._spoke or bool(spoken)
-        return Piece(text, _ended(spoken, border), border, self.language)
+        self._spoke = self._spoke or bool(speech)
+        return Piece(text, _with_mark(speech, border), border, self.language)
 
 
 _MARK_AT_END = re.compile(r"[.,;:!?…。！？：；，、][\"'”’)]*$")
 
 
-def _ended(spoken: str, border: Border) -> str:
+def _with_mark(speech: str, border: Border) -> str:
     """End it with a punctuation mark, so that the voice falls only at the end of a sentence."""
-    if not spoken or _MARK_AT_END.search(spoken):
-        return spoken
-    return f"{spoken}." if border >= Border.SENTENCE else f"{spoken},"
+    if not speech or _MARK_AT_END.search(speech):
+        return speech
+    return f"{speech}." if border >= Border.SENTENCE else f"{speech},"
 
 
-def _early(found: Sequence[End]) -> End | None:
+def _early(places: Sequence[End]) -> End | None:
     """The first good end."""
-    for end in found:
+    for end in places:
         if end.words >= _FEWEST_WORDS[end.border]:
             return end
     return None
 
 
-def _fitting(found: Sequence[End], longest_letters: int, *, hurry: bool) -> End | None:
+def _best_fit(places: Sequence[End], longest_letters: int, *, hurry: bool) -> End | None:
     """The last end of a sentence that fits. If the sentence is too long, or there is no time to
     wait for its end: the best other place."""
-    fitting = [end for end in found if end.letters <= longest_letters]
-    whole = [end for end in fitting if end.border >= Border.SENTENCE]
+    fits = [end for end in places if end.letters <= longest_letters]
+    whole = [end for end in fits if end.border >= Border.SENTENCE]
     if whole:
         return whole[-1]
-    if len(fitting) == len(found) and not hurry:
+    if len(fits) == len(places) and not hurry:
         return None
     for border in (Border.CLAUSE, Border.PART, Border.PHRASE, Border.WORD):
-        good = [e for e in fitting if e.border == border and e.words >= _FEWEST_WORDS[border]]
+        good = [e for e in fits if e.border == border and e.words >= _FEWEST_WORDS[border]]
         if good:
             return good[-1]
-    return _early(found)
+    return _early(places)

@@ -26,10 +26,10 @@ class ClauseQueue:
         self._rate = rate
         self._on_clause = on_clause
         self._made_samples = 0
-        self._waiting: deque[Clause | Pcm] = deque()
+        self._pieces: deque[Clause | Pcm] = deque()
         self._sending = False
         """Whether the piece that left last is still being sent."""
-        self._over = False
+        self._ended = False
         self._changed = asyncio.Event()
 
     @property
@@ -41,36 +41,36 @@ class ClauseQueue:
 
     async def put(self, piece: Clause | Pcm) -> None:
         """Add words, or sound of the newest words; waits while many wait."""
-        await self._until(lambda: len(self._waiting) < MOST_WAITING)
+        await self._until(lambda: len(self._pieces) < MOST_WAITING)
         if isinstance(piece, Clause):
             self._on_clause()
         else:
             self._made_samples += len(piece)
-        self._waiting.append(piece)
+        self._pieces.append(piece)
         self._changed.set()
 
     def drop(self, since_s: float) -> float:
         """Drop sounds of the newest clause that begin at ``since_s`` of ``made_s`` or later and
         have not left. Returns the seconds dropped."""
         before_s = self.made_s
-        while self._waiting and not isinstance(newest := self._waiting[-1], Clause):
+        while self._pieces and not isinstance(newest := self._pieces[-1], Clause):
             begins = self._made_samples - len(newest)
             if begins < round(since_s * self._rate):
                 break
-            self._waiting.pop()
+            self._pieces.pop()
             self._made_samples = begins
         self._changed.set()
         return before_s - self.made_s
 
     def end(self) -> None:
         """Nothing follows."""
-        self._over = True
+        self._ended = True
         self._changed.set()
 
     async def until(self, most: int) -> None:
         """Wait until at most ``most`` clauses and sounds wait to be sent, and none is being sent if
         that is 0."""
-        await self._until(lambda: len(self._waiting) <= most and not (most == 0 and self._sending))
+        await self._until(lambda: len(self._pieces) <= most and not (most == 0 and self._sending))
 
     # -- sending
 
@@ -79,14 +79,14 @@ class ClauseQueue:
         dropped until it leaves."""
         self._sending = False
         self._changed.set()
-        await self._until(lambda: bool(self._waiting) or self._over)
-        return self._waiting[0] if self._waiting else None
+        await self._until(lambda: bool(self._pieces) or self._ended)
+        return self._pieces[0] if self._pieces else None
 
     def leave(self, piece: Clause | Pcm) -> bool:
         """Take ``piece`` out in order to send it. False if it was dropped meanwhile."""
-        if not self._waiting or self._waiting[0] is not piece:
+        if not self._pieces or self._pieces[0] is not piece:
             return False
-        self._waiting.popleft()
+        self._pieces.popleft()
         self._sending = True
         self._changed.set()
         return True

@@ -66,28 +66,28 @@ class ClauseSpeech:
         self._ramp = ramp
         self._work = work
         self._publish = publish
-        self._unpublished: list[tuple[FaultKind, int, bool]] | None = []
+        self._faults: list[tuple[FaultKind, int, bool]] | None = []
         self._patience: asyncio.Timeout | None = None
         """The time limit of the chunk that is awaited now."""
         self._patience_s = 0.0
-        self._said = 0
-        self._left_out = 0
+        self._said_count = 0
+        self._left_out_count = 0
         """Number of clauses left out in a row."""
         self.pause = asyncio.Lock()
         """Held while a clause is made; take it to say something else in between."""
 
     def confirm(self) -> None:
         """The user waits for this reply now: time limits apply, and faults are published."""
-        if self._unpublished is None:
+        if self._faults is None:
             return
-        unpublished, self._unpublished = self._unpublished, None
-        for fault in unpublished:
+        faults, self._faults = self._faults, None
+        for fault in faults:
             self._publish(*fault)
         if self._patience and self._patience.when() is None:
             self._patience.reschedule(_now() + self._patience_s)
 
     async def run(
-        self, tts: TtsStage, buffered_s: Callable[[], float], playing: Callable[[], bool]
+        self, tts: TtsStage, buffered_s: Callable[[], float], is_playing: Callable[[], bool]
     ) -> None:
         """Speak all of the text; see ``TextAhead.ready`` for the last two.
 
@@ -96,7 +96,7 @@ class ClauseSpeech:
         """
         while True:
             await self._queue.until(CLAUSE_SOUNDS_AHEAD)
-            more = await self._text.ready(buffered_s, playing)
+            more = await self._text.ready(buffered_s, is_playing)
             async with self.pause:
                 for piece in self._text.take():
                     clause = Clause(piece.text, self._ramp.speech_s(spoken_letters(piece.spoken)))
@@ -105,7 +105,7 @@ class ClauseSpeech:
                         await self._say(piece, clause, tts)
             if not more:
                 break
-        if self._left_out and not self._said:
+        if self._left_out_count and not self._said_count:
             raise EngineError("The voice made nothing that could be understood")
         self._queue.end()
 
@@ -115,10 +115,10 @@ class ClauseSpeech:
         for number in range(CLAUSE_TAKES):
             began_s = self._queue.made_s
             last = number == CLAUSE_TAKES - 1
-            asked = SpeechRequest(text, config.voice, config.speed, piece.language, number)
+            request = SpeechRequest(text, config.voice, config.speed, piece.language, number)
             watch = self._watch(text, tts.rate)
             try:
-                fault = await self._say_once(asked, piece.border, watch, tts)
+                fault = await self._say_once(request, piece.border, watch, tts)
             except EngineCrashed:
                 if last:
                     raise
@@ -126,44 +126,44 @@ class ClauseSpeech:
             made_s = self._queue.made_s - began_s
             if fault is None:
                 clause.expected_s = kept_s + made_s
-                self._said += 1
-                self._left_out = 0
+                self._said_count += 1
+                self._left_out_count = 0
                 return
             since_s = min(fault.since_s, made_s)
             expected_s = watch.expected_s if watch else self._ramp.speech_s(spoken_letters(text))
             keep_s = since_s if _keeps(fault.kind, text, since_s, expected_s) else 0.0
             take_s = made_s - self._queue.drop(began_s + keep_s)
-            text = _left(text, min(take_s, since_s), expected_s)
+            text = _rest_of(text, min(take_s, since_s), expected_s)
             kept_s += take_s
             clause.expected_s = kept_s
             self._note(fault.kind, number, last and bool(text))
             if not text:
-                self._said += 1
+                self._said_count += 1
                 return
             if last and fault.kind == "late":
                 raise EngineError("The voice does not answer in time")
         clause.left_out = not kept_s
-        self._left_out += 1
-        if self._left_out >= CLAUSE_MOST_LEFT_OUT:
+        self._left_out_count += 1
+        if self._left_out_count >= CLAUSE_MOST_LEFT_OUT:
             raise EngineError("The voice makes nothing that can be understood")
 
     # -- one take
 
     async def _say_once(
-        self, asked: SpeechRequest, border: Border, watch: ClauseWatch | None, tts: TtsStage
+        self, request: SpeechRequest, border: Border, watch: ClauseWatch | None, tts: TtsStage
     ) -> Fault | None:
-        text, rate = asked.text, tts.rate
+        text, rate = request.text, tts.rate
         # Each take has its own resampler, so that its last samples do not wait for the next take.
         joint = Joint(rate, border)
         resampler = Resampler(rate, self._plan.config.output_format.rate)
-        stream = tts.synthesize(asked, self._work)
+        stream = tts.synthesize(request, self._work)
         reserve = self._ramp.reserve(spoken_letters(text))
         lengths_s: list[float] = []
         first_s = work_s = 0.0
         fault: Fault | None = None
         async with aclosing(stream) as chunks:
             while fault is None:
-                asked_at = _now()
+                began_at = _now()
                 try:
                     pcm = await self._next(anext(chunks, None), text, work_s, not lengths_s)
                 except TimeoutError:
@@ -173,18 +173,18 @@ class ClauseSpeech:
                     fault = Fault(wrong.fault, wrong.since_s, math.inf)
                     break
                 # Waiting for the listener does not count.
-                work_s += _now() - asked_at
+                work_s += _now() - began_at
                 if pcm is None:
                     break
                 if watch and (fault := watch.feed(pcm)):
                     break
-                if len(heard := joint.feed(pcm)):
+                if len(sound := joint.feed(pcm)):
                     first_s = first_s if lengths_s else work_s
-                    lengths_s.append(len(heard) / rate)
-                    for held in reserve.take(heard, rate):
-                        await self._pass_on(resampler.feed(held))
-        for held in reserve.rest():
-            await self._pass_on(resampler.feed(held))
+                    lengths_s.append(len(sound) / rate)
+                    for piece in reserve.take(sound, rate):
+                        await self._pass_on(resampler.feed(piece))
+        for piece in reserve.rest():
+            await self._pass_on(resampler.feed(piece))
         if fault or (watch and (fault := watch.finish())):
             return fault
         await self._pass_on(resampler.flush())
@@ -198,9 +198,9 @@ class ClauseSpeech:
     def _watch(self, text: str, rate: int) -> ClauseWatch | None:
         if not self._plan.settings.watched:
             return None
-        known = self._ramp.known
-        pace_s = self._ramp.speech_s(1) / (1.0 if known else self._plan.config.speed)
-        return ClauseWatch(text, rate, pace_s, known=known)
+        measured = self._ramp.measured
+        pace_s = self._ramp.speech_s(1) / (1.0 if measured else self._plan.config.speed)
+        return ClauseWatch(text, rate, pace_s, measured=measured)
 
     async def _next(
         self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
@@ -212,7 +212,7 @@ class ClauseSpeech:
         self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
         try:
             async with asyncio.timeout(None) as self._patience:
-                if self._unpublished is None:
+                if self._faults is None:
                     self._patience.reschedule(_now() + self._patience_s)
                 return await chunk
         finally:
@@ -224,10 +224,10 @@ class ClauseSpeech:
             await self._queue.put(pcm[start : start + size])
 
     def _note(self, kind: FaultKind, take: int, left_out: bool) -> None:
-        if self._unpublished is None:
+        if self._faults is None:
             self._publish(kind, take, left_out)
         else:
-            self._unpublished.append((kind, take, left_out))
+            self._faults.append((kind, take, left_out))
 
 
 def _now() -> float:
@@ -242,21 +242,21 @@ def _keeps(kind: FaultKind, text: str, since_s: float, expected_s: float) -> boo
     ends a sentence or the text. Otherwise the rest is said in one piece."""
     if kind not in ("silence", "late"):
         return False
-    rest = _left(text, since_s, expected_s)
+    rest = _rest_of(text, since_s, expected_s)
     return rest != text and (not rest or bool(_SENTENCE_ENDS.search(text[: -len(rest)])))
 
 
-def _left(text: str, heard_s: float, expected_s: float) -> str:
+def _rest_of(text: str, heard_s: float, expected_s: float) -> str:
     """The words of ``text`` that remain after ``heard_s`` of it were heard."""
     share = heard_s / expected_s if expected_s > 0 else 0.0
     if share >= CLAUSE_WHOLE:
         return ""
     ends = word_ends(text)
-    marks = [(abs(over - share), end) for end, over in ends if text[end - 1] in ".,;:!?…"]
+    marks = [(abs(spoken - share), end) for end, spoken in ends if text[end - 1] in ".,;:!?…"]
     near = min((mark for mark in marks if mark[1] < len(text)), default=(1.0, 0))
     if near[0] <= CLAUSE_NEAR < share:
         return text[near[1] :].lstrip()
-    return text[max((end for end, over in ends if over <= share), default=0) :].lstrip()
+    return text[max((end for end, spoken in ends if spoken <= share), default=0) :].lstrip()
 
 
 class Joint:
@@ -273,8 +273,8 @@ class Joint:
         self._most_behind = None if most_ms is None else most_ms * rate // 1000
         self._begun = False
         self._before = EMPTY
-        self._dropped = 0
-        self._silent = 0
+        self._dropped_samples = 0
+        self._silent_samples = 0
         """Samples of silence released since the last sound."""
         self._behind = EMPTY
         """Silence held back, released if another sound follows."""
@@ -287,21 +287,21 @@ class Joint:
         loud = np.flatnonzero(_is_loud(pcm))
         if len(loud):
             end = int(loud[-1]) + 1
-            released, silence = np.concatenate((self._behind, pcm[:end])), pcm[end:]
-            self._silent, self._behind = 0, EMPTY
+            ready, silence = np.concatenate((self._behind, pcm[:end])), pcm[end:]
+            self._silent_samples, self._behind = 0, EMPTY
         else:
-            released, silence = EMPTY, pcm
-        allowed = silence[: self._most_behind - self._silent]
-        self._silent += len(allowed)
-        self._behind = np.concatenate((self._behind, silence[len(allowed) :]))
-        return np.concatenate((released, allowed))
+            ready, silence = EMPTY, pcm
+        pause = silence[: self._most_behind - self._silent_samples]
+        self._silent_samples += len(pause)
+        self._behind = np.concatenate((self._behind, silence[len(pause) :]))
+        return np.concatenate((ready, pause))
 
     def _from_first_sound(self, pcm: Pcm) -> Pcm:
         pcm = np.concatenate((self._before, pcm))
         loud = np.flatnonzero(_is_loud(pcm))
         start = max(0, (int(loud[0]) if len(loud) else len(pcm)) - self._kept_before)
-        self._dropped += start
-        self._begun = len(loud) > 0 or self._dropped >= self._most_before
+        self._dropped_samples += start
+        self._begun = len(loud) > 0 or self._dropped_samples >= self._most_before
         self._before = EMPTY if self._begun else pcm[start:]
         return pcm[start:] if self._begun else EMPTY
 

@@ -63,12 +63,12 @@ class Fault:
 class ClauseWatch:
     """Follows the audio of one clause. ``feed`` it chunk by chunk, int16 mono at ``rate`` Hz."""
 
-    def __init__(self, text: str, rate: int, s_per_letter: float, *, known: bool = True) -> None:
-        """``text``: as spoken. ``s_per_letter``: this voice's pace; ``known``: whether the pace was
-        measured and is not a guess."""
+    def __init__(self, text: str, rate: int, s_per_letter: float, *, measured: bool = True) -> None:
+        """``text`` is as spoken. ``s_per_letter`` is this voice's pace, a guess unless
+        ``measured``."""
         self._speaks = any(char.isalnum() for char in text)
         self.expected_s = spoken_letters(text) * s_per_letter
-        factor = WATCH_LIMIT_FACTOR if known else WATCH_LIMIT_FACTOR_UNKNOWN
+        factor = WATCH_LIMIT_FACTOR if measured else WATCH_LIMIT_FACTOR_UNKNOWN
         self._limit_frames = round((WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
         slow = max(1.0, s_per_letter / WATCH_USUAL_S_PER_LETTER)
         self._pause_frames = round(WATCH_PAUSE_S * slow * FRAMES_PER_S)
@@ -76,7 +76,7 @@ class ClauseWatch:
         self._same_frames = WATCH_SAME_FRAMES + round(own_s * FRAMES_PER_S)
         self._hop = rate // FRAMES_PER_S
         self._spectrum = _spectrum(rate)
-        self._held = EMPTY
+        self._pcm = EMPTY
         self._count = 0
         self._shapes = np.zeros((256, WATCH_BANDS), np.float32)
         """Level of each band in each frame relative to the frame's mean, dB; grows. Loudness does
@@ -95,24 +95,24 @@ class ClauseWatch:
         """Take any number of samples; return the fault, if one has been found."""
         if self.fault:
             return self.fault
-        self._held = np.concatenate((self._held, pcm))
-        frames = len(self._held) // self._hop - 1  # each spans two hops
+        self._pcm = np.concatenate((self._pcm, pcm))
+        frames = len(self._pcm) // self._hop - 1  # each spans two hops
         if frames <= 0:
             return None
-        windows = np.lib.stride_tricks.sliding_window_view(self._held, 2 * self._hop)
+        windows = np.lib.stride_tricks.sliding_window_view(self._pcm, 2 * self._hop)
         levels, bands, flatness = self._spectrum.of(windows[:: self._hop][:frames])
-        self._held = self._held[frames * self._hop :].copy()
+        self._pcm = self._pcm[frames * self._hop :].copy()
         self._reserve(frames)
         for level, band, flat in zip(levels, bands, flatness, strict=True):
-            if found := self._take(float(level), band, float(flat)):
-                self.fault = found
-                return found
+            if fault := self._take(float(level), band, float(flat)):
+                self.fault = fault
+                return fault
         return None
 
     def finish(self) -> Fault | None:
         """The clause is over. Returns a fault if it has words but no sound."""
         if self.fault is None and self._speaks and not self._audible.any:
-            self.fault = self._found("silence", self._count)
+            self.fault = self._fault("silence", self._count)
         return self.fault
 
     def _reserve(self, frames: int) -> None:
@@ -128,22 +128,22 @@ class ClauseWatch:
             self._silent = 0
             self._audible.add(self._count, bands, flatness)
         if self._silent > self._pause_frames:
-            return self._found("silence", self._silent)
+            return self._fault("silence", self._silent)
         if self._count > self._limit_frames:
-            return self._found("runaway", self._count - round(self.expected_s * FRAMES_PER_S))
+            return self._fault("runaway", self._count - round(self.expected_s * FRAMES_PER_S))
         if self._count % WATCH_CHECKED_EVERY:
             return None
         if since := self._audible.monotonous():
-            return self._found("gibberish", self._count - since)
-        if frames := self._repeated():
-            return self._found("repetition", frames)
+            return self._fault("gibberish", self._count - since)
+        if frames := self._repetition_frames():
+            return self._fault("repetition", frames)
         return None
 
-    def _found(self, kind: FaultKind, frames: int) -> Fault:
+    def _fault(self, kind: FaultKind, frames: int) -> Fault:
         """``frames``: how long it has lasted."""
         return Fault(kind, max(0, self._count - frames) / FRAMES_PER_S, self.seconds)
 
-    def _repeated(self) -> int:
+    def _repetition_frames(self) -> int:
         """For how many frames the sound has matched itself one period earlier; 0: it does not."""
         shortest, longest = WATCH_PERIODS
         last = min(longest, self._count - WATCH_SAME_FRAMES)
@@ -216,8 +216,8 @@ def _moving_sum(values: Signal, size: int) -> NDArray[np.float64]:
     """The sum of each ``size`` neighbours along the first axis."""
     sums = np.cumsum(values, axis=0, dtype=np.float64)
     sums = np.concatenate((np.zeros_like(sums[:1]), sums))
-    moved: NDArray[np.float64] = sums[size:] - sums[:-size]
-    return moved
+    result: NDArray[np.float64] = sums[size:] - sums[:-size]
+    return result
 
 
 class _Spectrum:

@@ -70,9 +70,9 @@ def plan_reply(
     """``number``: how many answers were given before; ``jitter_s``: the client's network jitter."""
     config, settings = context.config.with_options(options), context.settings
     limit = config.max_output_tokens or settings.sampling.max_tokens
-    spoken = config.modality == "audio" and options.in_conversation
+    is_spoken = config.modality == "audio" and options.in_conversation
     lead_s, first_s = settings.lead_ms / 1000, FIRST_LEAD_S + jitter_s
-    paced = config.interruptible and options.in_conversation
+    is_paced = config.interruptible and options.in_conversation
     return ReplyPlan(
         reply_id=context.new_id("resp"),
         item_id=context.new_id("item"),
@@ -80,8 +80,8 @@ def plan_reply(
         settings=settings,
         sampling=replace(settings.sampling, max_tokens=None if limit == "inf" else limit),
         in_conversation=options.in_conversation,
-        filler=settings.filler_sentence(number, context.language) if spoken else "",
-        lead=Lead(min(first_s, lead_s), lead_s) if paced else None,
+        filler=settings.filler_sentence(number, context.language) if is_spoken else "",
+        lead=Lead(min(first_s, lead_s), lead_s) if is_paced else None,
         metadata=options.metadata,
     )
 
@@ -98,7 +98,7 @@ class Clause:
     """Whether it cannot be said; words that have not gone out yet are dropped."""
 
     @property
-    def timed(self) -> tuple[str, float]:
+    def timing(self) -> tuple[str, float]:
         """The text and the seconds of its audio."""
         return self.text, max(self.sent_s, self.expected_s)
 
@@ -130,13 +130,13 @@ class _Message:
         return "".join(clause.text for clause in self.clauses)
 
     @property
-    def timed(self) -> tuple[tuple[str, float], ...]:
+    def timing(self) -> tuple[tuple[str, float], ...]:
         """Each clause with the seconds of its audio."""
-        return tuple(clause.timed for clause in self.clauses)
+        return tuple(clause.timing for clause in self.clauses)
 
-    def spoken(self, rate: int) -> AudioPart:
+    def audio_part(self, rate: int) -> AudioPart:
         audio = Recording(np.concatenate((EMPTY, *self.audio)), rate)
-        return AudioPart(self.text, self.seconds, audio, self.timed, self.seconds)
+        return AudioPart(self.text, self.seconds, audio, self.timing, self.seconds)
 
 
 class Delivery:
@@ -169,12 +169,12 @@ class Delivery:
             self._bus.publish(event)
 
     @property
-    def called(self) -> bool:
+    def has_call(self) -> bool:
         """Whether a call has gone out."""
         return bool(self._calls)
 
     @property
-    def written(self) -> bool:
+    def has_text(self) -> bool:
         """Whether there are words to read."""
         return self._plan.config.modality == "text" and self._message is not None
 
@@ -229,10 +229,10 @@ class Delivery:
         before = self._add(item)
         self.publish(ReplyItemStarted(reply_id, item, index, before))
         self.publish(ReplyArguments(reply_id, item.id, index, item.call_id, call.arguments))
-        done = replace(item, arguments=call.arguments, status="completed")
-        self._update(done)
-        self._calls.append(done)
-        self.publish(ReplyItemFinished(reply_id, done, index, before))
+        finished = replace(item, arguments=call.arguments, status="completed")
+        self._update(finished)
+        self._calls.append(finished)
+        self.publish(ReplyItemFinished(reply_id, finished, index, before))
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """The client reports how much of the message was heard. False if it is not being given.
@@ -257,7 +257,7 @@ class Delivery:
         message = (self._message.item,) if self._message else ()
         return (*message, *self._calls, *(notice.item for notice in self._notices))
 
-    def heard(self, now: float) -> MessageItem | None:
+    def heard_message(self, now: float) -> MessageItem | None:
         """The message of an answer that is interrupted now, cut to what the listener has heard."""
         message = self._message
         if message is None:
@@ -268,8 +268,8 @@ class Delivery:
         seconds = min(self.playback.heard_seconds(now), message.seconds)
         if not message.open and seconds >= message.seconds:
             return message.item
-        part = message.spoken(self._rate)
-        part = replace(part, transcript=heard_text(message.timed, seconds), seconds=seconds)
+        part = message.audio_part(self._rate)
+        part = replace(part, transcript=heard_text(message.timing, seconds), seconds=seconds)
         return MessageItem(
             message.item.id, "assistant", (part,), "incomplete", interrupted=interrupted
         )
@@ -277,8 +277,8 @@ class Delivery:
     @property
     def spoken_lately(self) -> str:
         """The newest words whose audio was sent, and the next: word times are estimates."""
-        timed = self._message.timed if self._message else ()
-        words = heard_text(timed, self.playback.sent_seconds + WORD_TIMES_S).split()
+        timings = self._message.timing if self._message else ()
+        words = heard_text(timings, self.playback.sent_seconds + WORD_TIMES_S).split()
         return " ".join(words[-WORDS_LATELY:])
 
     # -- parts
@@ -323,7 +323,7 @@ class Delivery:
         if self._plan.config.modality == "text":
             part = TextPart(message.text)
         else:
-            part = message.spoken(self._rate)
+            part = message.audio_part(self._rate)
             if self._cut_s is not None and message is self._message:
                 part = cut(part, self._cut_s)
         return replace(message.item, parts=(part,), status=status)

@@ -37,7 +37,7 @@ class Pacer:
                     self._delivery().say(piece)
                 continue
             for number, message in enumerate(self._messages(piece)):
-                await self._due(message)
+                await self._wait_until_due(message)
                 if number == 0 and not queue.leave(piece):
                     break
                 self._on_sound()
@@ -47,7 +47,7 @@ class Pacer:
     async def speak(self, pcm: Pcm) -> None:
         """Send sound of a notice."""
         for message in self._messages(pcm):
-            await self._due(message)
+            await self._wait_until_due(message)
             self._delivery().speak(message, _now())
 
     def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
@@ -61,7 +61,7 @@ class Pacer:
             yield pcm[start:end]
             start = end
 
-    async def _due(self, message: Pcm) -> None:
+    async def _wait_until_due(self, message: Pcm) -> None:
         """Wait until the player needs it, and until the reply is no longer held."""
         if self._plan.lead:
             seconds = len(message) / self._plan.config.output_format.rate

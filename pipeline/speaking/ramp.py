@@ -49,7 +49,7 @@ class Ramp:
     def __init__(self) -> None:
         self._voice: object = None
         self._rtf = 0.0
-        self._seen: deque[VoiceTiming] = deque(maxlen=RAMP_KEPT)
+        self._timings: deque[VoiceTiming] = deque(maxlen=RAMP_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self.s_per_letter = 0.0
@@ -61,40 +61,40 @@ class Ramp:
         a second of speech, as measured before it spoke here; 0: unknown."""
         self._rtf = rtf
         if self._voice is not None and self._voice is not voice:
-            self._seen.clear()
+            self._timings.clear()
             self._fit()
         self._voice = voice
 
-    def learn(self, spoken: VoiceTiming) -> None:
+    def learn(self, timing: VoiceTiming) -> None:
         """Learn from one more piece."""
-        if spoken.letters > 0 and spoken.audio_s > 0:
-            self._seen.append(spoken)
+        if timing.letters > 0 and timing.audio_s > 0:
+            self._timings.append(timing)
             self._fit()
 
     def ready_s(self, letters: int) -> float:
         """How long the first audio of a piece of this length may take, in seconds."""
-        expected = self._fixed_s + self._per_second * letters * self.s_per_letter
-        return RAMP_CAUTION * expected + RAMP_MARGIN_S
+        usual_s = self._fixed_s + self._per_second * letters * self.s_per_letter
+        return RAMP_CAUTION * usual_s + RAMP_MARGIN_S
 
     def reserve(self, letters: int) -> Reserve:
         """For a piece of this length."""
         rtf = self._rtf
-        if self._seen:
-            weighted = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._seen))]
-            rtf = sum(w * s.work_s for w, s in weighted) / sum(w * s.audio_s for w, s in weighted)
-        held = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
-        return Reserve(held * self.speech_s(letters))
+        if self._timings:
+            weights = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._timings))]
+            rtf = sum(w * s.work_s for w, s in weights) / sum(w * s.audio_s for w, s in weights)
+        share = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
+        return Reserve(share * self.speech_s(letters))
 
     @property
-    def known(self) -> bool:
+    def measured(self) -> bool:
         """Whether the voice has spoken yet."""
-        return bool(self._seen)
+        return bool(self._timings)
 
     def work_s(self, letters: int) -> float:
         """How long a whole piece of this length usually takes, in seconds."""
-        seen = self._seen or _AT_FIRST
-        audio_s = sum(s.audio_s for s in seen)
-        return self._fixed_s + sum(s.work_s for s in seen) / audio_s * self.speech_s(letters)
+        timings = self._timings or _AT_FIRST
+        audio_s = sum(s.audio_s for s in timings)
+        return self._fixed_s + sum(s.work_s for s in timings) / audio_s * self.speech_s(letters)
 
     def speech_s(self, letters: int) -> float:
         """The expected length of its speech, in seconds."""
@@ -124,17 +124,17 @@ class Ramp:
     def streams(self) -> bool:
         """Whether the voice returns the beginning of a piece while it makes the rest, so that
         pieces may be long even when time is short."""
-        return any(2 * s.first_chunk_s < s.audio_s and s.first_chunk_s < 1.0 for s in self._seen)
+        return any(2 * s.first_chunk_s < s.audio_s and s.first_chunk_s < 1.0 for s in self._timings)
 
     def _fit(self) -> None:
         """Fit a line through work against audio, with the newest pieces weighted most."""
-        seen = list(self._seen) or list(_AT_FIRST)
+        past = list(self._timings) or list(_AT_FIRST)
         streams = self.streams
         points = [
-            (RAMP_FORGETTING ** (len(seen) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
-            for n, s in enumerate(seen)
+            (RAMP_FORGETTING ** (len(past) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
+            for n, s in enumerate(past)
         ]
-        per_letter = sum(s.audio_s for s in seen) / sum(s.letters for s in seen)
+        per_letter = sum(s.audio_s for s in past) / sum(s.letters for s in past)
         self.s_per_letter = min(max(per_letter, RAMP_PACES[0]), RAMP_PACES[1])
         self._fixed_s, self._per_second = _line([*points, (RAMP_TRUST_S[1], 0.0, RAMP_TRUST_S[0])])
 
@@ -146,17 +146,17 @@ class Reserve:
     def __init__(self, wanted_s: float) -> None:
         """``wanted_s``: so much of it is held back."""
         self._wanted_s = wanted_s
-        self._held: list[Pcm] = []
+        self._pieces: list[Pcm] = []
 
     def take(self, pcm: Pcm, rate: int) -> list[Pcm]:
         """What goes on to the listener."""
-        self._held.append(pcm)
+        self._pieces.append(pcm)
         self._wanted_s -= len(pcm) / rate
         return [] if self._wanted_s > 0 else self.rest()
 
     def rest(self) -> list[Pcm]:
-        held, self._held = self._held, []
-        return held
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
 
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -165,6 +165,6 @@ def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     mean_x = sum(w * x for w, x, _ in points) / total
     mean_y = sum(w * y for w, _, y in points) / total
     spread = sum(w * (x - mean_x) ** 2 for w, x, _ in points)
-    shared = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in points)
-    slope = min(max(0.0, shared / spread), mean_y / mean_x) if spread else 0.0
+    cross = sum(w * (x - mean_x) * (y - mean_y) for w, x, y in points)
+    slope = min(max(0.0, cross / spread), mean_y / mean_x) if spread else 0.0
     return max(0.0, mean_y - slope * mean_x), slope

@@ -74,8 +74,8 @@ class Replies:
         self._may_answer = may_answer
         self.on_end: Callable[[Reply], None] = lambda reply: None
         """Called after each reply."""
-        self._running: dict[str, Reply] = {}
-        self._over: deque[str] = deque(maxlen=MAX_OVER)
+        self._replies: dict[str, Reply] = {}
+        self._ended_ids: deque[str] = deque(maxlen=MAX_OVER)
         """The ids of the latest responses that are over."""
         self._ramp = Ramp()
         self._answers = 0
@@ -83,13 +83,13 @@ class Replies:
         self._latest: Reply | None = None
         """The newest answer to the conversation, followed by its options."""
         self._latest_options = ResponseOptions()
-        self._retried: Reply | None = None
+        self._retry: Reply | None = None
         self._pending: _Pending | None = None
 
     @property
     def speaking(self) -> Reply | None:
         """The reply that owns the speaker, if one is being given."""
-        for reply in self._running.values():
+        for reply in self._replies.values():
             if reply.plan.in_conversation and reply.status == "active":
                 return reply
         return None
@@ -102,7 +102,7 @@ class Replies:
     @property
     def full(self) -> bool:
         """Whether no more replies may begin at the client's request."""
-        return len(self._running) >= MAX_RUNNING
+        return len(self._replies) >= MAX_RUNNING
 
     # -- answering the user
 
@@ -151,11 +151,11 @@ class Replies:
             return
         reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
         if pending.again:
-            self._retried = reply
+            self._retry = reply
         self._confirm(reply, pending.options)
 
     @property
-    def asked(self) -> str:
+    def last_question(self) -> str:
         """What the assistant said last, if the user has not replied yet."""
         last = self._chat.items[-1] if self._chat.items else None
         return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
@@ -167,9 +167,9 @@ class Replies:
             return True
         if self.speaking:
             return False
-        begun = reply.plan
-        now = replace(self._plan(ResponseOptions()), reply_id=begun.reply_id, item_id=begun.item_id)
-        if reply.broken or now != begun:
+        plan = reply.plan
+        now = replace(self._plan(ResponseOptions()), reply_id=plan.reply_id, item_id=plan.item_id)
+        if reply.broken or now != plan:
             return False
         return reply.messages is None or ask_the_same(reply.messages, self._prompts.conversation())
 
@@ -187,22 +187,22 @@ class Replies:
 
     def audible(self, just_begun: bool = False) -> bool:
         """Whether an answer is being heard; ``just_begun``: even if hardly any of it was heard."""
-        heard = self._heard_now
-        return heard is not None and heard.audible(0.0 if just_begun else BARELY_HEARD_S)
+        answer = self._heard_now
+        return answer is not None and answer.audible(0.0 if just_begun else BARELY_HEARD_S)
 
     @property
-    def retried(self) -> bool:
+    def is_retry(self) -> bool:
         """Whether the answer being heard was cut off before, just after it had begun."""
-        return self._retried is not None and self._heard_now is self._retried
+        return self._retry is not None and self._heard_now is self._retry
 
     def hold(self) -> Hold | None:
         """Send no more of the answer that is being heard, until the hold is released. ``None`` if
         there is none."""
-        heard = self._heard_now
-        return heard.hold() if heard and heard.audible(0.0) else None
+        answer = self._heard_now
+        return answer.hold() if answer and answer.audible(0.0) else None
 
     @property
-    def spoken(self) -> str:
+    def latest_words(self) -> str:
         """The latest words heard of the answer that speech would interrupt."""
         return self._heard_now.delivery.spoken_lately if self._heard_now else ""
 
@@ -222,46 +222,47 @@ class Replies:
 
         Returns the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
-        cut = latest if latest and latest.audible(BARELY_HEARD_S) else None
+        unfinished = latest if latest and latest.audible(BARELY_HEARD_S) else None
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
-        if ours and latest and latest is not self._retried and latest.barely_heard:
+        if ours and latest and latest is not self._retry and latest.barely_heard:
             if latest.plan.continues:
-                cut = latest
+                unfinished = latest
             else:
                 self._pending = _Pending(latest.began_at, self._latest_options, again=True)
         if latest and latest.status == "finished" and not latest.cancelled and latest.unheard_s > 0:
-            if heard := latest.heard:
-                self._editor.update(heard)
+            if message := latest.heard_message:
+                self._editor.update(message)
             self._latest = None
-        for reply in list(self._running.values()):
+        for reply in list(self._replies.values()):
             if reply.plan.in_conversation:
                 self._cancel(reply, "turn_detected")
-        return cut
+        return unfinished
 
-    def resume(self, cut: Reply, since: float) -> bool:
+    def resume(self, answer: Reply, since: float) -> bool:
         """Say the rest of an answer that was interrupted by mistake, as a new reply. False if
         nothing is left, or if the client has deleted it. ``since``: end of the interrupting speech,
         in the loop's time."""
-        said = next((item for item in self._chat.items if item.id == cut.plan.item_id), None)
-        heard, played = said.text if isinstance(said, MessageItem) else "", cut.delivery.playback
-        deleted = said is None and played.sent_seconds > 0
-        rest = "" if deleted or self.speaking else cut.unsaid(heard)
+        item = next((item for item in self._chat.items if item.id == answer.plan.item_id), None)
+        text = item.text if isinstance(item, MessageItem) else ""
+        playback = answer.delivery.playback
+        deleted = item is None and playback.sent_seconds > 0
+        rest = "" if deleted or self.speaking else answer.unsaid(text)
         if not rest.strip():
             return False
-        if isinstance(said, MessageItem):
-            self._editor.update(replace(said, interrupted=False))
-        rest_of_it = Continuation(cut.plan.reply_id, rest)
+        if isinstance(item, MessageItem):
+            self._editor.update(replace(item, interrupted=False))
+        rest_of_it = Continuation(answer.plan.reply_id, rest)
         reply = self.give(Prompt(), since=since, continues=rest_of_it)
-        if cut.plan.continues and played.heard_seconds(since) <= BARELY_HEARD_S:
-            self._retried = reply
+        if answer.plan.continues and playback.heard_seconds(since) <= BARELY_HEARD_S:
+            self._retry = reply
         return True
 
     # -- how replies end
 
     def cancel(self, reply_id: str | None) -> bool:
         """The client cancels a reply; ``None``: the one being given. False if it is not."""
-        reply = self._running.get(reply_id) if reply_id else self.speaking
+        reply = self._replies.get(reply_id) if reply_id else self.speaking
         if reply is None or reply.status != "active":
             return False
         self._cancel(reply, "client_cancelled")
@@ -269,31 +270,31 @@ class Replies:
 
     def is_over(self, reply_id: str | None) -> bool:
         """Whether a reply with this id has ended lately."""
-        return reply_id in self._over
+        return reply_id in self._ended_ids
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """``conversation.item.truncate`` of an answer that is still being given; False if it has
         ended. Raises ``TooShort``."""
-        given = (reply for reply in self._running.values() if reply.plan.in_conversation)
-        return any(reply.delivery.truncate(item_id, heard_s) for reply in given)
+        replies = (reply for reply in self._replies.values() if reply.plan.in_conversation)
+        return any(reply.delivery.truncate(item_id, heard_s) for reply in replies)
 
     def close(self) -> None:
-        for reply in list(self._running.values()):
+        for reply in list(self._replies.values()):
             self._cancel(reply, "shutdown")
 
     def _cancel(self, reply: Reply, reason: CancelReason) -> None:
         """End a reply early; the conversation keeps what was heard of it."""
-        heard = reply.heard
+        message = reply.heard_message
         reply.cancel(reason)
-        if heard and reply.plan.in_conversation:
-            self._editor.update(heard)
+        if message and reply.plan.in_conversation:
+            self._editor.update(message)
         self._forget(reply)
 
     # -- one reply
 
     def give(
         self,
-        asked: Prompt,
+        prompt: Prompt,
         options: ResponseOptions | None = None,
         since: float | None = None,
         notice: str = "",
@@ -303,20 +304,20 @@ class Replies:
         options = options or ResponseOptions()
         since = asyncio.get_running_loop().time() if since is None else since
         plan = replace(self._plan(options), notice=notice, continues=continues)
-        reply = self._start(options, plan, asked, Work(), since)
+        reply = self._start(options, plan, prompt, Work(), since)
         self._confirm(reply, options)
         return reply
 
     def _start_to_speech(
         self,
-        asked: Prompt,
+        prompt: Prompt,
         work: Work,
         since: float,
         options: ResponseOptions | None = None,
     ) -> Reply:
         """Begin a reply to known words behind a shut gate."""
         options = options or ResponseOptions()
-        reply = self._start(options, self._plan(options), asked, work, since)
+        reply = self._start(options, self._plan(options), prompt, work, since)
         reply.mark("transcript")
         return reply
 
@@ -324,7 +325,7 @@ class Replies:
         self,
         options: ResponseOptions,
         plan: ReplyPlan,
-        asked: Prompt,
+        prompt: Prompt,
         work: Work,
         began_at: float,
     ) -> Reply:
@@ -335,7 +336,7 @@ class Replies:
         reply = Reply(
             self._context,
             plan,
-            lambda: self._prompts.render(asked),
+            lambda: self._prompts.render(prompt),
             conversation,
             self._editor if options.in_conversation else None,
             work=work,
@@ -344,7 +345,7 @@ class Replies:
             began_at=began_at,
             ramp=self._ramp,
         )
-        self._running[plan.reply_id] = reply
+        self._replies[plan.reply_id] = reply
         self.quiet.clear()
         self._context.tasks.create_task(self._run(reply, None if own else conversation))
         return reply
@@ -358,10 +359,10 @@ class Replies:
 
     def _next_plan(self, reply: Reply) -> ReplyPlan:
         """The same reply's next response, now that its first one is over."""
-        self._over.append(self._running.pop(reply.plan.reply_id).plan.reply_id)
+        self._ended_ids.append(self._replies.pop(reply.plan.reply_id).plan.reply_id)
         new_id = self._context.new_id
         plan = replace(reply.plan, reply_id=new_id("resp"), item_id=new_id("item"), filler="")
-        self._running[plan.reply_id] = reply
+        self._replies[plan.reply_id] = reply
         return plan
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
@@ -384,10 +385,10 @@ class Replies:
             self._forget(reply)
 
     def _forget(self, reply: Reply) -> None:
-        if self._running.pop(reply.plan.reply_id, None):
+        if self._replies.pop(reply.plan.reply_id, None):
             if reply.confirmed:
-                self._over.append(reply.plan.reply_id)
-            if not self._running:
+                self._ended_ids.append(reply.plan.reply_id)
+            if not self._replies:
                 self.quiet.set()
             self.answer_pending()
             self._warm_up.reply_ended()

@@ -129,7 +129,7 @@ class Reply:
         self.plan = plan
         self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.delivery = Delivery(self._context, plan, self._editor)
-        self._text.taken = ""
+        self._text.taken_text = ""
 
     # -- life
 
@@ -207,8 +207,8 @@ class Reply:
         plan, config = self.plan, self.plan.config
         if not sentence or config.modality == "text" or not plan.in_conversation:
             return
-        asked = SpeechRequest(sentence, config.voice, config.speed, language)
-        pcm = await notice(asked, config.output_format.rate, tts, self.work)
+        request = SpeechRequest(sentence, config.voice, config.speed, language)
+        pcm = await notice(request, config.output_format.rate, tts, self.work)
         if not len(pcm):
             return
         self.delivery.notify(sentence)
@@ -244,10 +244,10 @@ class Reply:
     def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
         self.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
 
-    def _publish_hold(self, held: bool) -> None:
+    def _publish_hold(self, is_held: bool) -> None:
         if not self.cancelled:
             reply_id = self.plan.reply_id
-            self._context.bus.publish(ReplyHeld(reply_id) if held else ReplyWentOn(reply_id))
+            self._context.bus.publish(ReplyHeld(reply_id) if is_held else ReplyWentOn(reply_id))
 
     @property
     def confirmed(self) -> bool:
@@ -277,19 +277,19 @@ class Reply:
         return playback.sent_seconds - playback.heard_seconds(self._now())
 
     @property
-    def heard(self) -> MessageItem | None:
+    def heard_message(self) -> MessageItem | None:
         """Its message if it is interrupted now, cut to what the listener has heard."""
-        return self.delivery.heard(self._now())
+        return self.delivery.heard_message(self._now())
 
     @property
     def barely_heard(self) -> bool:
         """Whether it is still being sent or played, and so little of it has been heard that it
         does not count."""
-        given = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
-        if not given or self.delivery.called:
+        is_under_way = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
+        if not is_under_way or self.delivery.has_call:
             return False
         seconds = self.delivery.playback.heard_seconds(self._now())
-        return not self.delivery.written and seconds <= TALKED_OVER_S
+        return not self.delivery.has_text and seconds <= TALKED_OVER_S
 
     def audible(self, since_s: float) -> bool:
         """Whether the listener hears it, has heard more than ``since_s`` seconds of it, and it is
@@ -302,17 +302,17 @@ class Reply:
     @property
     def asks(self) -> bool:
         """Whether it ends with a question that the listener has heard but for its last words."""
-        heard = self.heard
-        rest = self.unsaid(heard.text).strip() if heard and self.words.complete else ""
+        message = self.heard_message
+        rest = self.unsaid(message.text).strip() if message and self.words.complete else ""
         return rest.endswith("?") and spoken_letters(rest) <= ANTICIPATED_LETTERS
 
-    def unsaid(self, heard: str) -> str:
-        """The rest of its text after ``heard``; if the model had not finished, up to the last whole
-        sentence. Empty if nothing is left, or if it calls a function."""
+    def unsaid(self, heard_text: str) -> str:
+        """The rest of its text after ``heard_text``; if the model had not finished, up to the last
+        whole sentence. Empty if nothing is left, or if it calls a function."""
         text = self._text.all
-        if not text.startswith(heard) or self.words.calls or self.plan.notice:
+        if not text.startswith(heard_text) or self.words.calls or self.plan.notice:
             return ""
-        rest = text[len(heard) :]
+        rest = text[len(heard_text) :]
         return rest if self.words.complete else rest[: _last_sentence_end(rest)]
 
     # -- think
@@ -341,10 +341,10 @@ class Reply:
     def _find_language(self, messages: Sequence[Message]) -> None:
         """If no language is set, answer in the user's."""
         if not self.plan.config.language:
-            asked = [message.content for message in messages if message.role == "user"]
-            newest = language_of(asked[-1]) if asked else ""
-            heard = self._context.heard_language
-            self._chunker.language = newest or heard or language_of_talk(asked)
+            texts = [message.content for message in messages if message.role == "user"]
+            newest = language_of(texts[-1]) if texts else ""
+            heard_language = self._context.heard_language
+            self._chunker.language = newest or heard_language or language_of_talk(texts)
 
     @property
     def _language(self) -> str:
@@ -382,7 +382,7 @@ class Reply:
     async def _call(self) -> None:
         await self._gate.wait()
         while (call := await self.words.next_call()) is not None:
-            words = self.words.written or self._text.all
+            words = self.words.output or self._text.all
             self.delivery.call(call, after_words=bool(words.strip()))
 
     # -- beginning and end

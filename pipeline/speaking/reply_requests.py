@@ -26,7 +26,7 @@ class ReplyRequests:
     def create(self, command: CreateResponse) -> None:
         options, refuse = command.options, self._context.refuse
         active = self._replies.speaking if options.in_conversation else None
-        if active and active.delivery.called and options.input is None:
+        if active and active.delivery.has_call and options.input is None:
             # The client answers a call while the words before it are still being said.
             self._replies.answer_later(asyncio.get_running_loop().time(), options)
         elif active:
@@ -54,8 +54,8 @@ class ReplyRequests:
 
     def _answer(self, options: ResponseOptions, items: list[Item] | None) -> None:
         """``items`` replace the conversation; ``None``: the conversation as of now."""
-        known = frozenset(item.id for item in self._chat.context)
-        self._replies.give(Prompt(self._prompts.instructions(options), items, known), options)
+        item_ids = frozenset(item.id for item in self._chat.context)
+        self._replies.give(Prompt(self._prompts.instructions(options), items, item_ids), options)
 
     def cancel(self, command: CancelResponse) -> None:
         """One of a response that is over crossed its end on the wire, and is ignored."""

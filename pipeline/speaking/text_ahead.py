@@ -25,23 +25,23 @@ class TextAhead:
         self._chunker = chunker
         self._ramp = ramp
         self._changed = asyncio.Condition()
-        self._wanted = False
-        self._over = False
+        self._voice_waits = False
+        self._ended = False
         self._ready: list[Piece] = []
         """Cut by the chunker, for the voice; inaudible ones wait for an audible one or the end."""
-        self.taken = ""
+        self.taken_text = ""
         """The text of the pieces taken."""
 
     @property
     def all(self) -> str:
         """The text taken and not taken."""
-        return self.taken + "".join(piece.text for piece in self._ready) + self._chunker.held
+        return self.taken_text + "".join(piece.text for piece in self._ready) + self._chunker.buffer
 
     async def put(self, text: str) -> None:
         """Add text; waits while the voice has enough to take."""
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self._wanted or len(self._chunker.held) < AHEAD_CHARS
+                lambda: self._voice_waits or len(self._chunker.buffer) < AHEAD_CHARS
             )
             self._chunker.feed(text)
             self._changed.notify_all()
@@ -63,7 +63,7 @@ class TextAhead:
         """Nothing follows."""
         async with self._changed:
             self._chunker.close()
-            self._over = True
+            self._ended = True
             self._changed.notify_all()
 
     async def hurry(self) -> None:
@@ -71,38 +71,38 @@ class TextAhead:
         async with self._changed:
             self._changed.notify_all()
 
-    async def ready(self, buffered_s: Callable[[], float], playing: Callable[[], bool]) -> bool:
+    async def ready(self, buffered_s: Callable[[], float], is_playing: Callable[[], bool]) -> bool:
         """Wait until there is a piece to speak. False: the text is over.
 
-        ``buffered_s`` returns the seconds of audio that the listener has not heard yet, ``playing``
-        whether they are running down.
+        ``buffered_s`` returns the seconds of audio that the listener has not heard yet,
+        ``is_playing`` whether they are running down.
         """
         async with self._changed:
             while True:
                 ahead_s = buffered_s()
-                patience_s = self._ramp.patience_s(ahead_s, spoken_letters(self._chunker.held))
+                patience_s = self._ramp.patience_s(ahead_s, spoken_letters(self._chunker.buffer))
                 longest = self._ramp.longest_letters(ahead_s)
-                hurry = playing() and not patience_s
+                hurry = is_playing() and not patience_s
                 if piece := self._chunker.take(longest, hurry=hurry):
                     self._changed.notify_all()
                     self._ready.append(piece)
                     if piece.spoken:
                         return True
-                elif self._over and self._chunker.over:
+                elif self._ended and self._chunker.is_done:
                     return False
                 else:
-                    await self._wait(patience_s if playing() and patience_s else None)
+                    await self._wait(patience_s if is_playing() and patience_s else None)
 
     def take(self) -> list[Piece]:
         """The piece that is ready, behind those before it that cannot be heard."""
         pieces, self._ready = self._ready, []
-        if pieces and not self.taken:  # behind a filler
+        if pieces and not self.taken_text:  # behind a filler
             pieces[0] = replace(pieces[0], text=pieces[0].text.lstrip())
-        self.taken += "".join(piece.text for piece in pieces)
+        self.taken_text += "".join(piece.text for piece in pieces)
         return pieces
 
     async def _wait(self, timeout_s: float | None) -> None:
-        self._wanted = True
+        self._voice_waits = True
         self._changed.notify_all()
         try:
             async with asyncio.timeout(timeout_s):
@@ -110,4 +110,4 @@ class TextAhead:
         except TimeoutError:
             pass
         finally:
-            self._wanted = False
+            self._voice_waits = False

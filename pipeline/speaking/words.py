@@ -68,7 +68,7 @@ class Words:
         """Whether it has finished."""
         self.silent = False
         """Whether it has ended without a sound or a call."""
-        self.written = ""
+        self.output = ""
         """What the model has written, apart from calls."""
         self._asked_again = False
 
@@ -143,10 +143,10 @@ class ModelAnswer(Words):
         self._work = work
         choice = plan.config.tool_choice.kind
         forced = bool(plan.config.tools) and choice in ("required", "named")
-        self._to_be_heard = plan.config.modality == "audio" and not forced
+        self._audible = plan.config.modality == "audio" and not forced
         self._worded = asyncio.Event()
         """Set when there are words, or never will be."""
-        self._spent = Usage()
+        self._earlier_usage = Usage()
         """Tokens spent on inaudible answers."""
 
     async def write(self, messages: Sequence[Message], language: str) -> None:
@@ -156,9 +156,9 @@ class ModelAnswer(Words):
         await self._ask(messages, sampling)
         if self._inaudible(language) and not self.cut_short:
             self._asked_again = True
-            self._spent = self.usage
+            self._earlier_usage = self.usage
             await self._forget()
-            await self._ask([*messages, ALOUD], left(sampling, self.usage))
+            await self._ask([*messages, ALOUD], remaining(sampling, self.usage))
         if self._inaudible(language):
             self.silent = True
             await self._forget()
@@ -168,7 +168,7 @@ class ModelAnswer(Words):
         await super().end()
 
     def unheard(self) -> None:
-        self.silent = self.silent or (self._to_be_heard and not self.calls)
+        self.silent = self.silent or (self._audible and not self.calls)
 
     async def pass_the_time(self, until: float) -> None:
         if not self._plan.filler:
@@ -188,11 +188,11 @@ class ModelAnswer(Words):
             await self._text.put(f"{self._plan.filler} ")
 
     def _inaudible(self, language: str) -> bool:
-        return self._to_be_heard and not self.calls and not speakable(self.written, language)
+        return self._audible and not self.calls and not speakable(self.output, language)
 
     async def _forget(self) -> None:
         """Drop what was written: it is not part of the answer."""
-        self.written = ""
+        self.output = ""
         await self._text.forget()
 
     async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
@@ -207,7 +207,7 @@ class ModelAnswer(Words):
                             self.end_probability = probability
                             self.words_judged.set()
                         if not self.complete:
-                            self.usage = self._spent + usage
+                            self.usage = self._earlier_usage + usage
                     case TextDelta(text):
                         self._begin()
                         self._worded.set()
@@ -222,17 +222,17 @@ class ModelAnswer(Words):
                         await self._unsent.put(delta)
                         glue = " "
                     case Finished(reason, usage):
-                        self.usage = self._spent + usage
+                        self.usage = self._earlier_usage + usage
                         self.cut_short = reason == "length"
                         self.complete = True
                 self.prompt_read.set()
 
     async def _pass_on(self, text: str, glue: str = "") -> None:
-        self.written += glue + text
+        self.output += glue + text
         await super()._pass_on(text, glue)
 
 
-def left(sampling: Sampling, usage: Usage) -> Sampling:
+def remaining(sampling: Sampling, usage: Usage) -> Sampling:
     """Sampling for a second attempt: both together keep the token limit."""
     if sampling.max_tokens is None:
         return sampling

@@ -159,4 +159,4 @@ def _heard(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
         return heard_s, "".join(clause.text for clause in reply.spoken)
     if outcome == "answered" and reply.heard_s is None:
         return heard_s, "".join(clause.text for clause in reply.spoken)
-    return heard_s, heard_text([clause.timed for clause in reply.spoken], heard_s)
+    return heard_s, heard_text([clause.timing for clause in reply.spoken], heard_s)

@@ -124,7 +124,7 @@ class Attempts:
             self._listener.speech_score(end) if known else 1.0,
             self._listener.moves(turn.onset, end),
             over_answer,
-            self._replies.asked.rstrip().endswith("?"),
+            self._replies.last_question.rstrip().endswith("?"),
         )
 
     async def decisions(
@@ -206,7 +206,7 @@ class Attempts:
             attempt.audio_probability,
             attempt.text,
             scale.log_odds(complete),
-            self._replies.asked,
+            self._replies.last_question,
             tuple(self._own_pauses_ms),
             ms_of(turn.speech_end - turn.start),
             turn.mistake,

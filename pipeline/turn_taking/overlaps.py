@@ -30,7 +30,7 @@ class Overlaps:
         speech_ms = ms_of(
             (turn.speech_end if ended else self._listener.heard_end) - turn.review.onset
         )
-        answer = self._replies.spoken, self._replies.asks
+        answer = self._replies.latest_words, self._replies.asks
         return self._judge(utterance, speech_ms, ended, text, *answer)
 
     def mistake(self, utterance: TurnSpeech, text: str | None) -> bool:

@@ -121,7 +121,7 @@ class TurnRunner:
         if not context.config.interruptible:
             return Onset(item_id, at, padding, "no")
         reviews = context.settings.barge_in.policy != "any-speech"
-        just_begun = self._listener.cancels_echo or replies.retried
+        just_begun = self._listener.cancels_echo or replies.is_retry
         if reviews and replies.audible(just_begun):
             return Onset(item_id, at, padding, "review")
         return Onset(item_id, at, padding, "interrupt" if replies.audible(True) else "no")

@@ -162,7 +162,7 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
         await played.do(aside)
         await asyncio.sleep(0)
         if cancel:
-            running = played.session._replies._running
+            running = played.session._replies._replies
             (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
             await played.do(CancelResponse(response_id=aside_id))
         await played.hear(0.5)

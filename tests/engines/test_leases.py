@@ -186,7 +186,7 @@ def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
 
         def forgets() -> bool:
             leases.close()
-            played.loop.call_later(1, lambda: held.append(len(leases._held)))
+            played.loop.call_later(1, lambda: held.append(len(leases._leases)))
             played.loop.call_later(2, leases.open)
             return True
 

@@ -124,8 +124,8 @@ def test_it_stops_moving_its_head_when_it_is_interrupted() -> None:
 
 def test_it_breathes_when_idle_and_holds_still_when_it_listens() -> None:
     idle, listening = told(), told(STARTED)
-    assert len({idle.wanted(1.0 + n / 10) for n in range(20)}) > 10
-    assert len({listening.wanted(1.0 + n / 10) for n in range(20)}) == 1
+    assert len({idle.target(1.0 + n / 10) for n in range(20)}) > 10
+    assert len({listening.target(1.0 + n / 10) for n in range(20)}) == 1
 
 
 # --- looking at the speaker ---------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_it_keeps_looking_while_it_answers() -> None:
         posture.heard(Direction(40, True), 1.0 + n / 10, 0.0)
     for event in (STOPPED, COMMITTED, AUDIO):
         posture.note(event, 2.0)
-        assert math.degrees(posture.wanted(2.0).yaw) == pytest.approx(50, abs=4)
+        assert math.degrees(posture.target(2.0).yaw) == pytest.approx(50, abs=4)
 
 
 @given(
@@ -241,7 +241,7 @@ def test_whatever_happens_the_robot_keeps_to_limits_and_speeds(
                 posture.note(what, now)
         now += seconds
         before = motion.pose
-        wanted = posture.wanted(now)
+        wanted = posture.target(now)
         after = motion.step(wanted, seconds)
         sent = swayed(motion.pose, posture.sway(now))
         for limit, most, aim, was, is_, out in zip(
@@ -295,6 +295,6 @@ async def test_a_session(
 
 
 def test_at_the_first_silent_frames_one_antenna_goes_down_and_nothing_else_moves() -> None:
-    listening, pausing = told(STARTED).wanted(1.0), told(STARTED, PAUSED).wanted(1.0)
+    listening, pausing = told(STARTED).target(1.0), told(STARTED, PAUSED).target(1.0)
     assert pausing.right_antenna < listening.right_antenna
     assert pausing == listening._replace(right_antenna=pausing.right_antenna)

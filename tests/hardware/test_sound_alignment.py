@@ -71,7 +71,7 @@ class World:
 
     def lag_ms(self, at: int, blocks: int = 20) -> float:
         """By how much the echo follows ``played``, around block number ``at``."""
-        played = np.concatenate([b.played for b in self.blocks[at : at + blocks]]).astype(float)
+        played = np.concatenate([b.reference for b in self.blocks[at : at + blocks]]).astype(float)
         heard = np.concatenate([b.pcm for b in self.blocks[at - 5 : at + blocks + 10]])
         cross = np.correlate(heard.astype(float), played, "valid")
         return (int(np.argmax(cross)) - 5 * BLOCK_SAMPLES) / RATE * 1000
@@ -90,7 +90,7 @@ def test_the_echo_follows_by_the_lead() -> None:
     assert world.lag_ms(250) == pytest.approx(LEAD_MS, abs=0.5)
     assert world.moves() == []
     assert all(block.lost_samples == 0 for block in world.blocks)
-    assert all(len(block.pcm) == len(block.played) == BLOCK_SAMPLES for block in world.blocks)
+    assert all(len(block.pcm) == len(block.reference) == BLOCK_SAMPLES for block in world.blocks)
 
 
 @pytest.mark.parametrize("ppm", [-200.0, 200.0])
@@ -149,7 +149,7 @@ def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
         piece = SampleBlock(SOUND[:80], first, 1 + first / RATE)
         blocks.extend(alignment.heard(piece))
     assert len(blocks) >= RATE // BLOCK_SAMPLES - 4
-    assert not blocks[-1].played.any()
+    assert not blocks[-1].reference.any()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_any_two_rates_stay_aligned(microphone_hz: int, speaker_hz: int) -> None
             blocks.extend(alignment.heard(_clicks(heard, microphone_hz)))
             heard += microphone_hz // 200
     pcm = np.concatenate([block.pcm for block in blocks])
-    reference = np.concatenate([block.played for block in blocks])
+    reference = np.concatenate([block.reference for block in blocks])
     assert sum(block.lost_samples for block in blocks) == 0
     for second in (2, 18):
         near = slice(second * RATE - 1000, second * RATE + 1000)

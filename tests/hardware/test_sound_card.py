@@ -31,7 +31,7 @@ async def test_it_delivers_what_is_heard_with_what_is_played() -> None:
     assert scene.card.heard_s("a") == pytest.approx(1.0)
     assert scene.notices == [DevicesReady(ARRAY.name, ARRAY.name, 16_000)]
     assert all(block.pcm.tolist() == [100, 200, 300, 400] * 40 for block in scene.blocks)
-    played = np.concatenate([block.played for block in scene.blocks])
+    played = np.concatenate([block.reference for block in scene.blocks])
     assert np.count_nonzero(played == 700) == 16_000
     assert sum(block.lost_samples for block in scene.blocks) == 0
     assert len(scene.blocks) == pytest.approx(250, abs=4)
@@ -68,7 +68,7 @@ async def test_each_device_is_opened_at_the_rate_it_takes(
         await asyncio.sleep(2)
         assert scene.card.heard_s("a") == pytest.approx(1.0)
     assert scene.driver.opened == [("Webcam", "HDMI", microphone_hz, speaker_hz)]
-    played = np.concatenate([block.played for block in scene.blocks])
+    played = np.concatenate([block.reference for block in scene.blocks])
     assert np.count_nonzero(played > 350) == pytest.approx(16_000, abs=40)
     assert len(scene.blocks) == pytest.approx(300, abs=8)
 

@@ -55,7 +55,7 @@ async def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
     assert sum(block.lost_samples for block in scene.blocks) == 0
     steps = np.diff([block.captured_at for block in scene.blocks])
     assert np.allclose(steps, 0.010, atol=1e-3)
-    played = np.concatenate([block.played for block in scene.blocks])
+    played = np.concatenate([block.reference for block in scene.blocks])
     assert np.count_nonzero(played) == 10 * 16_000
     assert [b.reference_moved for b in scene.blocks if b.reference_moved is not None] == [0]
 
@@ -81,10 +81,10 @@ def test_inaudible_and_rare_underruns_change_nothing() -> None:
         dropouts.note(20 + burst, True, 30 + burst * 0.01)
     for seldom in range(10):
         dropouts.note(100 + seldom, True, 40 + 11.0 * seldom)
-    assert not dropouts.due
+    assert not dropouts.needs_more
     dropouts.note(200, True, 140.0)
     dropouts.note(201, True, 141.1)
-    assert dropouts.due
+    assert dropouts.needs_more
 
 
 # --- A program that is held up, while its drivers bring sound all the same; on a real cloc -----
@@ -179,7 +179,7 @@ def test_clocks_that_differ_are_followed(ppm: float, microphone_hz: int, speaker
             if block.reference_moved is not None:
                 canceller.realign(block.reference_moved)
             blocks.append(block)
-            left.append(canceller.process(block.pcm, block.played).residual)
+            left.append(canceller.process(block.pcm, block.reference).residual)
     assert sum(block.lost_samples for block in blocks) == 0
     assert canceller.ppm == pytest.approx(ppm, abs=4)
     last = slice(-900, -300)

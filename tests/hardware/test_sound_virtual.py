@@ -84,7 +84,7 @@ class Scene:
         return np.concatenate([block.pcm for block in self.blocks])
 
     def played(self) -> Pcm:
-        return np.concatenate([block.played for block in self.blocks])
+        return np.concatenate([block.reference for block in self.blocks])
 
     def _note(self, notice: SoundNotice) -> None:
         self.notices.append(notice)
@@ -190,7 +190,7 @@ async def test_a_loudspeaker_gets_more_latency_and_the_microphone_goes_on(
     said = speech_like(24_000, 1.5, 4)
     async with Scene(ECHO).running() as scene:
         handles = _handles()
-        scene.card._dropouts.due = True
+        scene.card._dropouts.needs_more = True
         await scene.counts(MoreLatency, 1)
         assert _handles() == handles
         await scene.heard(0.5)

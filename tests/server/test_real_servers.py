@@ -312,7 +312,7 @@ async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:
         llama_server(cache, slots=2, slot_tokens=512) as brain,
         running(Kind.LLM, CHAT, brain.url) as engine,
     ):
-        found = engine.found
+        found = engine.server
         assert (found.family.name, found.model) == ("llama-server", MODEL)
         assert (found.context_tokens, found.slots) == (512, 2)
         assert not found.shows_tools

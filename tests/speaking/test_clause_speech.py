@@ -23,7 +23,7 @@ from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished
 from pipeline.items import MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
-from pipeline.speaking.clause_speech import Joint, _left
+from pipeline.speaking.clause_speech import Joint, _rest_of
 from pipeline.speaking.tuning import (
     CLAUSE_LEAST_PATIENCE_S,
     JOINT_KEPT_BEFORE_MS,
@@ -312,12 +312,12 @@ TEXT = "First the dog ran, then it sat down. The cat slept."
     ],
 )
 def test_what_is_left_of_a_clause_begins_at_a_word_or_a_mark(share: float, left: str) -> None:
-    assert _left(TEXT, share * 3.0, 3.0) == left
+    assert _rest_of(TEXT, share * 3.0, 3.0) == left
 
 
 def test_some_last_words_are_always_said_again() -> None:
     for share in np.linspace(0, 0.92, 200):
-        left = _left(TEXT, float(share), 1.0)
+        left = _rest_of(TEXT, float(share), 1.0)
         assert left
         assert TEXT.endswith(left)
 

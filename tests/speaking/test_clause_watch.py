@@ -23,7 +23,7 @@ TEXT = "I would like to tell you a story about a robot and a very small dog."
 
 
 def watch(text: str = TEXT, *, rate: int = RATE, known: bool = True) -> ClauseWatch:
-    return ClauseWatch(text, rate, S_PER_CHAR, known=known)
+    return ClauseWatch(text, rate, S_PER_CHAR, measured=known)
 
 
 def verdict(pcm: Pcm, text: str = TEXT, *, rate: int = RATE, known: bool = True) -> Fault | None:

@@ -31,7 +31,7 @@ from pipeline.events import (
 from pipeline.items import MessageItem
 from pipeline.messages import Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
-from pipeline.speaking.words import ALOUD, NOTHING_HEARD, left
+from pipeline.speaking.words import ALOUD, NOTHING_HEARD, remaining
 from pipeline.work import Work
 from reachy_voice.testing import (
     PUSH_TO_TALK,
@@ -166,9 +166,9 @@ def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
 
 def test_a_limit_holds_for_both_attempts() -> None:
     sampling = Sampling(max_tokens=40)
-    assert left(sampling, Usage(generated=15)).max_tokens == 25
-    assert left(sampling, Usage(generated=40)).max_tokens == 1
-    assert left(Sampling(), Usage(generated=15)).max_tokens is None
+    assert remaining(sampling, Usage(generated=15)).max_tokens == 25
+    assert remaining(sampling, Usage(generated=40)).max_tokens == 1
+    assert remaining(Sampling(), Usage(generated=15)).max_tokens is None
 
 
 def test_a_filler_is_no_answer() -> None:

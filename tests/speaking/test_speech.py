@@ -35,7 +35,7 @@ def pieces(*texts: str, longest_letters: int = 0, language: str = "en") -> list[
     chunker.close()
     while piece := chunker.take(longest_letters):
         taken.append(piece)
-    assert chunker.over
+    assert chunker.is_done
     return taken
 
 
@@ -121,7 +121,7 @@ def test_what_follows_a_call_stands_apart() -> None:
     chunker.feed("Done!")
     chunker.close()
     assert chunker.take() == Piece(" Done!", "Done!", Border.SENTENCE)
-    assert chunker.over
+    assert chunker.is_done
 
 
 def test_what_is_not_spoken_is_a_piece_of_its_own() -> None:

@@ -64,9 +64,9 @@ class HttpExchange:
         options: UrlOptions,
         place: EngineAddress,
         first_s: float,
-        stalled: Callable[[], None],
+        on_stall: Callable[[], None],
     ) -> None:
-        """``stalled`` is called when nothing has come for ``STALLED_S``."""
+        """``on_stall`` is called when nothing has come for ``STALLED_S``."""
         self.answer: HttpResponse
         """Set once it has begun."""
         self.waited_s = 0.0
@@ -78,15 +78,15 @@ class HttpExchange:
         self._left_s = first_s
         self._hurry_by = math.inf
         self._now: asyncio.Timeout | None = None
-        self._stalled = stalled
+        self._on_stall = on_stall
         self._end: Exception | None = None
         """Why it is ended early."""
-        self._peeked = b""
+        self._first_piece = b""
         self.is_over = asyncio.Event()
         """Set once the server is no longer at its answer, as far as we know."""
         self.closed = False
 
-    def is_left(self, client: int) -> bool:
+    def is_abandoned(self, client: int) -> bool:
         """Whether ``client`` no longer wants the answer."""
         return self._work.client == client and (self.closed or self._work.cancelled)
 
@@ -142,12 +142,12 @@ class HttpExchange:
     async def peek(self) -> bytes:
         """The body's first piece, which is read again. Raises ``EngineError``, ``Cancelled``."""
         async with aclosing(self._raw()) as raw:
-            self._peeked = await anext(raw, b"")
-        return self._peeked
+            self._first_piece = await anext(raw, b"")
+        return self._first_piece
 
     async def _raw(self) -> AsyncGenerator[bytes, None]:
-        if self._peeked:
-            yield self._peeked
+        if self._first_piece:
+            yield self._first_piece
         try:
             async with aclosing(self.answer.pieces()) as pieces:
                 while (piece := await self.until(anext(pieces, None))) is not None:
@@ -161,10 +161,10 @@ class HttpExchange:
         """Raises ``Cancelled``, or ``EngineError`` if it takes too long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        over = self._work.cancelled or self._end
-        stalling = loop.call_later(STALLED_S, self._stalled)
+        is_over = self._work.cancelled or self._end
+        stall_timer = loop.call_later(STALLED_S, self._on_stall)
         try:
-            left_s = 0.0 if over else min(self._left_s, self._hurry_by - began)
+            left_s = 0.0 if is_over else min(self._left_s, self._hurry_by - began)
             async with asyncio.timeout(max(0.0, left_s)) as self._now:
                 return await awaitable
         except TimeoutError:
@@ -172,7 +172,7 @@ class HttpExchange:
                 raise Cancelled from None
             raise self._end or too_slow(self._place, *self._limit) from None
         finally:
-            stalling.cancel()
+            stall_timer.cancel()
             self._now = None
             waited_s = loop.time() - began
             self._left_s -= waited_s
@@ -217,10 +217,10 @@ class Endpoint:
         options: UrlOptions,
         pool: Pool,
         doubt: Callable[[EngineError | None], None],
-        loaded: Callable[[], None],
+        on_load: Callable[[], None],
     ) -> None:
         """``doubt`` is called with what shows that the server cannot be used, or ``None`` if it may
-        be down; ``loaded`` when it answers after it was loading its model."""
+        be down; ``on_load`` when it answers after it was loading its model."""
         self.place = place
         self.options = options
         self.problem: str | None = None
@@ -233,7 +233,7 @@ class Endpoint:
         """When the last answer ended, in loop time."""
         self._pool = pool
         self._doubt = doubt
-        self._loaded = loaded
+        self._on_load = on_load
         self._places = Places(options.max_requests)
         self._under_way: set[HttpExchange] = set()
         self._answers: set[HttpExchange] = set()
@@ -275,8 +275,8 @@ class Endpoint:
         async with AsyncExitStack() as stack:
             for pause_s in chain(LOADING_AGAIN_S, repeat(LOADING_AGAIN_S[-1])):
                 try:
-                    asked = self._ask_once(path, body, work, private)
-                    exchange = await stack.enter_async_context(asked)
+                    request = self._ask_once(path, body, work, private)
+                    exchange = await stack.enter_async_context(request)
                     break
                 except ServerLoading as loading:
                     pause_s = max(pause_s, loading.retry_s)
@@ -288,14 +288,14 @@ class Endpoint:
 
     async def _pause(self, seconds: float, work: Work) -> None:
         """Let the server load its model. Raises ``Cancelled``."""
-        waiting = HttpExchange(work, self.options, self.place, seconds + 1, lambda: None)
-        self._under_way.add(waiting)
-        work.watch(waiting, waiting.changed)
+        exchange = HttpExchange(work, self.options, self.place, seconds + 1, lambda: None)
+        self._under_way.add(exchange)
+        work.watch(exchange, exchange.changed)
         try:
-            await waiting.until(asyncio.sleep(seconds))
+            await exchange.until(asyncio.sleep(seconds))
         finally:
-            work.unwatch(waiting)
-            self._under_way.discard(waiting)
+            work.unwatch(exchange)
+            self._under_way.discard(exchange)
 
     @asynccontextmanager
     async def _ask_once(
@@ -304,17 +304,17 @@ class Endpoint:
         self._require_ready()
         self._pool.use()
         await self._places.take(work)
-        stalled = partial(self._doubt, None)
-        exchange = HttpExchange(work, self.options, self.place, self._first_s(), stalled)
+        on_stall = partial(self._doubt, None)
+        exchange = HttpExchange(work, self.options, self.place, self._first_s(), on_stall)
         try:
             self._require_ready()
             self._under_way.add(exchange)
             work.job_began()
             work.watch(exchange, exchange.changed)
             try:
-                for left in [each for each in self._answers if each.is_left(work.client)]:
+                for earlier in [each for each in self._answers if each.is_abandoned(work.client)]:
                     # llama-server would read this prompt beside that answer, without its cache.
-                    await exchange.until(left.is_over.wait())
+                    await exchange.until(earlier.is_over.wait())
                 exchange.answer = await self._answer(path, body, exchange)
                 self._answers.add(exchange)
                 try:
@@ -323,12 +323,12 @@ class Endpoint:
                     if exchange.answer.status != 200:
                         raise await self._complaint(exchange, private)
                     if self.loading:
-                        self._loaded()
+                        self._on_load()
                     yield exchange
                 finally:
                     exchange.closed = True
                     exchange.answer.close()
-                    exchange.answer.task.add_done_callback(partial(self._over, exchange))
+                    exchange.answer.task.add_done_callback(partial(self._end_answer, exchange))
             except ServerTimeout:
                 self._doubt(None)
                 raise
@@ -340,7 +340,7 @@ class Endpoint:
         finally:
             self._places.give_back(work)
 
-    def _over(self, exchange: HttpExchange, gone: asyncio.Future[None]) -> None:
+    def _end_answer(self, exchange: HttpExchange, _task: asyncio.Future[None]) -> None:
         self._answers.discard(exchange)
         exchange.is_over.set()
 
@@ -360,10 +360,10 @@ class Endpoint:
         try:
             return await exchange.until(self._pool.send(request, self.options.connect_s))
         except HttpFailure as broken:
-            raise self._lost(broken) from broken
+            raise self._failure(broken) from broken
 
-    def _lost(self, broken: HttpFailure) -> EngineError:
-        error = unreachable(self.place, broken)
+    def _failure(self, failure: HttpFailure) -> EngineError:
+        error = unreachable(self.place, failure)
         # The server may have lost one of several processes.
         self._doubt(None if isinstance(error, ConnectionLoss) else error)
         return error

@@ -49,7 +49,7 @@ class UrlEngine:
 
     def __init__(self, kind: Kind, options: UrlOptions, pool: Pool) -> None:
         self.name = f"{kind} {options.engine}"
-        self.found = ProbeResult(model=options.model or "")
+        self.server = ProbeResult(model=options.model or "")
         """The result of the last probe."""
         self.ready = asyncio.Event()
         """Set while it is ready."""
@@ -57,7 +57,7 @@ class UrlEngine:
         """Called if its server is not there in ``start_s``, which is an error without this. The
         server is waited for further."""
         self.place = EngineAddress(kind, options.url, options.key)
-        self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._loaded)
+        self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._note_loaded)
         self.options = options
         self._pool = pool
         self._closing = False
@@ -95,10 +95,10 @@ class UrlEngine:
             async with asyncio.timeout(0 if self._closing else None) as self._life:
                 await self._until_there()
                 ready()
-                self._pool.on_use.add(self._used)
+                self._pool.on_use.add(self._note_use)
                 while True:
                     await self._pause(self._until_next_look_s())
-                    if self._due():
+                    if self._probe_is_due():
                         await self._look_again()
                     await self._keep_warm()
         except TimeoutError:
@@ -106,7 +106,7 @@ class UrlEngine:
                 raise
         finally:
             self._life = None
-            self._pool.on_use.discard(self._used)
+            self._pool.on_use.discard(self._note_use)
             self.close()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class UrlEngine:
 
     async def _until_there(self) -> None:
         loop = asyncio.get_running_loop()
-        began, looks, logged, absent = loop.time(), 0, "", False
+        began, looks, last_error, absent = loop.time(), 0, "", False
         while True:
             try:
                 await self._look()
@@ -134,10 +134,10 @@ class UrlEngine:
                 wrong = isinstance(error, Misconfiguration)
                 if not absent and (wrong or (late and self.on_absence is None)):
                     raise
-                if str(error) != logged:
-                    logged = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     log.warning("waiting for the %s engine: %s", self.name, error)
-                self._gone(error)
+                self._note_absence(error)
                 if late and self.on_absence and not absent:
                     absent = True
                     self.on_absence()
@@ -150,7 +150,7 @@ class UrlEngine:
             again_s = AGAIN_S[min(looks, len(AGAIN_S) - 1)]
             try:
                 await self._look()
-                if self.endpoint.busy and self.found.loaded is False:
+                if self.endpoint.busy and self.server.loaded is False:
                     raise loading(self.place)
                 if not (self.endpoint.busy and self.endpoint.loading):  # that request will tell
                     if self.problem:
@@ -160,31 +160,31 @@ class UrlEngine:
             except ServerLoading as error:
                 if looks == 0:
                     log.warning("the %s engine asks to wait: %s", self.name, error)
-                self._gone(error)
+                self._note_absence(error)
                 again_s = max(again_s, min(error.retry_s, LOADING_S))
             except EngineError as error:
                 if self.endpoint.busy:
-                    if not _refused(error):
+                    if not _is_refused(error):
                         return  # it may be too busy to answer both
                     self.endpoint.end(error)
                 if looks == 0:
                     log.error("the %s engine is gone: %s", self.name, error)
-                self._gone(error)
+                self._note_absence(error)
             await self._pause(again_s)
             looks += 1
 
     async def _look(self) -> None:
         self._doubtful = False
         try:
-            self.found = await probe(self.place, self.options, self._pool, self.found)
+            self.server = await probe(self.place, self.options, self._pool, self.server)
         finally:
             self._looked_at = asyncio.get_running_loop().time()
-        self.endpoint.limit(self.found.slots)
+        self.endpoint.limit(self.server.slots)
 
     async def _load_model(self) -> None:
         """The engine is ready once its model is loaded. Raises ``Unreachable``, ``ServerTimeout``
         and ``Misconfiguration``; other errors are left to the requests that meet them."""
-        if self.options.warm_up and self.found.family is not OPENAI:
+        if self.options.warm_up and self.server.family is not OPENAI:
             self.problem = "its server is loading the model"
             self.endpoint.problem = None  # for this one request
             self.endpoint.patience_s = LOADING_S
@@ -204,13 +204,13 @@ class UrlEngine:
         idle_s = asyncio.get_running_loop().time() - self.endpoint.last_used
         if not self.options.keep_warm or self.endpoint.busy or idle_s < KEEP_WARM_S:
             return
-        if self.found.family is not OPENAI and not self.problem:
+        if self.server.family is not OPENAI and not self.problem:
             try:
                 await self.warm_up()
             except EngineError as error:
                 log.warning("the %s engine was not kept warm: %s", self.name, error)
 
-    def _gone(self, error: EngineError) -> None:
+    def _note_absence(self, error: EngineError) -> None:
         self.problem = (
             f"{ASKS_TO_WAIT}; {error}" if isinstance(error, ServerLoading) else str(error)
         )
@@ -218,7 +218,7 @@ class UrlEngine:
             self.endpoint.loading = True
             self.endpoint.wait_longer()
 
-    def _loaded(self) -> None:
+    def _note_loaded(self) -> None:
         """A request was answered that had waited for the model."""
         self.problem = None
         log.info("the %s engine is back", self.name)
@@ -226,7 +226,7 @@ class UrlEngine:
     def _doubt(self, error: EngineError | None) -> None:
         """A request was not answered, or not yet: probe at once. ``error``: the server is gone."""
         if error and not self._closing:
-            self._gone(error)
+            self._note_absence(error)
         self._doubtful = True
         self._wake.set()
 
@@ -236,7 +236,7 @@ class UrlEngine:
         """A user is speaking: open connections before they are needed."""
         self._pool.use()
 
-    def _used(self) -> None:
+    def _note_use(self) -> None:
         if self._unmet_s() >= USED_S:
             self._wake.set()
 
@@ -249,19 +249,19 @@ class UrlEngine:
         unused_s = asyncio.get_running_loop().time() - self._pool.used_at
         return USED_S if unused_s < USED_FOR_S else UNUSED_S
 
-    def _due(self) -> bool:
+    def _probe_is_due(self) -> bool:
         """No probe is due during or just after an answer: that proves the server is up."""
-        met = self.endpoint.busy or self._unmet_s() < USED_S
-        return self._doubtful or self.problem is not None or not met
+        recent = self.endpoint.busy or self._unmet_s() < USED_S
+        return self._doubtful or self.problem is not None or not recent
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, unless woken by a failed request or ``_used``."""
+        """Sleep, unless woken by a failed request or ``_note_use``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         self._wake.clear()
 
 
-def _refused(error: EngineError) -> bool:
+def _is_refused(error: EngineError) -> bool:
     """Whether no program listens at the address."""
     return isinstance(error.__cause__, HttpFailure) and error.__cause__.why == "connect"

@@ -66,25 +66,25 @@ class EngineAddress:
 # --- no answer ---------------------------------------------------------------------------------
 
 
-def unreachable(place: EngineAddress, broken: HttpFailure) -> EngineError:
+def unreachable(place: EngineAddress, cause: HttpFailure) -> EngineError:
     """The error for a failure before the answer began."""
     fix = f"Start it, or correct {place.kind}.url"
-    match broken.why:
-        case "connect" if "CERTIFICATE_VERIFY_FAILED" in broken.detail:
+    match cause.why:
+        case "connect" if "CERTIFICATE_VERIFY_FAILED" in cause.detail:
             what = f"{place.who} has a certificate that is not trusted"
             fix = "Set SSL_CERT_FILE to a file with its certificate, or its CA's certificate"
-            return Misconfiguration(what, why=broken.detail, fix=fix)
-        case "connect" if "[SSL" in broken.detail:
+            return Misconfiguration(what, why=cause.detail, fix=fix)
+        case "connect" if "[SSL" in cause.detail:
             what = f"{place.who} does not speak TLS as expected"
-            return Misconfiguration(what, why=broken.detail, fix=f"Try http:// in {place.kind}.url")
+            return Misconfiguration(what, why=cause.detail, fix=f"Try http:// in {place.kind}.url")
         case "connect" | "slow":
-            return Unreachable(f"{place.who} cannot be reached", why=broken.detail, fix=fix)
+            return Unreachable(f"{place.who} cannot be reached", why=cause.detail, fix=fix)
         case "broken":
             what = f"{place.who} closed the connection without an answer"
-            return ConnectionLoss(what, why=broken.detail, fix="Check its log")
+            return ConnectionLoss(what, why=cause.detail, fix="Check its log")
         case _:
             what = f"{place.who} does not answer in HTTP"
-            return Misconfiguration(what, why=broken.detail, fix=fix)
+            return Misconfiguration(what, why=cause.detail, fix=fix)
 
 
 def loading(place: EngineAddress) -> ServerLoading:
@@ -169,15 +169,15 @@ def complaint(status: int, body: Any) -> Complaint:
     message = message if isinstance(message, str) else json.dumps(message)
     status = _status_in(error) if status == 200 else status
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
-    known = any(kind in _TOO_LONG_KINDS for kind in kinds)
+    listed = any(kind in _TOO_LONG_KINDS for kind in kinds)
     # What has begun to answer (0) has taken the prompt.
-    long = status != 0 and (known or _is_too_long(status, message))
-    limit, asked = _LIMIT.search(message), _ASKED.search(message)
+    long = status != 0 and (listed or _is_too_long(status, message))
+    limit, length = _LIMIT.search(message), _ASKED.search(message)
     return Complaint(
         status,
         message,
         long,
-        _number(error.get("n_prompt_tokens")) or (int(asked[1]) if long and asked else 0),
+        _number(error.get("n_prompt_tokens")) or (int(length[1]) if long and length else 0),
         _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
     )
 
@@ -200,8 +200,8 @@ def retry_after_s(header: str) -> float:
 
 
 def _status_in(error: Mapping[str, Any]) -> int:
-    told = (str(error.get(key)) for key in ("code", "status", "http_status_code"))
-    return next((int(text) for text in told if _STATUS.fullmatch(text)), 200)
+    codes = (str(error.get(key)) for key in ("code", "status", "http_status_code"))
+    return next((int(text) for text in codes if _STATUS.fullmatch(text)), 200)
 
 
 def complaint_of_bytes(status: int, content: bytes) -> Complaint:
@@ -304,6 +304,6 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 def without(message: str, private: Iterable[str]) -> str:
     """The first line of ``message``, with all words that occur in ``private`` masked."""
     line = message.strip().split("\n")[0]
-    said = {word.lower() for text in private for word in _WORD.findall(text)} - _HARMLESS
-    masked = _WORD.sub(lambda word: "…" if word[0].lower() in said else word[0], line)
-    return masked[:MOST_SHOWN_CHARS].strip().rstrip(".")
+    words = {word.lower() for text in private for word in _WORD.findall(text)} - _HARMLESS
+    line = _WORD.sub(lambda word: "…" if word[0].lower() in words else word[0], line)
+    return line[:MOST_SHOWN_CHARS].strip().rstrip(".")

@@ -52,9 +52,9 @@ def _llama_context(answer: Any, model: str) -> int:
 
 def _ollama_context(answer: Any, model: str) -> int:
     """``/api/ps``: lists loaded models. Ollama silently truncates what does not fit."""
-    loaded = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
+    models = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
     names = (model, f"{model}:latest")
-    return next((_int(e.get("context_length")) for e in loaded if e.get("name") in names), 0)
+    return next((_int(e.get("context_length")) for e in models if e.get("name") in names), 0)
 
 
 def _lm_studio_context(answer: Any, model: str) -> int:
@@ -186,17 +186,17 @@ def family_of(models: Sequence[ListedModel]) -> Family:
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
 
-def chosen(
-    models: Sequence[ListedModel], wanted: str | None, kept: str = "", running: Sequence[str] = ()
+def choose(
+    models: Sequence[ListedModel], name: str | None, current: str = "", running: Sequence[str] = ()
 ) -> ListedModel | None:
-    """The wanted model; in Ollama, ``name`` means ``name:latest``. If none is wanted: the one that
-    was ``kept`` so far, else one that runs, else the first, so that the server need not load one
-    model after the other."""
-    if wanted is not None:
-        names = [wanted, f"{wanted}:latest"]
+    """The model called ``name``, which in Ollama means ``name:latest``. Without a name: the
+    ``current`` one, else one that runs, else the first, so that the server need not load one model
+    after the other."""
+    if name is not None:
+        names = [name, f"{name}:latest"]
     else:
         loaded = [model.id for model in models if model.loaded]
-        names = [kept, *loaded, *running, *(model.id for model in models[:1])]
+        names = [current, *loaded, *running, *(model.id for model in models[:1])]
     return next((model for name in names for model in models if model.id == name), None)
 
 

@@ -29,14 +29,14 @@ class Places:
 
     def __init__(self, count: int) -> None:
         self._count = self._free = count
-        self._held: Counter[int] = Counter()
+        self._places: Counter[int] = Counter()
         """Places held by each client; clients without a place are absent."""
-        self._waiting: list[_Waiter] = []
+        self._waiters: list[_Waiter] = []
         self._turns = itertools.count()
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiters)
 
     async def take(self, work: Work) -> None:
         """Wait for a place; ``give_back`` it. Raises ``Cancelled`` if the work is cancelled."""
@@ -46,13 +46,13 @@ class Places:
             self._hand_over(work)
             return
         waiter = _Waiter(work, next(self._turns))
-        self._waiting.append(waiter)
+        self._waiters.append(waiter)
         work.watch(waiter, waiter.changed)
         try:
             await waiter.place
         except BaseException:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
             else:  # it got the place at the moment its task was cancelled
                 self.give_back(work)
             raise
@@ -61,9 +61,9 @@ class Places:
 
     def give_back(self, work: Work) -> None:
         self._free += 1
-        self._held[work.client] -= 1
-        if not self._held[work.client]:
-            del self._held[work.client]
+        self._places[work.client] -= 1
+        if not self._places[work.client]:
+            del self._places[work.client]
         self._serve()
 
     def resize(self, count: int) -> None:
@@ -74,18 +74,18 @@ class Places:
 
     def _serve(self) -> None:
         while self._free > 0:
-            ready = [waiter for waiter in self._waiting if not waiter.place.done()]
+            ready = [waiter for waiter in self._waiters if not waiter.place.done()]
             if not ready:
                 return
             waiter = min(ready, key=self._urgency)
-            self._waiting.remove(waiter)
+            self._waiters.remove(waiter)
             self._hand_over(waiter.work)
             waiter.place.set_result(None)
 
     def _hand_over(self, work: Work) -> None:
         self._free -= 1
-        self._held[work.client] += 1
+        self._places[work.client] += 1
 
     def _urgency(self, waiter: _Waiter) -> tuple[int, int, int]:
         """The lowest is served first."""
-        return int(waiter.work.priority), self._held[waiter.work.client], waiter.turn
+        return int(waiter.work.priority), self._places[waiter.work.client], waiter.turn

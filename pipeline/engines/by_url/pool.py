@@ -58,10 +58,10 @@ def form_body(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> B
     """``multipart/form-data`` with one file, called ``file``, under the file name ``name``."""
     import httpx
 
-    built = httpx.Request(
+    request = httpx.Request(
         "POST", "http://form", data=dict(fields), files={"file": (name, file, kind)}
     )
-    return built.read(), built.headers["content-type"]
+    return request.read(), request.headers["content-type"]
 
 
 class HttpFailure(Exception):
@@ -75,7 +75,7 @@ class HttpFailure(Exception):
 
 
 class HttpResponse:
-    """An answer: its head, once it has ``begun``, and access to its body. Always ``close`` it.
+    """An answer: its head, and access to its body. Always ``close`` it.
 
     Its request runs in a task of its own, which is cancelled once at most: a second time, as by a
     work and then its task, would interrupt httpcore's closing and leave the connection open, and
@@ -91,11 +91,11 @@ class HttpResponse:
         self._closing = False
         self._connection: socket.socket | None = None
         """While the answer is read."""
-        self._left = False
+        self._is_closed = False
         self.task = asyncio.create_task(self._carry(client, request))
         """After ``close``, it ends once the server has stopped, or takes too long to."""
 
-    async def begun(self) -> HttpResponse:
+    async def wait_for_head(self) -> HttpResponse:
         """Wait for the head. Raises ``HttpFailure``."""
         try:
             await self._head
@@ -125,7 +125,7 @@ class HttpResponse:
             return
         with suppress(OSError):  # the server has closed it already
             connection.shutdown(socket.SHUT_WR)
-        self._left = True
+        self._is_closed = True
         while not self._pieces.empty():
             self._pieces.get_nowait()
         limit = asyncio.get_running_loop().call_later(LET_GO_S, self.stop)
@@ -143,10 +143,10 @@ class HttpResponse:
                 await response.aclose()
                 self._closing = False
         except Exception as error:
-            end = _broken(error)
+            end = _failure(error)
         if end and not self._head.done():
             self._head.set_exception(end)
-        elif not self._left:
+        elif not self._is_closed:
             await self._pieces.put(end)
 
     async def _read(self, response: httpx.Response) -> None:
@@ -162,7 +162,7 @@ class HttpResponse:
         async with aclosing(response.aiter_raw()) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 _acknowledge(connection)
-                if not self._left:
+                if not self._is_closed:
                     await self._pieces.put(piece)
 
 
@@ -180,7 +180,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
-        self._making = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._open = False
         self._answers: set[HttpResponse] = set()
         self.used_at = -math.inf
@@ -223,23 +223,23 @@ class Pool:
         return await self._send_once(request, connect_s)
 
     async def _send_once(self, request: HttpRequest, connect_s: float) -> HttpResponse:
-        client = self._client or await self._made()
+        client = self._client or await self._open_client()
         import httpx
 
-        built = client.build_request(
+        message = client.build_request(
             request.method,
             request.url,
             headers=dict(request.headers),
             content=request.content,
             timeout=httpx.Timeout(None, connect=connect_s),
         )
-        answer = HttpResponse(client, built)
+        answer = HttpResponse(client, message)
         self._answers.add(answer)
         answer.task.add_done_callback(lambda _: self._answers.discard(answer))
-        return await answer.begun()
+        return await answer.wait_for_head()
 
-    async def _made(self) -> httpx.AsyncClient:
-        async with self._making:
+    async def _open_client(self) -> httpx.AsyncClient:
+        async with self._lock:
             if not self._open:
                 raise HttpFailure("connect", "the client is closed")
             if self._client is None:
@@ -270,7 +270,7 @@ def _client() -> httpx.AsyncClient:
     )
 
 
-def _broken(error: Exception) -> HttpFailure:
+def _failure(error: Exception) -> HttpFailure:
     import httpx
 
     detail = str(error) or type(error).__name__

@@ -16,7 +16,7 @@ from pipeline.engines.by_url.failures import (
     too_slow,
     unreachable,
 )
-from pipeline.engines.by_url.families import ListedModel, ProbeResult, chosen, family_of, listed
+from pipeline.engines.by_url.families import ListedModel, ProbeResult, choose, family_of, listed
 from pipeline.engines.by_url.options import UrlOptions, joined
 from pipeline.engines.by_url.pool import HttpFailure, HttpRequest, Pool
 from pipeline.engines.registry import Kind
@@ -51,10 +51,10 @@ async def probe(
                 f" and {place.kind}.model to a name",
             )
         return ProbeResult(model=options.model or "")
-    return await _found(place, options, pool, models, before or ProbeResult())
+    return await _describe(place, options, pool, models, before or ProbeResult())
 
 
-async def _found(
+async def _describe(
     place: EngineAddress,
     options: UrlOptions,
     pool: Pool,
@@ -68,38 +68,38 @@ async def _found(
             raise refused(place, complaint_of_bytes(status, content))
     answer, running = None, None
     if family.running_path:
-        answer = await _told(place, options, pool, family.running_path)
+        answer = await _fetch(place, options, pool, family.running_path)
         running = None if answer is None else family.running(answer)
-    model = chosen(models, options.model, before.model, running or ())
-    ignored = family.any_model and all(each.loaded is None for each in models)
-    if model is None and not (ignored and options.model):
+    model = choose(models, options.model, before.model, running or ())
+    any_name = family.any_model and all(each.loaded is None for each in models)
+    if model is None and not (any_name and options.model):
         raise _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
-    found = ProbeResult(family, name, model.context_tokens if model else 0)
+    result = ProbeResult(family, name, model.context_tokens if model else 0)
     if running is not None:
-        found = replace(found, loaded=(model.id if model else name) in running)
+        result = replace(result, loaded=(model.id if model else name) in running)
     elif model:
-        found = replace(found, loaded=model.loaded)
+        result = replace(result, loaded=model.loaded)
     if place.kind is not Kind.LLM or not family.context_path:
-        return found
+        return result
     if family.loads_when_asked:
         if before.family is family and before.model == name and before.context_tokens:
-            return replace(before, loaded=found.loaded)  # asking again would keep it loaded
-        if not found.loaded:
-            return found
+            return replace(before, loaded=result.loaded)  # asking again would keep it loaded
+        if not result.loaded:
+            return result
     if family.context_path != family.running_path:
         path = family.context_path.format(model=quote(name))
-        answer = await _told(place, options, pool, path)
+        answer = await _fetch(place, options, pool, path)
     return replace(
-        found,
-        context_tokens=family.context(answer, name) or found.context_tokens,
+        result,
+        context_tokens=family.context(answer, name) or result.context_tokens,
         slots=family.slots(answer),
         shows_tools=family.shows_tools(answer),
         template=family.template(answer),
     )
 
 
-async def _told(place: EngineAddress, options: UrlOptions, pool: Pool, path: str) -> Any:
+async def _fetch(place: EngineAddress, options: UrlOptions, pool: Pool, path: str) -> Any:
     """The JSON at ``path``; ``None`` if there is none."""
     status, content = await _get(place, options, pool, path)
     return _json(content) if status == 200 else None

@@ -42,8 +42,8 @@ class EventReader:
     def finish(self) -> list[str]:
         """Events that the end completes: some servers omit the empty line after the last one."""
         last, self._buffer = self._buffer.rstrip(b"\r"), b""
-        ended = (self._line(last), self._line(b""))
-        return [event for event in ended if event is not None]
+        events = (self._line(last), self._line(b""))
+        return [event for event in events if event is not None]
 
     def _line(self, line: bytes) -> str | None:
         if not line:

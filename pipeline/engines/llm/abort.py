@@ -32,7 +32,7 @@ class AbortSwitch:
         strlen = ctypes.CDLL(None).strlen
         self._callback = ctypes.cast(strlen, api.ggml_abort_callback)
         self._changed = threading.Condition()
-        self._watched: CancelToken | None = None
+        self._token: CancelToken | None = None
         self._preemptible = False
         self._thread: threading.Thread | None = None
         address = ctypes.cast(self._flag, ctypes.c_void_p)
@@ -43,13 +43,13 @@ class AbortSwitch:
         """Abort computations inside the block if ``cancel`` says so."""
         with self._changed:
             self._flag[0] = b"\0"
-            self._watched, self._preemptible = cancel, preemptible
+            self._token, self._preemptible = cancel, preemptible
             self._wake()
         try:
             yield
         finally:
             with self._changed:
-                self._watched = None
+                self._token = None
 
     def _wake(self) -> None:
         if self._thread:
@@ -60,8 +60,8 @@ class AbortSwitch:
 
     def _watch(self) -> None:
         with self._changed:
-            while self._watched or self._changed.wait(_IDLE_SECONDS):
-                if self._watched and self._should_stop(self._watched):
+            while self._token or self._changed.wait(_IDLE_SECONDS):
+                if self._token and self._should_stop(self._token):
                     self._flag[0] = b"\1"
                 self._changed.wait(_POLL_SECONDS)
             self._thread = None

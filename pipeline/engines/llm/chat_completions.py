@@ -23,25 +23,25 @@ from pipeline.messages import Image, Message, Usage
 PATH = "chat/completions"
 
 
-def body_of(asked: UrlRequest, *, stream: bool) -> dict[str, Any]:
-    messages = adapted(asked.messages, asked.offered, asked.capabilities)
+def body_of(request: UrlRequest, *, stream: bool) -> dict[str, Any]:
+    messages = adapted(request.messages, request.offered, request.capabilities)
     body: dict[str, Any] = {
-        "model": asked.model or None,
+        "model": request.model or None,
         "messages": [_message(message) for message in messages],
         "stream": stream,
-        **sampling_fields(asked),
-        **asked.family.chat,
+        **sampling_fields(request),
+        **request.family.chat,
     }
     if stream:
         body["stream_options"] = {"include_usage": True}
-    if asked.sampling.max_tokens is not None:
-        body[asked.family.most] = asked.sampling.max_tokens
-    if asked.offered:
-        body |= format_fields(asked)
-    if asked.offered and asked.capabilities.tools:
-        body["tool_choice"] = asked.tool_choice
-        body["tools"] = [function_data(tool) for tool in asked.offered]
-        if not asked.choice.parallel:
+    if request.sampling.max_tokens is not None:
+        body[request.family.most] = request.sampling.max_tokens
+    if request.offered:
+        body |= format_fields(request)
+    if request.offered and request.capabilities.tools:
+        body["tool_choice"] = request.tool_choice
+        body["tools"] = [function_data(tool) for tool in request.offered]
+        if not request.choice.parallel:
             body["parallel_tool_calls"] = False
     return body
 
@@ -78,16 +78,16 @@ class ChatReader:
     """
 
     def __init__(self) -> None:
-        self.ended: FinishReason | None = None
+        self.finish_reason: FinishReason | None = None
         self.usage: Usage | None = None
         self.calls: list[RawCall] = []
-        """All calls, once ``ended`` is set."""
+        """All calls, once ``finish_reason`` is set."""
 
     def feed(self, data: str) -> str:
         """The text that an event adds, without thoughts. Raises ``StreamError`` and
         ``MalformedAnswer``."""
         if data.strip() == "[DONE]":
-            self.ended = self.ended or "stop"  # some servers give no ``finish_reason``
+            self.finish_reason = self.finish_reason or "stop"  # some servers give none
             return ""
         chunk = decoded(data)
         self.usage = usage_of(chunk) or self.usage
@@ -103,7 +103,7 @@ class ChatReader:
         for piece in delta.get("tool_calls") or ():
             self._take(piece)
         if reason := choice.get("finish_reason"):
-            self.ended = "length" if reason == "length" else "stop"
+            self.finish_reason = "length" if reason == "length" else "stop"
         content = delta.get("content")
         return content if isinstance(content, str) else ""
 
@@ -139,6 +139,6 @@ def usage_of(answer: Any) -> Usage | None:
     if not cached and isinstance(timings, dict):
         cached = timings.get("cache_n")
     counts = (usage.get("prompt_tokens"), cached, usage.get("completion_tokens"))
-    whole, known, made = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
-    known = min(known, whole)
-    return Usage(whole, known, whole - known, made)
+    prompt, hits, generated = (n if isinstance(n, int) and n > 0 else 0 for n in counts)
+    hits = min(hits, prompt)
+    return Usage(prompt, hits, prompt - hits, generated)

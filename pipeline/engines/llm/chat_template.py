@@ -94,37 +94,37 @@ class ChatTemplate:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         self._render = compile_template(source)
-        self._fixed = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
+        self._variables = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
         spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)
         self._literals = re.compile("|".join(map(re.escape, spellings)))
-        self._typed = False
+        self._wants_parts = False
         self._no_tools: list[Any] | None = None
-        if not self._tried([_HELLO]):
+        if not self._try_render([_HELLO]):
             self._no_tools = []  # some templates want a list even if it is empty
-        self._try_typed()
+        self._try_parts()
         native = self._try_calls() if "tools" in source else None
-        self.capabilities = replace(self._probed(), tools=native is not None)
+        self.capabilities = replace(self._probe(), tools=native is not None)
         """What it can take, as we write it."""
         self.syntax = native or HERMES
         """How calls are spelled: the model's own way if known, else the one we explain to it."""
         self.thought_end = self._try_thoughts()
         """What ends the thought that every prompt leaves open; empty if it leaves none open."""
-        self._closing = ""
-        if self.thought_end and self._fixed.get("enable_thinking") is False:
+        self._thought_close = ""
+        if self.thought_end and self._variables.get("enable_thinking") is False:
             # The template has no switch. Templates that have one write an empty thought.
-            self._closing, self.thought_end = f"\n{self.thought_end}\n\n", ""
+            self._thought_close, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[PromptPart]:
         """The prompt, up to where the assistant's answer begins.
 
         Raises ``EngineError`` with the template's reason if it refuses the conversation.
         """
-        spelled: list[str | Image] = []
+        originals: list[str | Image] = []
         messages = adapted(messages, tools, self.capabilities)
         functions = [function_data(tool) for tool in tools] if self.capabilities.tools else []
-        shown = self._hide(functions, spelled)
-        text = self._text(self._hide(self._data(messages), spelled), shown)
-        return _pieces(text + self._closing, spelled)
+        tool_data = self._hide(functions, originals)
+        text = self._text(self._hide(self._data(messages), originals), tool_data)
+        return _pieces(text + self._thought_close, originals)
 
     def _text(self, messages: Any, tools: Any) -> str:
         try:
@@ -132,7 +132,7 @@ class ChatTemplate:
                 messages=messages,
                 tools=tools or self._no_tools,
                 add_generation_prompt=True,
-                **self._fixed,
+                **self._variables,
             )
         except Exception as problem:  # templates are programs: any exception may come out
             raise EngineError(
@@ -143,18 +143,18 @@ class ChatTemplate:
 
     def _data(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         data = _plain_data(messages)
-        for entry in data if self._typed else ():
+        for entry in data if self._wants_parts else ():
             # Pass a picture as text: the template would write its own mark for it.
             entry["content"] = [{"type": "text", "text": entry["content"]}]
         return data
 
-    def _hide(self, data: Any, spelled: list[str | Image]) -> Any:
+    def _hide(self, data: Any, originals: list[str | Image]) -> Any:
         """Replace pictures, and texts that must stay plain, anywhere in ``data`` by placeholders,
-        and append the originals to ``spelled``."""
+        and append the originals to ``originals``."""
 
         def placeholder(what: str | Image) -> str:
-            spelled.append(what)
-            return f"{_OPEN}{len(spelled) - 1}{_CLOSE}"
+            originals.append(what)
+            return f"{_OPEN}{len(originals) - 1}{_CLOSE}"
 
         match data:
             case Image():
@@ -162,27 +162,27 @@ class ChatTemplate:
             case str():
                 return self._literals.sub(lambda match: placeholder(match[0]), readable(data))
             case Message():
-                return "".join(self._hide(piece, spelled) for piece in pieces(data))
+                return "".join(self._hide(piece, originals) for piece in pieces(data))
             case Mapping():
-                return {self._hide(k, spelled): self._hide(v, spelled) for k, v in data.items()}
+                return {self._hide(k, originals): self._hide(v, originals) for k, v in data.items()}
             case list() | tuple():
-                return [self._hide(value, spelled) for value in data]
+                return [self._hide(value, originals) for value in data]
         return data
 
     # --- what the template can do
 
-    def _try_typed(self) -> None:
+    def _try_parts(self) -> None:
         """Some templates (SmolVLM) accept only lists of typed parts as content."""
-        if _HELLO.content not in self._tried([_HELLO]):
-            self._typed = True
-            self._typed = _HELLO.content in self._tried([_HELLO])
+        if _HELLO.content not in self._try_render([_HELLO]):
+            self._wants_parts = True
+            self._wants_parts = _HELLO.content in self._try_render([_HELLO])
 
-    def _probed(self) -> Capabilities:
+    def _probe(self) -> Capabilities:
         """What it refuses, drops or moves in small conversations."""
         system = Message("system", _GAP)
         short, long = ("call12345", "call54321"), ("call_1", "call_2")
         ids = next((ids for ids in (long, short) if self._shows_calls(ids[:1], "")), None)
-        takes_system = _GAP in self._tried([system, _HELLO])
+        takes_system = _GAP in self._try_render([system, _HELLO])
         return Capabilities(
             system=takes_system,
             late_system=takes_system
@@ -201,7 +201,7 @@ class ChatTemplate:
 
     def _keeps(self, talk: Sequence[Message]) -> bool:
         """Whether all texts of ``talk`` are in the prompt, in the same order."""
-        prompt, at = self._tried(talk), 0
+        prompt, at = self._try_render(talk), 0
         for message in talk:
             calls = [call["function"]["arguments"]["at"] for call in message.tool_calls]
             for text in (message.content, *calls):
@@ -214,14 +214,14 @@ class ChatTemplate:
         """How the template writes a call; ``None`` if we do not know the syntax."""
         call = _probe_call("call_1", _PROBE_ARGUMENTS)
         result = Message("tool", "nothing", tool_call_id="call_1")
-        rendered = self._tried([_HELLO, Message("assistant", "", (call,)), result])
-        return recognise(rendered, "probe", _PROBE_ARGUMENTS)
+        prompt = self._try_render([_HELLO, Message("assistant", "", (call,)), result])
+        return recognise(prompt, "probe", _PROBE_ARGUMENTS)
 
     def _try_thoughts(self) -> str:
-        prompt = self._tried([_HELLO]).rstrip()
+        prompt = self._try_render([_HELLO]).rstrip()
         return next((end for mark, end in THOUGHTS.items() if prompt.endswith(mark)), "")
 
-    def _tried(self, messages: Sequence[Message]) -> str:
+    def _try_render(self, messages: Sequence[Message]) -> str:
         """A prompt, with a tool if needed; empty if the template refuses it."""
         tools = [function_data(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
@@ -240,15 +240,15 @@ def capabilities_of(source: str) -> Capabilities:
     return Capabilities(late_system=False)  # some drop it without a word
 
 
-def _pieces(text: str, spelled: Sequence[str | Image]) -> list[PromptPart]:
-    found = []
+def _pieces(text: str, originals: Sequence[str | Image]) -> list[PromptPart]:
+    parts = []
     for number, part in enumerate(_PLACEHOLDER.split(text)):
-        hidden = spelled[int(part)] if number % 2 else ""
-        if isinstance(hidden, Image):
-            found.append(PromptPart("", plain=True, image=hidden.url or ""))
-        elif hidden or part:
-            found.append(PromptPart(hidden or part, plain=bool(hidden)))
-    return found
+        original = originals[int(part)] if number % 2 else ""
+        if isinstance(original, Image):
+            parts.append(PromptPart("", plain=True, image=original.url or ""))
+        elif original or part:
+            parts.append(PromptPart(original or part, plain=bool(original)))
+    return parts
 
 
 def readable(text: str) -> str:

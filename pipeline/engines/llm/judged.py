@@ -56,22 +56,22 @@ class JudgedConversation:
         """The answer, and the judge's opinion as soon as that is ready."""
         async with aclosing(self._llm.reply(request, work)) as deltas:
             opinion = asyncio.create_task(self._opinion(request.messages, work))
-            coming = asyncio.create_task(_next(deltas))
+            next_delta = asyncio.create_task(_next(deltas))
             try:
                 while not opinion.done():
-                    await asyncio.wait((coming, opinion), return_when=asyncio.FIRST_COMPLETED)
-                    if coming.done():
-                        if (delta := coming.result()) is None:
+                    await asyncio.wait((next_delta, opinion), return_when=asyncio.FIRST_COMPLETED)
+                    if next_delta.done():
+                        if (delta := next_delta.result()) is None:
                             return
                         yield delta
-                        coming = asyncio.create_task(_next(deltas))
+                        next_delta = asyncio.create_task(_next(deltas))
                 if (probability := opinion.result()) is not None:
                     yield EndOfTurn(probability)
-                delta = await coming
+                delta = await next_delta
             finally:
-                coming.cancel()
+                next_delta.cancel()
                 opinion.cancel()
-                await asyncio.gather(coming, opinion, return_exceptions=True)
+                await asyncio.gather(next_delta, opinion, return_exceptions=True)
             if delta is not None:
                 yield delta
             async for delta in deltas:
@@ -86,16 +86,16 @@ class JudgedConversation:
         *before, last = messages or (self._instructions,)
         return await self._read(before, last.content, work) if last.role == "user" else None
 
-    async def _read(self, before: Sequence[Message], said: str, work: Work) -> float | None:
+    async def _read(self, before: Sequence[Message], words: str, work: Work) -> float | None:
         """``None`` if the judge fails."""
-        asked = [each for each in before if each.role == "assistant" and each.content][-1:]
-        asked = [Message("assistant", each.content[-_MOST_CHARS:]) for each in asked]
+        context = [each for each in before if each.role == "assistant" and each.content][-1:]
+        context = [Message("assistant", each.content[-_MOST_CHARS:]) for each in context]
         try:
-            request = LlmRequest((self._instructions, *asked), unfinished=said)
-            read = await self._judge.warm(request, work)
+            request = LlmRequest((self._instructions, *context), unfinished=words)
+            result = await self._judge.warm(request, work)
         except (ReachyVoiceError, Cancelled):
             return None
-        return read.end_probability
+        return result.end_probability
 
 
 async def _next(deltas: AsyncGenerator[Delta, None]) -> Delta | None:

@@ -41,7 +41,7 @@ class Sequence:
     owner: object | None = None
     holder: object | None = None
     shared_tokens: int = 0
-    used: int = 0
+    last_use: int = 0
 
 
 class KvCache:
@@ -69,7 +69,7 @@ class KvCache:
     def touch(self, sequence: Sequence) -> None:
         """Note that the sequence is in use now."""
         self.clock += 1
-        sequence.used = self.clock
+        sequence.last_use = self.clock
 
     def release(self, sequence: Sequence, holder: object) -> None:
         """End ``holder``'s work. The tokens stay, for the next time."""
@@ -87,8 +87,8 @@ class KvCache:
         """Keep at most the first ``length`` tokens; no tokens if the model cannot do that."""
         if length >= len(sequence.tokens):
             return
-        kept = length > 0 and self._memory.remove(sequence.id, length)
-        if not kept or not self._memory.reaches(sequence.id, length):
+        shortened = length > 0 and self._memory.remove(sequence.id, length)
+        if not shortened or not self._memory.reaches(sequence.id, length):
             self._memory.remove(sequence.id, 0)
             length = 0
         del sequence.tokens[length:]
@@ -103,7 +103,7 @@ class KvCache:
         """Free the cells of the least recently used idle sequence. False: no sequence is idle."""
         idle = [s for s in self._all if s.holder is None and s.tokens]
         if idle:
-            self.trim(min(idle, key=lambda s: s.used), 0)
+            self.trim(min(idle, key=lambda s: s.last_use), 0)
         return bool(idle)
 
     def revoke(self, holder: object) -> bool:
@@ -113,7 +113,7 @@ class KvCache:
         """
         others = [s for s in self._all if s.holder not in (None, holder)]
         if others:
-            min(others, key=lambda s: s.used).holder = None
+            min(others, key=lambda s: s.last_use).holder = None
         return bool(others)
 
     def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
@@ -126,14 +126,14 @@ class KvCache:
         free = [s for s in idle if s.owner is None]
         if own := [s for s in idle if s.owner is owner]:
             best = min(own, key=lambda s: (-common_prefix(s.tokens, tokens), len(s.tokens)))
-            if _lost(best, tokens) <= _WORTH_KEEPING_TOKENS:
+            if _loss(best, tokens) <= _WORTH_KEEPING_TOKENS:
                 return best
             own.remove(best)
-            return self._cheapest(free, tokens) or min(own, key=lambda s: s.used, default=best)
-        return self._cheapest(free, tokens) or min(idle, key=lambda s: s.used, default=None)
+            return self._cheapest(free, tokens) or min(own, key=lambda s: s.last_use, default=best)
+        return self._cheapest(free, tokens) or min(idle, key=lambda s: s.last_use, default=None)
 
     def _cheapest(self, free: list[Sequence], tokens: Tokens[int]) -> Sequence | None:
-        return min(free, key=lambda s: _lost(s, tokens), default=None)
+        return min(free, key=lambda s: _loss(s, tokens), default=None)
 
     def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
         """Fill ``target`` from the sequence that knows most of ``tokens``."""
@@ -152,7 +152,7 @@ class KvCache:
         return length if self._memory.reaches(sequence.id, length) else 0
 
 
-def _lost(sequence: Sequence, tokens: Tokens[int]) -> int:
+def _loss(sequence: Sequence, tokens: Tokens[int]) -> int:
     """How many of its tokens a sequence would have to forget."""
     return len(sequence.tokens) - common_prefix(sequence.tokens, tokens)
 

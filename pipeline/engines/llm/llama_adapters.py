@@ -43,20 +43,20 @@ class LoadedAdapter:
         """What its scale counts in, for each rank; 0: the scale counts for itself."""
         buffer = ctypes.create_string_buffer(32)
         key = b"adapter.lora.alpha"
-        found = library().llama_adapter_meta_val_str(self.handle, key, buffer, len(buffer))
-        return float(buffer.value) if found > 0 else 0.0
+        length = library().llama_adapter_meta_val_str(self.handle, key, buffer, len(buffer))
+        return float(buffer.value) if length > 0 else 0.0
 
 
 def load_adapters(
     model: Any, model_path: Path, adapters: Sequence[LoraAdapter]
 ) -> list[LoadedAdapter]:
     """Load the adapters of the llama.cpp ``model``. Raises ``WeightsError``, ``EngineError``."""
-    return [_loaded(model, model_path, adapter) for adapter in adapters]
+    return [_load(model, model_path, adapter) for adapter in adapters]
 
 
-def _loaded(model: Any, model_path: Path, adapter: LoraAdapter) -> LoadedAdapter:
+def _load(model: Any, model_path: Path, adapter: LoraAdapter) -> LoadedAdapter:
     path = adapter.path
-    digest = _checked(path, adapter.sha256)
+    digest = _digest(path, adapter.sha256)
     recent_problems()
     handle = library().llama_adapter_lora_init(model, os.fsencode(path))
     if not handle:
@@ -68,7 +68,7 @@ def _loaded(model: Any, model_path: Path, adapter: LoraAdapter) -> LoadedAdapter
     return LoadedAdapter(handle, path, adapter.scale, digest)
 
 
-def _checked(path: Path, expected: str | None) -> str:
+def _digest(path: Path, expected: str | None) -> str:
     """The file's digest."""
     try:
         with path.open("rb") as file:
@@ -141,8 +141,8 @@ def _type(piece: FileSegment) -> str:
 
 def _numbers(source: NDArray[np.uint8], piece: FileSegment) -> NDArray[np.float32]:
     """A matrix of floats."""
-    found = source[piece.start : piece.start + piece.size].view(_FLOATS[_type(piece)])
-    return np.asarray(found, np.float32).reshape(-1, piece.shape[0])
+    floats = source[piece.start : piece.start + piece.size].view(_FLOATS[_type(piece)])
+    return np.asarray(floats, np.float32).reshape(-1, piece.shape[0])
 
 
 def _add(data: NDArray[np.uint8], piece: FileSegment, b: NDArray[Any], a: NDArray[Any]) -> None:

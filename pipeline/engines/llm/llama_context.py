@@ -122,13 +122,13 @@ class LlamaContext:
         Raises ``EngineError``, and ``VisionFailed`` if the projector failed.
         """
         api = multimodal()
-        found = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        data = media.embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         end = ctypes.c_int32()
         no_callback = api.mtmd_helper_post_decode_callback()
         preemptible &= self.forgets_partly
         with self._abort.watching(by, preemptible=preemptible):
             result = api.mtmd_helper_decode_image_chunk(
-                *(media.projector.handle, self._handle, media.chunk, found, position, sequence),
+                *(media.projector.handle, self._handle, media.chunk, data, position, sequence),
                 *(self._batch_tokens, ctypes.byref(end), no_callback, None),
             )
         return self._outcome(result, position, sequence)
@@ -174,8 +174,8 @@ class LlamaContext:
         """A copy of the contents of a sequence's cells."""
         size = self._api.llama_state_seq_get_size(self._handle, sequence)
         buffer = (ctypes.c_uint8 * size)()
-        written = self._api.llama_state_seq_get_data(self._handle, buffer, size, sequence)
-        return memoryview(buffer)[:written]
+        length = self._api.llama_state_seq_get_data(self._handle, buffer, size, sequence)
+        return memoryview(buffer)[:length]
 
     def restore(self, sequence: int, state: bytearray) -> bool:
         """Put a ``state`` into an empty sequence. False: no room, or not a state of this model."""

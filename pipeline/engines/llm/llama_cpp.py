@@ -80,8 +80,8 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     vision = _vision(options, options.mmproj, weights, model, shape) if options.mmproj else None
     most_tokens = prompt_limit(context.tokens)
     prompts = Prompts(model, options.template_arguments, most_tokens, vision, options.examples)
-    saved = _saved(options, model, shape)
-    engine = LlamaCpp(SharedParts(model, prompts, context, cache, saved, scratch=options.sequences))
+    store = _store(options, model, shape)
+    engine = LlamaCpp(SharedParts(model, prompts, context, cache, store, scratch=options.sequences))
     _warm_up(engine)
     return engine
 
@@ -121,16 +121,16 @@ def _vision(
     )
 
 
-def _kv_type(wanted: KvType | None, model: Model) -> KvType:
+def _kv_type(kv_type: KvType | None, model: Model) -> KvType:
     """Raises ``EngineError`` if the model's heads do not divide into blocks."""
-    if wanted and not _fits(wanted, model):
+    if kv_type and not _fits(kv_type, model):
         raise EngineError(
-            f"The context of {model.path.name} cannot be kept as {wanted}",
+            f"The context of {model.path.name} cannot be kept as {kv_type}",
             why=f"its attention heads have {min(model.head_sizes)} numbers, and {_BLOCK} share one "
             "scale",
             fix="Set llm.kv_type to f16, or to null",
         )
-    return wanted or ("q8_0" if _fits("q8_0", model) else "f16")
+    return kv_type or ("q8_0" if _fits("q8_0", model) else "f16")
 
 
 def _fits(kv_type: KvType, model: Model) -> bool:
@@ -143,7 +143,7 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _saved(options: LlamaCppOptions, model: Model, shape: ContextShape) -> SavedPrefixes | None:
+def _store(options: LlamaCppOptions, model: Model, shape: ContextShape) -> SavedPrefixes | None:
     if options.saved_prefix_dir is None or options.saved_prefix_mb == 0:
         return None
     identity = model.identity + f"{shape.kv_type} {shape.flash} {shape.swa_full}".encode()

@@ -15,26 +15,26 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
     """The language model's file, or its first part. Raises ``WeightsError``."""
     if options.model_file and Path(options.model_file).is_absolute():
         return Path(options.model_file)
-    found = sorted(weights.glob("*.gguf")) if weights else []
+    paths = sorted(weights.glob("*.gguf")) if weights else []
     if options.model_file:
-        found = [path for path in found if path.name == options.model_file]
+        paths = [path for path in paths if path.name == options.model_file]
     else:
-        found = [path for path in found if not _is_other(path.name, options)]
-    if not found:
-        wanted = options.model_file or "*.gguf"
+        paths = [path for path in paths if not _is_other(path.name, options)]
+    if not paths:
+        pattern = options.model_file or "*.gguf"
         raise WeightsError(
             "The language model is missing",
-            why=f"there is no {wanted} in {weights}" if weights else "llm.weights is not set",
+            why=f"there is no {pattern} in {weights}" if weights else "llm.weights is not set",
             fix="Run: reachy-voice models pull, or set llm.model_file to the path of a GGUF",
         )
-    if len(found) > 1 and "-00001-of-" not in found[0].name:
-        names = ", ".join(path.name for path in found)
+    if len(paths) > 1 and "-00001-of-" not in paths[0].name:
+        names = ", ".join(path.name for path in paths)
         raise WeightsError(
             "It is not clear which language model to load",
             why=f"{weights} has {names}",
             fix="Set llm.model_file to one of them",
         )
-    return found[0]
+    return paths[0]
 
 
 def companion_path(option: str, name: str, weights: Path | None) -> Path:

@@ -98,8 +98,8 @@ class Model:
                 slow = self._free
                 self.handle = self._load(copy)
                 slow()
-                left = () if merged else self._options.adapters
-                self.adapters = load_adapters(self.handle, path, left)
+                adapters = () if merged else self._options.adapters
+                self.adapters = load_adapters(self.handle, path, adapters)
             else:
                 why = recent_problems() or "quantizing failed"
                 log.warning("Reading prompts will be slow: no Q8_0 copy in %s: %s", directory, why)
@@ -111,8 +111,8 @@ class Model:
 
         Hermes 2 and 3 have a variant called "tool_use".
         """
-        wanted = name.encode() if name else None
-        source = self._api.llama_model_chat_template(self.handle, wanted)
+        variant = name.encode() if name else None
+        source = self._api.llama_model_chat_template(self.handle, variant)
         return source.decode() if source else None
 
     def number(self, key: str) -> int | None:
@@ -124,8 +124,8 @@ class Model:
     def _metadata(self, key: str) -> str:
         buffer = ctypes.create_string_buffer(128)
         api = self._api
-        found = api.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
-        return buffer.value.decode() if found >= 0 else ""
+        length = api.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode() if length >= 0 else ""
 
     @functools.cached_property
     def head_sizes(self) -> frozenset[int]:
@@ -210,8 +210,8 @@ class Model:
         ``special``."""
         attributes = self._api.llama_vocab_get_attr
         tokens = range(self.vocab_tokens)
-        wanted = [t for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
-        return {token: self.text(token) for token in wanted}
+        control = [t for t in tokens if attributes(self.vocab, t) & (_UNKNOWN | _CONTROL)]
+        return {token: self.text(token) for token in control}
 
     @functools.cached_property
     def border_texts(self) -> frozenset[str]:

@@ -34,10 +34,10 @@ def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, I
     has seen all pictures, and the next prompt says that this picture was not seen."""
 
     @functools.wraps(work)
-    def again(*given: _P.args, **named: _P.kwargs) -> Iterator[_T]:
+    def again(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
         while True:
             try:
-                yield from work(*given, **named)
+                yield from work(*args, **kwargs)
                 return
             except VisionFailed as problem:
                 log.warning("%s. It is left out", problem)
@@ -51,7 +51,7 @@ class LlamaSession:
     def __init__(self, parts: SharedParts) -> None:
         self._parts = parts
         self._limit = prompt_limit(parts.context.tokens)
-        self._known = known_texts()
+        self._recent = known_texts()
         self._end: tuple[list[int], float] = ([], 0.0)
         """The tokens up to the last words judged, and how likely these are complete."""
         self.closed = False
@@ -65,8 +65,8 @@ class LlamaSession:
         """
         prompts, messages, tools = self._parts.prompts, request.messages, request.tools
         prefix = prompts.prefix(messages, tools)
-        tokens, probe = prompts.ahead(messages, tools, request.unfinished, self._known)
-        pictures = prompts.pictures(messages, self._known)
+        tokens, probe = prompts.ahead(messages, tools, request.unfinished, self._recent)
+        pictures = prompts.pictures(messages, self._recent)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
             if tools:  # compile now, so that a call need not wait
@@ -85,11 +85,11 @@ class LlamaSession:
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
         prompts, messages, tools = self._parts.prompts, request.messages, request.tools
-        tokens = prompts.whole(messages, tools, self._known)
+        tokens = prompts.whole(messages, tools, self._recent)
         prefix = prompts.prefix(messages, tools)
-        asked = bool(messages) and messages[-1].role == "user"
-        probe = prompts.last_word(tokens) if asked else None
-        pictures = prompts.pictures(messages, self._known)
+        user_is_last = bool(messages) and messages[-1].role == "user"
+        probe = prompts.last_word(tokens) if user_is_last else None
+        pictures = prompts.pictures(messages, self._recent)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=True)
         writer = Writer(
             self._parts.model,
@@ -106,7 +106,7 @@ class LlamaSession:
     def close(self) -> None:
         """Stop all runs, and forget the conversation."""
         self.closed = True
-        self._known.clear()
+        self._recent.clear()
         self._end = ([], 0.0)
         self._parts.cache.disown(self)
 
@@ -147,8 +147,8 @@ class LlamaSession:
         if probe is None:
             return None
         tokens = run.tokens[: probe + 1]
-        if run.probed is not None:
-            self._end = tokens, self._parts.prompts.word_ends.probability(run.probed)
+        if run.probe_logits is not None:
+            self._end = tokens, self._parts.prompts.word_ends.probability(run.probe_logits)
         return self._end[1] if self._end[0] == tokens else None
 
     def _generate(
@@ -170,7 +170,7 @@ class LlamaSession:
         yield from writer.finish()
         if writer.failure:
             raise writer.failure
-        yield Finished(writer.ended or "stop", run.usage(writer.generated))
+        yield Finished(writer.finish_reason or "stop", run.usage(writer.generated))
 
 
 def _cells(tokens: Sequence[int], pictures: Sequence[Picture]) -> int:

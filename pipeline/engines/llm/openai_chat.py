@@ -95,21 +95,21 @@ class UrlLlm(UrlEngine):
         self.chat_options = options
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
-        self._told = "", capabilities_of("")
+        self._capabilities = "", capabilities_of("")
         """The server's chat template, and what it can take."""
         self._rungs: dict[str, int] = {}
         """Where the ladder begins for each model."""
 
     @property
     def reads_ahead(self) -> bool:
-        wanted = self.chat_options.read_ahead
-        free = self.found.family is not OPENAI
-        return not self.refuses_reading and (free if wanted is None else wanted)
+        setting = self.chat_options.read_ahead
+        free = self.server.family is not OPENAI
+        return not self.refuses_reading and (free if setting is None else setting)
 
     @property
     def context_tokens(self) -> int:
         """0 if unknown."""
-        return self.chat_options.context_tokens or self.found.context_tokens
+        return self.chat_options.context_tokens or self.server.context_tokens
 
     @property
     def most_prompt_tokens(self) -> int:
@@ -123,18 +123,18 @@ class UrlLlm(UrlEngine):
 
     async def ladder(self) -> list[tuple[int, Capabilities]]:
         """What the model's template may take, likeliest first, without what it has refused."""
-        found = self.found
-        if self._told[0] != found.template:
+        server = self.server
+        if self._capabilities[0] != server.template:
             # It is a program that takes some 10 ms.
-            told = await asyncio.to_thread(capabilities_of, found.template)
-            self._told = found.template, told
-        likeliest = Capabilities() if found.family is OPENAI else self._told[1]
-        rungs = [replace(one, tools=found.shows_tools) for one in (likeliest, STRICT)]
-        return list(enumerate([*rungs, BARE]))[self._rungs.get(found.model, 0) :]
+            capabilities = await asyncio.to_thread(capabilities_of, server.template)
+            self._capabilities = server.template, capabilities
+        likeliest = Capabilities() if server.family is OPENAI else self._capabilities[1]
+        rungs = [replace(one, tools=server.shows_tools) for one in (likeliest, STRICT)]
+        return list(enumerate([*rungs, BARE]))[self._rungs.get(server.model, 0) :]
 
     def descend(self, rung: int, refusal: EngineError) -> None:
         """Remember that all before this one of ``ladder`` was refused."""
-        self._rungs[self.found.model] = rung
+        self._rungs[self.server.model] = rung
         log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def warm_up(self) -> None:
@@ -148,7 +148,7 @@ class UrlConversation:
     def __init__(self, llm: UrlLlm) -> None:
         self._llm = llm
         self._closed = False
-        self._seen = Usage()
+        self._usage = Usage()
         """Usage of the last answer or reading ahead."""
         self._tokens_per_char = TOKENS_PER_CHAR
         """Ratio in its prompt."""
@@ -157,56 +157,55 @@ class UrlConversation:
         """Have the server read the prompt. Without reading ahead, the last answer's usage shows how
         full the context is. Raises ``EngineError``, ``Cancelled``."""
         self._require_open()
-        asked = self._asked(request)
-        self._require_room(asked)
+        url_request = self._url_request(request)
+        self._require_room(url_request)
         if self._llm.reads_ahead:
             try:
-                self._seen = await self._read(asked.read_ahead(request.unfinished), work)
+                self._usage = await self._read(url_request.read_ahead(request.unfinished), work)
             except Rejection as error:
                 self._llm.refuses_reading = True
                 log.warning("prompts are no longer read ahead: %s", error)
-        usage = self._seen
+        usage = self._usage
         return Warmed(
             usage,
-            fixed_tokens=_fixed_tokens(asked, usage),
+            fixed_tokens=_fixed_tokens(url_request, usage),
             most_tokens=self._llm.most_prompt_tokens if usage.prompt else 0,
         )
 
     async def read(self, request: LlmRequest, work: Work) -> None:
         """Have the server read a prompt, whatever ``read_ahead`` says."""
-        await self._read(self._asked(request).read_ahead(request.unfinished), work)
+        await self._read(self._url_request(request).read_ahead(request.unfinished), work)
 
     async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         """Answer. Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``."""
         self._require_open()
-        asked = self._asked(request)
-        self._require_room(asked)
-        spent = Usage()
-        if asked.forced and asked.family.calls_by_schema:
+        url_request = self._url_request(request)
+        self._require_room(url_request)
+        earlier_usage = Usage()
+        if url_request.forced and url_request.family.calls_by_schema:
             try:
-                by_schema = self._answer(replace(asked, form="schema"), work, spent)
+                by_schema = self._answer(replace(url_request, form="schema"), work, earlier_usage)
                 async with aclosing(by_schema) as deltas:
                     async for delta in deltas:
                         yield delta
                 return
             except (Rejection, ServerFailure) as error:
                 log.warning("asking for a call without its schema: %s", error.what)
-                asked = replace(asked, form="any arguments")
+                url_request = replace(url_request, form="any arguments")
             except NoCall as error:  # llama-server ignores the bounds of a "number"
                 log.warning("asking for a call once more: %s", error.what)
-                spent, asked = error.usage, replace(asked, form="schema")
-        async with aclosing(self._answer(asked, work, spent)) as deltas:
+                earlier_usage, url_request = error.usage, replace(url_request, form="schema")
+        async with aclosing(self._answer(url_request, work, earlier_usage)) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def _answer(
-        self, asked: UrlRequest, work: Work, spent: Usage
+        self, request: UrlRequest, work: Work, earlier_usage: Usage
     ) -> AsyncGenerator[Delta, None]:
-        """``spent``: usage of an earlier attempt."""
-        reader, parts = ChatReader(), ReplyParser(asked)
+        reader, parts = ChatReader(), ReplyParser(request)
         async with (
-            self._ask(asked, work, stream=True) as exchange,
-            aclosing(self._texts(exchange, reader, asked)) as texts,
+            self._ask(request, work, stream=True) as exchange,
+            aclosing(self._texts(exchange, reader, request)) as texts,
         ):
             async for text in texts:
                 for part in parts.text(text):
@@ -214,30 +213,31 @@ class UrlConversation:
         for part in parts.finish(reader.calls):
             yield part
         usage = reader.usage or Usage()
-        self._learn(asked, usage)
-        self._seen = Usage(usage.prompt + usage.generated, evaluated=usage.prompt + usage.generated)
-        reason = reader.ended or "stop"
+        self._learn(request, usage)
+        total = usage.prompt + usage.generated
+        self._usage = Usage(total, evaluated=total)
+        reason = reader.finish_reason or "stop"
         if parts.missing and reason == "stop":
             raise _no_call(self._llm, usage)
-        yield Finished(reason, spent + usage)
+        yield Finished(reason, earlier_usage + usage)
 
     def close(self) -> None:
         self._closed = True
 
     # -- room
 
-    def _require_room(self, asked: UrlRequest) -> None:
+    def _require_room(self, request: UrlRequest) -> None:
         """Raise ``PromptTooLong`` if the server would not. The length is estimated from the last
         prompt."""
         llm = self._llm
         most = llm.context_tokens
-        cuts = llm.found.family.cuts or llm.chat_options.context_tokens
-        tokens = round(self._tokens_per_char * _chars(asked))
+        cuts = llm.server.family.cuts or llm.chat_options.context_tokens
+        tokens = round(self._tokens_per_char * _chars(request))
         if cuts and most and tokens > most:
             raise PromptTooLong(tokens, most)
 
-    def _learn(self, asked: UrlRequest, usage: Usage) -> None:
-        if usage.prompt and (chars := _chars(asked)):
+    def _learn(self, request: UrlRequest, usage: Usage) -> None:
+        if usage.prompt and (chars := _chars(request)):
             self._tokens_per_char = usage.prompt / chars
 
     # -- requests
@@ -246,13 +246,13 @@ class UrlConversation:
         if self._closed:
             raise Cancelled
 
-    def _asked(self, request: LlmRequest) -> UrlRequest:
-        found = self._llm.found
-        shown = for_eyes if self._llm.chat_options.vision else for_the_blind
+    def _url_request(self, request: LlmRequest) -> UrlRequest:
+        server = self._llm.server
+        view = for_eyes if self._llm.chat_options.vision else for_the_blind
         return UrlRequest(
-            found.model,
-            found.family,
-            list(map(shown, request.messages)),
+            server.model,
+            server.family,
+            list(map(view, request.messages)),
             request.tools,
             request.tool_choice,
             request.sampling,
@@ -260,13 +260,13 @@ class UrlConversation:
 
     @asynccontextmanager
     async def _ask(
-        self, asked: UrlRequest, work: Work, *, stream: bool
+        self, request: UrlRequest, work: Work, *, stream: bool
     ) -> AsyncIterator[HttpExchange]:
         async with AsyncExitStack() as open_exchange:
-            yield await self._accepted(asked, work, stream, open_exchange)
+            yield await self._accept(request, work, stream, open_exchange)
 
-    async def _accepted(
-        self, asked: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+    async def _accept(
+        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
     ) -> HttpExchange:
         """The answer to a request. If the server refuses it, it is written for templates that can
         take less; what is accepted is remembered, unless the refusal may be a passing failure."""
@@ -274,17 +274,17 @@ class UrlConversation:
         for rung, capabilities in await llm.ladder():
             if capabilities is BARE and refusal and not _is_of_template(refusal):
                 break  # tools in words are a loss, so only if they are the reason
-            body = body_of(replace(asked, capabilities=capabilities), stream=stream)
+            body = body_of(replace(request, capabilities=capabilities), stream=stream)
             if body == before:
                 continue
             before, content = body, json_body(llm.options.with_extra(body))
             try:
                 async with AsyncExitStack() as attempt:
                     exchange = await attempt.enter_async_context(
-                        llm.endpoint.ask(PATH, content, work, asked.private)
+                        llm.endpoint.ask(PATH, content, work, request.private)
                     )
                     if error := error_in(await exchange.peek()):
-                        raise refused(llm.place, complaint(200, error), asked.private)
+                        raise refused(llm.place, complaint(200, error), request.private)
                     open_exchange.push_async_exit(attempt.pop_all())
             except (Rejection, ServerFailure, Misconfiguration) as problem:
                 refusal = refusal or problem
@@ -296,7 +296,7 @@ class UrlConversation:
         raise refusal
 
     async def _texts(
-        self, exchange: HttpExchange, reader: ChatReader, asked: UrlRequest
+        self, exchange: HttpExchange, reader: ChatReader, request: UrlRequest
     ) -> AsyncGenerator[str, None]:
         """The text. Token counts may follow its end; the answer does not fail without them."""
         place = self._llm.place
@@ -305,26 +305,26 @@ class UrlConversation:
                 async for event in events:
                     if text := reader.feed(event):
                         yield text
-                    if reader.ended:
+                    if reader.finish_reason:
                         exchange.linger(LINGER_S)
         except MalformedAnswer as problem:
             raise garbled(place, str(problem)) from problem
         except StreamError as problem:
-            raise refused(place, complaint(0, problem.body), asked.private) from problem
+            raise refused(place, complaint(0, problem.body), request.private) from problem
         except EngineError:
-            if not reader.ended:
+            if not reader.finish_reason:
                 raise
-        if not reader.ended:
+        if not reader.finish_reason:
             raise broke_off(place, "its stream ended before the answer did")
 
-    async def _read(self, asked: UrlRequest, work: Work) -> Usage:
-        async with self._ask(asked, work, stream=False) as exchange:
+    async def _read(self, request: UrlRequest, work: Work) -> Usage:
+        async with self._ask(request, work, stream=False) as exchange:
             content = await exchange.body()
         try:
             usage = usage_of(json.loads(content)) or Usage()
         except (ValueError, RecursionError):
             return Usage()
-        self._learn(asked, usage)
+        self._learn(request, usage)
         return usage
 
 
@@ -346,22 +346,22 @@ _MARKS_CHARS = 24
 """Tokens that a template adds around a message, as the equivalent in characters of text."""
 
 
-def _tool_chars(asked: UrlRequest) -> int:
-    return sum(len(json.dumps([tool.description, tool.parameters])) for tool in asked.tools)
+def _tool_chars(request: UrlRequest) -> int:
+    return sum(len(json.dumps([tool.description, tool.parameters])) for tool in request.tools)
 
 
-def _chars(asked: UrlRequest) -> int:
+def _chars(request: UrlRequest) -> int:
     """Length of everything that the model reads."""
-    texts = sum(len(message.content) + _MARKS_CHARS for message in asked.messages)
-    calls = sum(len(json.dumps(call)) for m in asked.messages for call in m.tool_calls)
-    return _tool_chars(asked) + texts + calls
+    texts = sum(len(message.content) + _MARKS_CHARS for message in request.messages)
+    calls = sum(len(json.dumps(call)) for m in request.messages for call in m.tool_calls)
+    return _tool_chars(request) + texts + calls
 
 
-def _fixed_tokens(asked: UrlRequest, usage: Usage) -> int:
+def _fixed_tokens(request: UrlRequest, usage: Usage) -> int:
     """Tokens of instructions and tools, by their share of the text: servers report only the sum."""
-    first = asked.messages[0] if asked.messages else None
+    first = request.messages[0] if request.messages else None
     system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0
-    return usage.prompt * (_tool_chars(asked) + system) // max(1, _chars(asked))
+    return usage.prompt * (_tool_chars(request) + system) // max(1, _chars(request))
 
 
 class NoCall(EngineError):

@@ -18,9 +18,9 @@ FORGOTTEN_IMAGE = "(An image was shared here. It is not there any more.)"
 def joined(first: Message, second: Message, between: str) -> Message:
     """Both as one message with the first one's role and all pictures."""
     start = len(first.content) + len(between)
-    moved = (replace(image, start=start + image.start) for image in second.images)
+    later_images = (replace(image, start=start + image.start) for image in second.images)
     content = f"{first.content}{between}{second.content}"
-    return replace(first, content=content, images=(*first.images, *moved))
+    return replace(first, content=content, images=(*first.images, *later_images))
 
 
 def pieces(message: Message) -> Iterator[str | Image]:

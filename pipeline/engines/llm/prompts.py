@@ -56,7 +56,7 @@ class Prompts:
         self._model = model
         self._vision = vision
         self._most_tokens = most_tokens
-        pairs = ((Message("user", said), Message("assistant", answer)) for said, answer in examples)
+        pairs = ((Message("user", text), Message("assistant", answer)) for text, answer in examples)
         self._examples = [message for pair in pairs for message in pair]
         self._template = self._read(model.chat_template() or CHATML, arguments)
         with_tools = model.chat_template("tool_use")
@@ -75,54 +75,54 @@ class Prompts:
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
-        known: Recent | None = None,
+        recent: Recent | None = None,
     ) -> list[int]:
         """The whole prompt, up to where the assistant's answer begins.
 
-        ``known`` avoids tokenizing parts of earlier prompts again. Raises ``PromptTooLong`` if the
+        ``recent`` avoids tokenizing parts of earlier prompts again. Raises ``PromptTooLong`` if the
         length is obviously too large; the caller checks the exact length.
         """
-        known = known or known_texts()
-        messages = self._with_examples([self._seen(message, known) for message in messages])
+        recent = recent or known_texts()
+        messages = self._with_examples([self._visible(message, recent) for message in messages])
         template = self._template_for(messages, tools)
-        tokens = self._begun(self._tokens(template.render(messages, tools), known))
+        tokens = self._with_bos(self._tokens(template.render(messages, tools), recent))
         # Only an ordinary token has logits for the next one.
         if tokens and tokens[-1] < 0:
             tokens += self._model.tokenize("\n", special=False)
         return tokens
 
-    def pictures(self, messages: Sequence[Message], known: Recent) -> list[Picture]:
+    def pictures(self, messages: Sequence[Message], recent: Recent) -> list[Picture]:
         """The pictures that the model can see in ``messages``."""
         images = (image for message in messages for image in message.images)
-        found = (self._picture(image, known) for image in images)
-        return [picture for picture in found if picture]
+        pictures = (self._picture(image, recent) for image in images)
+        return [picture for picture in pictures if picture]
 
     def prefix(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int]:
         """The part before the conversation: instructions and tools."""
         system = tuple(takewhile(lambda message: message.role == "system", messages))
         key = (tuple(m.content for m in system), tuple(map(repr, tools)))
-        return self._prefixes.get(key, lambda: self._shared(system, tools, "", known_texts()))
+        return self._prefixes.get(key, lambda: self._beginning(system, tools, "", known_texts()))
 
     def ahead(
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
-        said: str,
-        known: Recent | None = None,
+        unfinished: str,
+        recent: Recent | None = None,
     ) -> tuple[list[int], int | None]:
         """The tokens that the next prompt begins with, however the user continues, and where in
         them the user's last word ends; ``None`` if the last words are not the user's.
 
-        ``said``: see ``LlmSession.warm``. If it is empty and the last message is from the user or
+        If ``unfinished`` (see ``LlmSession.warm``) is empty and the last message is of the user or
         a tool, it is the assistant's turn, and this is the whole prompt. If the assistant has
         called a tool, the tool's result comes next. Raises ``PromptTooLong`` as ``whole`` does.
         """
-        known = known or known_texts()
-        words = without_end_marks(said)
+        recent = recent or known_texts()
+        words = without_end_marks(unfinished)
         if not words and messages and messages[-1].role in ("user", "tool"):
-            whole = self.whole(messages, tools, known)
+            whole = self.whole(messages, tools, recent)
             return whole, self.last_word(whole) if messages[-1].role == "user" else None
-        tokens = self._shared(messages, tools, words, known)
+        tokens = self._beginning(messages, tools, words, recent)
         return tokens, len(tokens) - 1 if words and self.word_ends.reach(tokens, words) else None
 
     def last_word(self, tokens: list[int]) -> int | None:
@@ -131,31 +131,31 @@ class Prompts:
         end = len(tokens) - len(self._tail)
         return self.word_ends.last(tokens, end) if tokens[end:] == self._tail else None
 
-    def _shared(
-        self, messages: Sequence[Message], tools: Sequence[Tool], said: str, known: Recent
+    def _beginning(
+        self, messages: Sequence[Message], tools: Sequence[Tool], words: str, recent: Recent
     ) -> list[int]:
-        """The common beginning of all prompts whose next message begins with ``said``.
+        """The common beginning of all prompts whose next message begins with ``words``.
 
         The prompt is rendered once, with a mark where the message may continue.
         """
-        waits = bool(messages) and bool(messages[-1].tool_calls) and not said
-        asked = _with_result(messages, _MARK) if waits else _going_on(messages, f"{said}{_MARK}")
-        asked = self._with_examples([self._seen(message, known) for message in asked])
-        pieces = self._template_for(asked, tools).render(asked, tools)
+        waits = bool(messages) and bool(messages[-1].tool_calls) and not words
+        prompt = _with_result(messages, _MARK) if waits else _going_on(messages, f"{words}{_MARK}")
+        prompt = self._with_examples([self._visible(message, recent) for message in prompt])
+        pieces = self._template_for(prompt, tools).render(prompt, tools)
         parts = [part for piece in pieces for part in self._parts(piece)]
-        marked = [at for at, part in enumerate(parts) if _MARK in part.text]
-        if len(marked) != 1 or parts[marked[0]].text.count(_MARK) != 1:
+        places = [at for at, part in enumerate(parts) if _MARK in part.text]
+        if len(places) != 1 or parts[places[0]].text.count(_MARK) != 1:
             return []
-        part = parts[marked[0]].text
-        before = self._tokens(parts[: marked[0]], known)
+        part = parts[places[0]].text
+        before = self._tokens(parts[: places[0]], recent)
         self._check_length(part)
         # The message may also end here, and some tokens extend past the end of a text.
-        ways = (*(f" {probe}" for probe in _PROBES), "", ".") if said else _BEGINNINGS
+        ways = (*(f" {probe}" for probe in _PROBES), "", ".") if words else _BEGINNINGS
         first, *others = (
             self._model.tokenize(part.replace(_MARK, way), special=True) for way in ways
         )
         length = min(common_prefix(first, other) for other in others)
-        return self._begun(before + first[:length])
+        return self._with_bos(before + first[:length])
 
     def _template_for(self, messages: Sequence[Message], tools: Sequence[Tool]) -> ChatTemplate:
         calls = any(message.tool_calls or message.role == "tool" for message in messages)
@@ -170,22 +170,22 @@ class Prompts:
 
     # --- reading
 
-    def _tokens(self, pieces: Sequence[PromptPart], known: Recent) -> list[int]:
-        known.begin()
+    def _tokens(self, pieces: Sequence[PromptPart], recent: Recent) -> list[int]:
+        recent.begin()
         tokens: list[int] = []
         for piece in pieces:
             for part in self._parts(piece):
                 self._check_length(part.text)
-                tokens += self._read_part(part, known)
+                tokens += self._read_part(part, recent)
                 if self._most_tokens and len(tokens) > self._most_tokens:
                     raise PromptTooLong(len(tokens), self._most_tokens)
         return tokens
 
-    def _begun(self, tokens: list[int]) -> list[int]:
+    def _with_bos(self, tokens: list[int]) -> list[int]:
         """``tokens`` with the BOS token in front, if the model needs it."""
         model = self._model
-        missing = model.starts_with_bos and tokens[:1] != [model.bos]
-        return [model.bos, *tokens] if missing else tokens
+        needs_bos = model.starts_with_bos and tokens[:1] != [model.bos]
+        return [model.bos, *tokens] if needs_bos else tokens
 
     def _parts(self, piece: PromptPart) -> list[PromptPart]:
         """A piece, cut before its control tokens: no other token spans such a border."""
@@ -195,39 +195,39 @@ class Prompts:
 
     def _borders(self) -> re.Pattern[str] | None:
         """Matches before the control tokens that messages begin and end with."""
-        shown = "".join(piece.text for piece in self._template.render([_HELLO], []))
-        marks = [re.escape(mark) for mark in self._model.border_texts if mark in shown]
+        text = "".join(piece.text for piece in self._template.render([_HELLO], []))
+        marks = [re.escape(mark) for mark in self._model.border_texts if mark in text]
         return re.compile(f"(?={'|'.join(marks)})") if marks else None
 
-    def _read_part(self, part: PromptPart, known: Recent) -> list[int]:
+    def _read_part(self, part: PromptPart, recent: Recent) -> list[int]:
         if part.image:
             assert self._vision
-            picture = self._read_picture(self._vision, part.image, known)
+            picture = self._read_picture(self._vision, part.image, recent)
             return list(picture.tokens) if picture else []
         if part.plain:
             return self._model.tokenize(part.text, special=False)
-        return known.get(part.text, lambda: self._model.tokenize(part.text, special=True))
+        return recent.get(part.text, lambda: self._model.tokenize(part.text, special=True))
 
-    def _seen(self, message: Message, known: Recent) -> Message:
+    def _visible(self, message: Message, recent: Recent) -> Message:
         """The message with a sentence in place of each picture that the model cannot see."""
-        return seen(message, lambda image: self._sentence(image, known))
+        return seen(message, lambda image: self._sentence(image, recent))
 
-    def _sentence(self, image: Image, known: Recent) -> str | None:
-        if self._picture(image, known):
+    def _sentence(self, image: Image, recent: Recent) -> str | None:
+        if self._picture(image, recent):
             return None
         if self._vision is None:
             return UNSEEN_IMAGE
         return UNREADABLE_IMAGE if image.url else FORGOTTEN_IMAGE
 
-    def _picture(self, image: Image, known: Recent) -> Picture | None:
+    def _picture(self, image: Image, recent: Recent) -> Picture | None:
         if self._vision is None or not image.url:
             return None
-        picture = self._read_picture(self._vision, image.url, known)
+        picture = self._read_picture(self._vision, image.url, recent)
         return picture if picture and not picture.failed else None
 
-    def _read_picture(self, vision: VisionProjector, url: str, known: Recent) -> Picture | None:
+    def _read_picture(self, vision: VisionProjector, url: str, recent: Recent) -> Picture | None:
         digest = hashlib.sha256(url.encode()).digest()
-        return known.get(digest, lambda: vision.picture(url))
+        return recent.get(digest, lambda: vision.picture(url))
 
     def _check_length(self, text: str) -> None:
         """Do not tokenize a text that is far too long."""

@@ -14,22 +14,22 @@ class Recent:
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
         self._round = 0
-        self._found: dict[Hashable, tuple[int, Any]] = {}
+        self._values: dict[Hashable, tuple[int, Any]] = {}
 
     def begin(self) -> None:
         """Begin a new round."""
         self._round += 1
         oldest = self._round - self._rounds
-        self._found = {key: found for key, found in self._found.items() if found[0] >= oldest}
+        self._values = {key: value for key, value in self._values.items() if value[0] >= oldest}
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """The value of ``key``, made now if unknown. Do not modify it."""
-        value: _T = self._found[key][1] if key in self._found else make()
-        self._found[key] = self._round, value
+        value: _T = self._values[key][1] if key in self._values else make()
+        self._values[key] = self._round, value
         return value
 
     def clear(self) -> None:
-        self._found.clear()
+        self._values.clear()
 
 
 class Latest:
@@ -37,12 +37,12 @@ class Latest:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._found: dict[Hashable, Any] = {}
+        self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """As in ``Recent``."""
-        value: _T = self._found.pop(key) if key in self._found else make()
-        self._found[key] = value  # the newest is last
-        if len(self._found) > self._most:
-            del self._found[next(iter(self._found))]
+        value: _T = self._values.pop(key) if key in self._values else make()
+        self._values[key] = value  # the newest is last
+        if len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
         return value

@@ -43,7 +43,7 @@ class SharedParts:
     prompts: Prompts
     context: LlamaContext
     cache: KvCache
-    saved: SavedPrefixes | None
+    store: SavedPrefixes | None
     scratch: int
 
 
@@ -53,9 +53,8 @@ class Run:
     ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
     the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
     token even if it is known, for its logits. ``probe``: index of a prompt token whose logits
-    are kept in ``probed``; it is computed even if it is cached, unless the model cannot remove
+    go to ``probe_logits``; it is computed even if it is cached, unless the model cannot remove
     tokens. ``media``: parts of pictures, by their first tokens. Call ``close`` at the end.
-
     """
 
     def __init__(
@@ -75,13 +74,13 @@ class Run:
         self.prompt_tokens = len(tokens)
         self._context = parts.context
         self._cache = parts.cache
-        self._saved = parts.saved
+        self._store = parts.store
         self._scratch = parts.scratch
         self._owner = owner
         self._cancel = cancel
         self._evaluate_last = evaluate_last
         self._probe = probe
-        self.probed: NDArray[np.float32] | None = None
+        self.probe_logits: NDArray[np.float32] | None = None
         self._prefix = prefix[: common_prefix(prefix, self._reusable())]
         self._sequence: Sequence | None = None
         self._cached_tokens = self.prompt_tokens
@@ -105,18 +104,18 @@ class Run:
         while True:
             insist = yield from self._step_aside()
             sequence = yield from self._hold()
-            done = len(sequence.tokens)
-            piece = self._piece(done)
+            position = len(sequence.tokens)
+            piece = self._piece(position)
             if not piece:
                 return
             if piece[0] < 0:
                 yield from self._see(piece[0], sequence, insist)
                 continue
-            last = done + len(piece) == len(self.tokens)
-            probe = self._probe_in(done, len(piece))
+            last = position + len(piece) == len(self.tokens)
+            probe = self._probe_in(position, len(piece))
             outcome = self._context.decode(
                 piece,
-                done,
+                position,
                 sequence.id,
                 logits=last,
                 by=self._cancel,
@@ -127,7 +126,7 @@ class Run:
             if outcome is DecodeOutcome.DONE:
                 sequence.tokens += piece
                 if probe is not None:
-                    self.probed = self._context.logits(probe).copy()
+                    self.probe_logits = self._context.logits(probe).copy()
                 if last:
                     return
             yield from self._end_step(outcome, sequence)
@@ -135,8 +134,8 @@ class Run:
     def _end_step(self, outcome: DecodeOutcome, sequence: Sequence) -> Iterator[None]:
         """Let other runs work after a computation."""
         if outcome is not DecodeOutcome.DONE:
-            done = len(sequence.tokens)
-            if not (self._context.forgets_partly and self._context.reaches(sequence.id, done)):
+            position = len(sequence.tokens)
+            if not (self._context.forgets_partly and self._context.reaches(sequence.id, position)):
                 self._cache.trim(sequence, 0)
         self._check()
         if outcome is DecodeOutcome.FULL:
@@ -158,33 +157,33 @@ class Run:
             self._check()
             yield None
             return
-        done = len(sequence.tokens)
+        position = len(sequence.tokens)
         outcome = self._context.decode_media(
-            media, done, sequence.id, by=self._cancel, preemptible=not insist
+            media, position, sequence.id, by=self._cancel, preemptible=not insist
         )
         self._cache.touch(sequence)
         if outcome is DecodeOutcome.DONE:
-            sequence.tokens += self.tokens[done : done + media.positions]
+            sequence.tokens += self.tokens[position : position + media.positions]
         yield from self._end_step(outcome, sequence)
 
     def save_prefix(self) -> Iterator[None]:
         """Write the prefix's cells to disk, unless they are already there."""
         prefix, sequence = self._prefix, self._sequence
-        if not (self._saved and sequence and self._held() and self._context.forgets_partly):
+        if not (self._store and sequence and self._is_holder() and self._context.forgets_partly):
             return
-        known = common_prefix(sequence.tokens, prefix) == len(prefix)
-        if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._saved or not known:
+        computed = common_prefix(sequence.tokens, prefix) == len(prefix)
+        if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._store or not computed:
             return
         if not self._context.reaches(sequence.id, len(prefix)):
             return
         yield None
         self._check()
-        if not self._held():
+        if not self._is_holder():
             return
         self._context.copy(sequence.id, self._scratch, len(prefix))
         state = self._context.state(self._scratch)
         self._context.remove(self._scratch, 0)
-        for _ in self._saved.write(prefix, state):
+        for _ in self._store.write(prefix, state):
             yield None
             self._check()
 
@@ -228,18 +227,18 @@ class Run:
 
     # --- the sequence
 
-    def _held(self) -> bool:
+    def _is_holder(self) -> bool:
         return self._sequence is not None and self._sequence.holder is self
 
     def _reusable(self) -> list[int]:
         """The tokens that may come from the cache."""
-        if self._probe is not None and self.probed is None and self._context.forgets_partly:
+        if self._probe is not None and self.probe_logits is None and self._context.forgets_partly:
             return self.tokens[: self._probe]
         return self.tokens[:-1] if self._evaluate_last else self.tokens
 
     def _hold(self) -> Generator[None, None, Sequence]:
         """Make sure that this run holds a sequence: it may have lost it since the last slice."""
-        while self._sequence is None or not self._held():
+        while self._sequence is None or not self._is_holder():
             self._sequence = self._cache.acquire(self._reusable(), self._owner, self)
             if self._sequence is None:
                 yield from self._make_room()
@@ -251,12 +250,12 @@ class Run:
 
     def _load_prefix(self, sequence: Sequence) -> Iterator[None]:
         """Load the prefix from disk if that saves computing it."""
-        prefix, saved = self._prefix, self._saved
-        if not saved or len(sequence.tokens) >= len(prefix) or prefix not in saved:
+        prefix, store = self._prefix, self._store
+        if not store or len(sequence.tokens) >= len(prefix) or prefix not in store:
             return
-        state = yield from saved.read(prefix)
+        state = yield from store.read(prefix)
         self._check()
-        if state is None or not self._held():
+        if state is None or not self._is_holder():
             return
         self._cache.trim(sequence, 0)
         while not self._context.restore(sequence.id, state):

@@ -78,20 +78,19 @@ class Sampler:
         self,
         logits: NDArray[np.float32],
         *,
-        refused: Callable[[int], bool] | None = None,
-        preferred: Sequence[int] = (),
+        is_refused: Callable[[int], bool] | None = None,
+        preferred_tokens: Sequence[int] = (),
     ) -> int | None:
         """The next token; ``None`` if the grammar allows no token or is too complex to continue.
 
-        Float32 ``logits``, shape (vocabulary,). ``refused``: tokens to reject while no grammar is
-        set. ``preferred``: tokens to take before any other: the first that the grammar allows.
-
+        ``logits`` is float32, of shape (vocabulary,). ``is_refused`` counts only without a grammar,
+        which takes the first of the ``preferred_tokens`` that it allows.
         """
         grammar = self._grammar
         if grammar is None:
-            token = self._free(logits, refused)
+            token = self._free(logits, is_refused)
         else:
-            token = self._bound_choice(grammar, logits, preferred)
+            token = self._bound_choice(grammar, logits, preferred_tokens)
             if token is None or not (self._model.ends(token) or grammar.consume_token(token)):
                 log.warning("A tool call cannot continue: %s", grammar.get_error() or "none fits")
                 return None
@@ -100,26 +99,26 @@ class Sampler:
         return token
 
     def _free(
-        self, logits: NDArray[np.float32], refused: Callable[[int], bool] | None
+        self, logits: NDArray[np.float32], is_refused: Callable[[int], bool] | None
     ) -> int | None:
         without: list[int] = []
         while True:
             candidates = self._all(logits)
             candidates["logit"][without] = -np.inf
             token = self._pick(candidates, self._free_chain)
-            if refused is None or token is None or not refused(token):
+            if is_refused is None or token is None or not is_refused(token):
                 return token
             without.append(token)
 
     def _bound_choice(
-        self, grammar: LLMatcher, logits: NDArray[np.float32], preferred: Sequence[int]
+        self, grammar: LLMatcher, logits: NDArray[np.float32], preferred_tokens: Sequence[int]
     ) -> int | None:
         bits = np.frombuffer(grammar.compute_bitmask(), np.uint8)
         allowed = np.unpackbits(bits, count=len(logits), bitorder="little").view(np.bool_)
         if grammar.is_error():
             return None
-        if wanted := [token for token in preferred if allowed[token]]:
-            return wanted[0]
+        if choices := [token for token in preferred_tokens if allowed[token]]:
+            return choices[0]
         return self._pick(self._all(np.where(allowed, logits, -np.inf)), self._bound_chain)
 
     def _all(self, logits: NDArray[np.float32]) -> NDArray[np.void]:
@@ -131,8 +130,8 @@ class Sampler:
         data = candidates.ctypes.data_as(self._api.llama_token_data_p)
         array = self._api.llama_token_data_array(data, len(candidates), -1, False)
         self._api.llama_sampler_apply(chain, ctypes.byref(array))
-        chosen = array.data[array.selected]
-        return int(chosen.id) if array.selected >= 0 and chosen.logit > -np.inf else None
+        choice = array.data[array.selected]
+        return int(choice.id) if array.selected >= 0 and choice.logit > -np.inf else None
 
     # --- llama.cpp's objects
 
@@ -143,8 +142,8 @@ class Sampler:
         links = [api.llama_sampler_init_top_k(_TOP_K)]
         if penalties:
             repeat = sampling.repeat_penalty
-            given = self._model.vocab_tokens, _PENALTY_TOKENS, repeat, 0.0, 0.0
-            links.append(api.llama_sampler_init_penalties(*given))
+            arguments = self._model.vocab_tokens, _PENALTY_TOKENS, repeat, 0.0, 0.0
+            links.append(api.llama_sampler_init_penalties(*arguments))
         if penalties and sampling.dry_multiplier and self._answers:
             links.append(self._dry())
         if sampling.temperature <= 0:
@@ -163,8 +162,8 @@ class Sampler:
     def _dry(self) -> Any:
         """Penalises phrases of the earlier answers, and those that repeat in this one."""
         api, model = self._api, self._model
-        given = self._sampling.dry_multiplier, _DRY_BASE, _DRY_FREE_TOKENS, _DRY_TOKENS, None, 0
-        link = api.llama_sampler_init_dry(model.vocab, *given)
+        arguments = self._sampling.dry_multiplier, _DRY_BASE, _DRY_FREE_TOKENS, _DRY_TOKENS, None, 0
+        link = api.llama_sampler_init_dry(model.vocab, *arguments)
         for answer in self._answers:
             for token in (*model.tokenize(answer, special=False), model.eos):
                 api.llama_sampler_accept(link, token)

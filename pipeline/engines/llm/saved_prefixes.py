@@ -46,7 +46,7 @@ class SavedPrefixes:
         path = self._path(tokens)
         try:
             with path.open("rb") as file:
-                state = yield from _checked(file)
+                state = yield from _read_state(file)
             if state is None:
                 log.warning("Deleting a damaged saved prefix: %s", path)
                 path.unlink(missing_ok=True)
@@ -98,14 +98,14 @@ class SavedPrefixes:
             if time.time() - part.stat().st_mtime > _ABANDONED_SECONDS:
                 part.unlink(missing_ok=True)
         files = [(path.stat(), path) for path in self._directory.glob("*.kv")]
-        left = self._budget_bytes
+        free_bytes = self._budget_bytes
         for stat, path in sorted(files, key=lambda f: f[0].st_mtime_ns, reverse=True):
-            left -= stat.st_size
-            if left < 0:
+            free_bytes -= stat.st_size
+            if free_bytes < 0:
                 path.unlink(missing_ok=True)
 
 
-def _checked(file: BufferedReader) -> Generator[None, None, bytearray | None]:
+def _read_state(file: BufferedReader) -> Generator[None, None, bytearray | None]:
     """The state in a file; ``None`` if it is damaged."""
     head = file.read(_CHECKSUM.size)
     state = bytearray(max(0, os.fstat(file.fileno()).st_size - _CHECKSUM.size))

@@ -78,7 +78,7 @@ def adapted(
     if capabilities.tools:
         talk = _with_calls(talk, capabilities)
     else:
-        texts += [_described(tools)] if tools else []
+        texts += [_description(tools)] if tools else []
         talk = map(as_text, talk)
     if not capabilities.late_system:
         talk = map(_note, talk)
@@ -97,19 +97,19 @@ def adapted(
 def _with_news(talk: Sequence[Message]) -> list[Message]:
     """With results that do not follow their call told by the user: they came later."""
     names: dict[str, str] = {}
-    waiting: set[str] = set()
-    told = []
+    open_ids: set[str] = set()
+    messages = []
     for message in talk:
         if message.role != "tool":
-            waiting = {str(call.get("id", "")) for call in message.tool_calls}
+            open_ids = {str(call.get("id", "")) for call in message.tool_calls}
             names |= {str(call.get("id", "")): called_name(call) for call in message.tool_calls}
-        elif message.tool_call_id in waiting:
-            waiting.remove(message.tool_call_id)
+        elif message.tool_call_id in open_ids:
+            open_ids.remove(message.tool_call_id)
         else:
             of = names.get(message.tool_call_id, "an earlier call")
             message = Message("user", f"(The result of {of} has come in: {message.content})")
-        told.append(message)
-    return told
+        messages.append(message)
+    return messages
 
 
 def _note(message: Message) -> Message:
@@ -172,8 +172,8 @@ def _with_calls(talk: Iterable[Message], capabilities: Capabilities) -> list[Mes
 
 
 def _behind_call(talk: Sequence[Message], call_id: str) -> int:
-    called = (any(call.get("id") == call_id for call in one.tool_calls) for one in reversed(talk))
-    return next((len(talk) - back for back, found in enumerate(called) if found), len(talk))
+    matches = (any(call.get("id") == call_id for call in one.tool_calls) for one in reversed(talk))
+    return next((len(talk) - back for back, match in enumerate(matches) if match), len(talk))
 
 
 def _apart(message: Message, capabilities: Capabilities) -> list[Message]:
@@ -203,7 +203,7 @@ def _short(call_id: str) -> str:
     return digest[:_CALL_ID_CHARS]
 
 
-def _described(tools: Sequence[Tool]) -> str:
+def _description(tools: Sequence[Tool]) -> str:
     lines = "\n".join(_json(function_data(tool)["function"]) for tool in tools)
     return _TOOLS_AS_TEXT.format(lines=lines)
 
@@ -229,23 +229,23 @@ def _json(data: Any) -> str:
 def call_data(call: Mapping[str, Any]) -> dict[str, Any]:
     """A call as templates expect it. Its arguments are an object, whatever a client has sent."""
     function = call.get("function", call)
-    shown = {
+    data = {
         "name": function.get("name", ""),
         "arguments": _arguments(function.get("arguments", {})),
     }
-    return {"id": call.get("id", ""), "type": "function", "function": shown}
+    return {"id": call.get("id", ""), "type": "function", "function": data}
 
 
-def _arguments(given: Any) -> Mapping[str, Any]:
-    data = given
-    if isinstance(given, str):
+def _arguments(arguments: Any) -> Mapping[str, Any]:
+    data = arguments
+    if isinstance(arguments, str):
         try:
-            data = json.loads(given.strip() or "{}", parse_constant=_no_number)
+            data = json.loads(arguments.strip() or "{}", parse_constant=_no_number)
         except (ValueError, RecursionError):
             data = None
     if is_deep(data):
         return {}
-    return data if isinstance(data, Mapping) else {"arguments": given}
+    return data if isinstance(data, Mapping) else {"arguments": arguments}
 
 
 def _no_number(name: str) -> NoReturn:

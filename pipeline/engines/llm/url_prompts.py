@@ -75,15 +75,15 @@ class UrlRequest:
             for call in message.tool_calls:
                 yield arguments_text(call["function"]["arguments"])
 
-    def read_ahead(self, said: str) -> UrlRequest:
-        """The same prompt, to be read without an answer. ``said``: the user's next words so
+    def read_ahead(self, words: str) -> UrlRequest:
+        """The same prompt, to be read without an answer. ``words``: the user's next words so
         far."""
         messages = list(self.messages)
         if messages and messages[-1].role == "user":
-            if said:
-                messages[-1] = replace(messages[-1], content=f"{messages[-1].content} {said}")
+            if words:
+                messages[-1] = replace(messages[-1], content=f"{messages[-1].content} {words}")
         else:
-            messages.append(Message("user", said or NOTHING_SAID))
+            messages.append(Message("user", words or NOTHING_SAID))
         sampling = replace(self.sampling, max_tokens=1)
         return replace(self, messages=messages, sampling=sampling)
 
@@ -103,10 +103,10 @@ def arguments_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def sampling_fields(asked: UrlRequest) -> dict[str, Any]:
+def sampling_fields(request: UrlRequest) -> dict[str, Any]:
     """Fields that all servers share, and those whose names depend on the family."""
-    sampling = asked.sampling
-    names = asked.family.sampling
+    sampling = request.sampling
+    names = request.family.sampling
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     if sampling.seed is not None:
         fields["seed"] = sampling.seed
@@ -118,12 +118,12 @@ def sampling_fields(asked: UrlRequest) -> dict[str, Any]:
     return fields
 
 
-def format_fields(asked: UrlRequest) -> dict[str, Any]:
+def format_fields(request: UrlRequest) -> dict[str, Any]:
     """``response_format``: one call as JSON, if it is requested by schema."""
-    if asked.form == "free":
+    if request.form == "free":
         return {}
-    tools = asked.callable
-    if asked.form == "any arguments":
+    tools = request.callable
+    if request.form == "any arguments":
         tools = [replace(tool, parameters={}) for tool in tools]
     schema = {"name": "call", "schema": call_schema(tools)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
@@ -150,11 +150,11 @@ def _object(tool: Tool, place: str) -> dict[str, Any]:
 def _moved(schema: Any, place: str) -> Any:
     """``schema`` with its references adjusted for ``place``."""
     if isinstance(schema, Mapping):
-        moved = {key: _moved(value, place) for key, value in schema.items()}
+        result = {key: _moved(value, place) for key, value in schema.items()}
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
-            moved["$ref"] = place + reference.removeprefix("#")
-        return moved
+            result["$ref"] = place + reference.removeprefix("#")
+        return result
     return [_moved(one, place) for one in schema] if isinstance(schema, list) else schema
 
 
@@ -216,42 +216,42 @@ class ReplyParser:
 
     """
 
-    def __init__(self, asked: UrlRequest) -> None:
-        self._asked = asked
-        self._tools = {tool.name: tool for tool in asked.callable}
+    def __init__(self, request: UrlRequest) -> None:
+        self._request = request
+        self._tools = {tool.name: tool for tool in request.callable}
         # Only Hermes marks: each server's own parser handles other syntaxes in its own way.
-        may_call = bool(asked.callable)
-        self._parser = CallParser(HERMES, asked.callable, bare=may_call, anywhere=asked.forced)
-        self._made: list[ToolCall] = []
+        may_call = bool(request.callable)
+        self._parser = CallParser(HERMES, request.callable, bare=may_call, anywhere=request.forced)
+        self._calls: list[ToolCall] = []
         self._pairs = codecs.getincrementaldecoder("utf-16-le")("replace")
         """Some servers cut their text within surrogate pairs."""
 
     @property
     def missing(self) -> bool:
         """Whether the answer had to be a call but is not."""
-        return self._asked.forced and not self._made
+        return self._request.forced and not self._calls
 
     def text(self, text: str) -> Iterator[Part]:
         units = text.encode("utf-16-le", "surrogatepass")
-        yield from self._wanted(self._parser.feed(self._pairs.decode(units)))
+        yield from self._select(self._parser.feed(self._pairs.decode(units)))
 
     def finish(self, calls: Sequence[RawCall]) -> Iterator[Part]:
-        yield from self._wanted(self._parser.feed(self._pairs.decode(b"", final=True)))
-        yield from self._wanted(self._parser.finish())
-        yield from self._wanted(call for raw in calls if (call := self._checked(raw)))
+        yield from self._select(self._parser.feed(self._pairs.decode(b"", final=True)))
+        yield from self._select(self._parser.finish())
+        yield from self._select(call for raw in calls if (call := self._check(raw)))
 
-    def _wanted(self, parts: Iterable[Part]) -> Iterator[Part]:
+    def _select(self, parts: Iterable[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, ToolCall):
-                one = self._asked.choice.kind == "named" or not self._asked.choice.parallel
-                if part in self._made or len(self._made) >= (1 if one else MOST_CALLS):
+                one = self._request.choice.kind == "named" or not self._request.choice.parallel
+                if part in self._calls or len(self._calls) >= (1 if one else MOST_CALLS):
                     continue
-                self._made.append(part)
-            elif self._asked.forced:
+                self._calls.append(part)
+            elif self._request.forced:
                 continue  # only calls are wanted
             yield part
 
-    def _checked(self, raw: RawCall) -> ToolCall | None:
+    def _check(self, raw: RawCall) -> ToolCall | None:
         """The call if it is valid, or ``None`` and a log line that says why not."""
         tool = self._tools.get(raw.name)
         if tool is None:

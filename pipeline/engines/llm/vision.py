@@ -124,9 +124,9 @@ class VisionProjector:
         self._model = model  # the C side needs it as long as it lives
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
-        self._looking = ThreadPoolExecutor(1, "llama-vision")
+        self._executor = ThreadPoolExecutor(1, "llama-vision")
         # A part in progress keeps this object alive, so the thread is idle by then.
-        weakref.finalize(self, self._looking.shutdown, wait=False).atexit = False
+        weakref.finalize(self, self._executor.shutdown, wait=False).atexit = False
         self.needs_whole = bool(api.mtmd_decode_use_non_causal(self.handle, None))
         """Whether a picture must be read in one pass, because its cells also see later ones."""
         self._room_tokens = room_tokens
@@ -145,14 +145,14 @@ class VisionProjector:
         if chunks is None:
             _leave_out(recent_problems() or "it is broken")
             return None
-        return self._assembled(chunks, data)
+        return self._assemble(chunks, data)
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
         """Start embedding one part in a separate thread.
 
         Until it is done, the thread keeps ``media``, and so the C objects, alive.
         """
-        return self._looking.submit(self._look, media)
+        return self._executor.submit(self._look, media)
 
     def _look(self, media: Media) -> NDArray[np.float32]:
         api = multimodal()
@@ -182,7 +182,7 @@ class VisionProjector:
         api.mtmd_input_chunks_free(chunks)
         return None
 
-    def _assembled(self, chunks: Any, data: bytes) -> Picture | None:
+    def _assemble(self, chunks: Any, data: bytes) -> Picture | None:
         api = multimodal()
         digest = int.from_bytes(hashlib.sha256(data).digest()[:_DIGEST_BYTES])
         next_cell = -1 - digest * _MOST_CELLS
@@ -199,9 +199,9 @@ class VisionProjector:
                 next_cell -= part.positions
             else:
                 count = ctypes.c_size_t()
-                found = api.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
+                text_tokens = api.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
                 # A mark that the vocabulary does not have is -1 to mtmd.
-                tokens += [token for token in found[: count.value] if token >= 0]
+                tokens += [token for token in text_tokens[: count.value] if token >= 0]
         api.mtmd_input_chunks_free(chunks)
         if too_many:
             _leave_out(f"it takes more than {self._room_tokens} cells at once")

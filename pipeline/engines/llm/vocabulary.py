@@ -19,22 +19,22 @@ _CONTROL = b"\xff"
 class Vocabulary:
     """Compiles grammars for one model. ``spelled``: control tokens that a grammar may spell."""
 
-    def __init__(self, model: Model, spelled: Collection[str]) -> None:
+    def __init__(self, model: Model, control_texts: Collection[str]) -> None:
         self._model = model
-        self._spelled = spelled
+        self._control_texts = control_texts
 
     def matcher(self, lark: str) -> LLMatcher:
         """Raises ``EngineError`` for a grammar that cannot be used."""
         from llguidance import LLMatcher
 
-        found = LLMatcher(self._tokenizer, lark, log_level=0)
-        if found.is_error():
+        matcher = LLMatcher(self._tokenizer, lark, log_level=0)
+        if matcher.is_error():
             raise EngineError(
                 "The grammar for the answer cannot be used",
-                why=found.get_error().partition("\n")[0],
+                why=matcher.get_error().partition("\n")[0],
                 fix="Simplify the schemas of the tools",
             )
-        return found
+        return matcher
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
@@ -42,14 +42,14 @@ class Vocabulary:
         from llguidance import LLTokenizer, TokenizerWrapper
 
         ends = [token for token in range(self._model.vocab_tokens) if self._model.ends(token)]
-        wrapper = TokenizerWrapper(_Tokens(self._model, self._spelled, ends))
+        wrapper = TokenizerWrapper(_Tokens(self._model, self._control_texts, ends))
         return LLTokenizer(wrapper, n_vocab=self._model.vocab_tokens, eos_token=ends)
 
 
 class _Tokens:
     """The attributes that ``TokenizerWrapper`` needs."""
 
-    def __init__(self, model: Model, spelled: Collection[str], ends: list[int]) -> None:
+    def __init__(self, model: Model, control_texts: Collection[str], ends: list[int]) -> None:
         self._model = model
         self.eos_token_id = ends[0]
         self.bos_token_id = None
@@ -57,7 +57,7 @@ class _Tokens:
         self.special_token_ids = list(control)
         self.tokens = [model.piece(token) for token in range(model.vocab_tokens)]
         for token, text in control.items():
-            mark = b"" if text in spelled else _CONTROL
+            mark = b"" if text in control_texts else _CONTROL
             self.tokens[token] = mark + text.encode()
 
     def __call__(self, text: str) -> list[int]:

@@ -40,8 +40,8 @@ class WordEnds:
 
     def _single(self, texts: Iterable[str]) -> set[int]:
         """The tokens of those ``texts`` that are one token."""
-        spelled = (self._model.tokenize(text, special=False) for text in texts)
-        return {tokens[0] for tokens in spelled if len(tokens) == 1}
+        candidates = (self._model.tokenize(text, special=False) for text in texts)
+        return {tokens[0] for tokens in candidates if len(tokens) == 1}
 
     def probability(self, logits: NDArray[np.float32]) -> float:
         """How likely the speaker is done, 0 to 1: the probability that the sentence ends here,

@@ -72,45 +72,45 @@ class Writer:
         self._room = room
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._stops = sampling.stops
-        self._said = ""
+        self._text = ""
         self._ends_with_call = False
-        self._made: list[ToolCall] = []
+        self._calls: list[ToolCall] = []
         self._attempts = 0
         self._idle = 0
         """Tokens since the last call, in a calls-only answer."""
         self.generated = 0
-        self.ended: FinishReason | None = None
+        self.finish_reason: FinishReason | None = None
         """Why the answer has ended, once it has."""
 
     def begin(self) -> list[int]:
         """The tokens that the answer must begin with."""
         if not self._forced or self._most <= 0:
             return []
-        tokens = self._begun()
+        tokens = self._begin_call()
         self.generated += len(tokens)
         return tokens
 
     def may_go_on(self) -> bool:
-        """Whether another token may follow. If not, ``ended`` says why."""
-        if self.ended is None and self.generated >= self._limit():
-            self.ended = "stop" if self._ends_with_call else "length"
-        return self.ended is None
+        """Whether another token may follow. If not, ``finish_reason`` says why."""
+        if self.finish_reason is None and self.generated >= self._limit():
+            self.finish_reason = "stop" if self._ends_with_call else "length"
+        return self.finish_reason is None
 
     def write(self, logits: NDArray[np.float32]) -> tuple[list[int], list[Part]]:
         """The next tokens, and what they add to the answer; nothing once it has ended."""
         token = self._choose(logits)
         if token is None or self._model.ends(token):
-            self.ended = "stop"
+            self.finish_reason = "stop"
             return [], []
-        text = self._decoder.decode(self._shown(token))
+        text = self._decoder.decode(self._bytes(token))
         tokens, parts = self._take(token, text)
         if self.generated + len(tokens) > self._room:
-            self.ended = "length"
+            self.finish_reason = "length"
             return [], []
-        wanted = self._judged(parts, len(tokens))
+        parts = self._judge(parts, len(tokens))
         tokens += self._again(len(tokens))
         self.generated += len(tokens)
-        return tokens, wanted
+        return tokens, parts
 
     def finish(self) -> list[Part]:
         """Text and calls held back until the end."""
@@ -121,7 +121,7 @@ class Writer:
     @property
     def failure(self) -> EngineError | None:
         """Why a forced call failed, once the answer is over."""
-        if not self._forced or self._parser.calls or self.ended == "length":
+        if not self._forced or self._parser.calls or self.finish_reason == "length":
             return None
         return EngineError(
             "The language model wrote no tool call that fits its schema",
@@ -131,7 +131,7 @@ class Writer:
 
     @property
     def _at_stop(self) -> bool:
-        return any(stop in self._said for stop in self._stops)
+        return any(stop in self._text for stop in self._stops)
 
     # --- choosing
 
@@ -142,20 +142,20 @@ class Writer:
         if self._sampler.bound:
             hurry = self.generated >= self._limit() - _CLOSING_TOKENS
             closers = self._quotes if self._parser.in_text else [*self._closers, *self._quotes]
-            return self._sampler.sample(logits, preferred=closers if hurry else ())
-        return self._sampler.sample(logits, refused=None if self._tools else self._begins_call)
+            return self._sampler.sample(logits, preferred_tokens=closers if hurry else ())
+        return self._sampler.sample(logits, is_refused=None if self._tools else self._begins_call)
 
     def _begins_call(self, token: int) -> bool:
-        return self._parser.suspects(self._shown(token).decode("utf-8", "replace"))
+        return self._parser.suspects(self._bytes(token).decode("utf-8", "replace"))
 
-    def _shown(self, token: int) -> bytes:
+    def _bytes(self, token: int) -> bytes:
         """The text of a token. A control token has one if the syntax of calls contains it."""
-        shown = self._model.piece(token)
-        if shown:
-            return shown
-        spelled = self._model.piece(token, special=True)
-        known = spelled.decode("utf-8", "replace") in self._syntax.spelled
-        return spelled if known else b""
+        text = self._model.piece(token)
+        if text:
+            return text
+        mark = self._model.piece(token, special=True)
+        in_syntax = mark.decode("utf-8", "replace") in self._syntax.spelled
+        return mark if in_syntax else b""
 
     # --- taking
 
@@ -177,7 +177,7 @@ class Writer:
         marked = self._tokens(text.removesuffix(unread)) if unread else [token]
         return [*marked, *self._tokens(parser.rest)], parts
 
-    def _begun(self) -> list[int]:
+    def _begin_call(self) -> list[int]:
         """Begin a call now. Returns its first tokens."""
         begin = self._parser.begin()
         self._bind(self._tools)
@@ -188,39 +188,39 @@ class Writer:
         if not self._sampler.bound or self._parser.in_call:
             return []
         self._sampler.release()
-        again = self._parser.calls == self._calls_before and self.ended is None
+        again = self._parser.calls == self._calls_before and self.finish_reason is None
         room = self._limit() - self.generated - tokens
         if not again or self._attempts >= _MOST_ATTEMPTS or room <= len(self._syntax.begin):
             return []
-        return self._begun()
+        return self._begin_call()
 
-    def _judged(self, parts: list[Part], tokens: int) -> list[Part]:
+    def _judge(self, parts: list[Part], tokens: int) -> list[Part]:
         """Decide whether the answer has ended, and drop unwanted parts."""
         self._idle = 0 if self._sampler.bound else self._idle + tokens
         if self._forced and self._idle > _MOST_IDLE_TOKENS:
-            self.ended = "stop"
-        wanted: list[Part] = []
+            self.finish_reason = "stop"
+        result: list[Part] = []
         for part in parts:
             if isinstance(part, TextDelta) and self._forced:
-                self.ended = "stop"
+                self.finish_reason = "stop"
                 break
             if isinstance(part, ToolCall):
-                if part in self._made:  # a repeating model does not stop by itself
-                    self.ended = "stop"
+                if part in self._calls:  # a repeating model does not stop by itself
+                    self.finish_reason = "stop"
                     break
-                self._made.append(part)
+                self._calls.append(part)
                 self._attempts = 0
-                if self._one_call or len(self._made) >= _MOST_CALLS:
-                    self.ended = "stop"
+                if self._one_call or len(self._calls) >= _MOST_CALLS:
+                    self.finish_reason = "stop"
             elif self._stops:
-                self._said += part.text
+                self._text += part.text
                 if self._at_stop:
-                    self.ended = "stop"
-            wanted.append(part)
+                    self.finish_reason = "stop"
+            result.append(part)
             self._ends_with_call = isinstance(part, ToolCall)
-            if self.ended:
+            if self.finish_reason:
                 break
-        return wanted
+        return result
 
     def _bind(self, tools: Sequence[Tool], *, bare: bool = False) -> None:
         self._attempts += 1
@@ -233,8 +233,8 @@ class Writer:
         return self._model.tokenize(text, special=True)
 
     def _single_tokens(self, *texts: str) -> list[int]:
-        found = [self._tokens(text) for text in texts]
-        return [tokens[0] for tokens in found if len(tokens) == 1]
+        token_lists = [self._tokens(text) for text in texts]
+        return [tokens[0] for tokens in token_lists if len(tokens) == 1]
 
 
 def _callable(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:

@@ -86,7 +86,7 @@ class MoonshineRecogniser:
     def _lines(self, samples: Any) -> list[str]:
         # The package's own method copies the audio sample by sample while holding the GIL: for 44 s
         # of audio, that blocks the server's event loop for 0.1 s. This passes the array.
-        found = self._transcript_pointer()
+        pointer = self._transcript_pointer()
         self._check_error(
             self._transcriber._lib.moonshine_transcribe_without_streaming(
                 self._transcriber._handle,
@@ -94,12 +94,12 @@ class MoonshineRecogniser:
                 len(samples),
                 LISTEN_RATE,
                 0,
-                ctypes.byref(found),
+                ctypes.byref(pointer),
             )
         )
-        if not found:
+        if not pointer:
             return []
-        transcript = found.contents
+        transcript = pointer.contents
         texts = (transcript.lines[i].text for i in range(transcript.line_count))
         return [ctypes.string_at(text).decode("utf-8", "ignore") for text in texts if text]
 

@@ -115,10 +115,10 @@ class NemoModel:
     def _watch(self) -> None:
         """Check ``stop`` before each layer and, on a CPU, before each decoded token (a GPU runs
         these as one graph)."""
-        watched = list(self._model.encoder.layers)
+        modules = list(self._model.encoder.layers)
         if self.where.device == "cpu":
-            watched.append(self._model.decoder.prediction["dec_rnn"])
-        for module in watched:
+            modules.append(self._model.decoder.prediction["dec_rnn"])
+        for module in modules:
             module.register_forward_pre_hook(self._look)
 
     def _look(self, module: Any, arguments: Any) -> None:
@@ -172,12 +172,12 @@ def _restore(path: Path) -> Any:
         raise unreadable(path, f"it is a {type(model).__name__}, not a transducer")
     if model.cfg.sample_rate != LISTEN_RATE:
         raise unreadable(path, f"it works at {model.cfg.sample_rate} Hz, not at {LISTEN_RATE}")
-    decoding = model.cfg.decoding.copy()
-    with open_dict(decoding):
-        decoding.strategy = "greedy_batch"
-        decoding.fused_batch_size = -1
-        decoding.greedy = {"max_symbols": 10, "loop_labels": True}
-    model.change_decoding_strategy(decoding, verbose=False)
+    config = model.cfg.decoding.copy()
+    with open_dict(config):
+        config.strategy = "greedy_batch"
+        config.fused_batch_size = -1
+        config.greedy = {"max_symbols": 10, "loop_labels": True}
+    model.change_decoding_strategy(config, verbose=False)
     model.preprocessor.featurizer.dither = 0.0
     model.preprocessor.featurizer.pad_to = 0
     model.freeze()

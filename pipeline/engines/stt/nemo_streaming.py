@@ -47,30 +47,30 @@ class Stream:
 
     def __init__(self, context: ContextSize) -> None:
         self._context = context
-        self._taken = 0
+        self._final_frames = 0
         """Frames decoded for good."""
-        self._seen = 0
+        self._encoded_frames = 0
         """Frames encoded by any pass."""
         self.state: Any = None
         self.sure: Tokens = ()
         self.unsure: Tokens = ()
 
-    def due(self, frames: int) -> Window | None:
+    def next_pass(self, frames: int) -> Window | None:
         """The next pass, given ``frames`` whole frames; ``None`` if too few are new."""
         context = self._context
         end = frames - frames % context.chunk
-        end = min(end, self._seen + max(context.chunk, context.most))
-        if end <= self._seen:
+        end = min(end, self._encoded_frames + max(context.chunk, context.most))
+        if end <= self._encoded_frames:
             return None
-        start = max(0, self._taken - context.left)
-        take = max(0, end - context.right - self._taken)
-        return Window(start, end, self._taken - start, take)
+        start = max(0, self._final_frames - context.left)
+        take = max(0, end - context.right - self._final_frames)
+        return Window(start, end, self._final_frames - start, take)
 
     def took(self, window: Window, sure: Tokens, unsure: Tokens, state: Any) -> None:
         """Record the result of ``window``. ``state``: the decoder's state after the frames taken
         for good."""
-        self._taken += window.take
-        self._seen = window.end
+        self._final_frames += window.take
+        self._encoded_frames = window.end
         self.sure += sure
         self.unsure = unsure
         self.state = state

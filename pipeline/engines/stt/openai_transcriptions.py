@@ -65,7 +65,7 @@ class UrlStt(UrlEngine):
         """Text of 16 kHz audio, shape ``(n,)``. Raises ``EngineError``, ``Cancelled``."""
         fields = self._options.with_extra(
             {
-                "model": self.found.model or None,
+                "model": self.server.model or None,
                 "language": language or None,
                 "response_format": "json",
             }

@@ -126,8 +126,8 @@ class ParakeetUtterance:
         if cancel.cancelled:
             raise Cancelled
         if self._samples != self._final_samples:
-            missing = max(0, LEAST_SAMPLES - self._samples)
-            audio = np.pad(self._whole(), (missing // 2, missing - missing // 2))
+            padding = max(0, LEAST_SAMPLES - self._samples)
+            audio = np.pad(self._whole(), (padding // 2, padding - padding // 2))
             tokens = self._model.transcribe(audio, lambda: cancel.cancelled)
             text = self._model.text(tokens).strip()
             self._final = Transcript(text, self._samples / LISTEN_RATE)
@@ -137,7 +137,7 @@ class ParakeetUtterance:
     def _advance(self, stream: Stream) -> Partial:
         model, newest = self._model, Partial()
         frame = int(model.frame_samples)
-        while window := stream.due(self._samples // frame):
+        while window := stream.next_pass(self._samples // frame):
             pcm = self._whole()[window.start * frame : window.end * frame]
             stream.took(window, *model.advance(pcm, window, stream.state))
             newest = settled(model.text, stream.sure, stream.unsure)
@@ -173,20 +173,20 @@ def _model_path(options: ParakeetOptions, weights: Path | None) -> Path:
                 fix="Set stt.model_file to the path of a .nemo file",
             )
         return path
-    found = sorted(weights.glob("*.nemo")) if weights is not None else []
-    if not found:
+    paths = sorted(weights.glob("*.nemo")) if weights is not None else []
+    if not paths:
         raise WeightsError(
             "The speech recogniser's .nemo file is missing",
             why=f"{weights} has no such file" if weights else "no weights were given",
             fix="Run: reachy-voice models pull, or set stt.model_file to the path of such a file",
         )
-    if len(found) > 1:
+    if len(paths) > 1:
         raise WeightsError(
             "It is not clear which .nemo file to load",
-            why=f"{weights} has {', '.join(path.name for path in found)}",
+            why=f"{weights} has {', '.join(path.name for path in paths)}",
             fix="Set stt.model_file to one of them",
         )
-    return found[0]
+    return paths[0]
 
 
 def _warm_up(engine: Parakeet) -> None:

@@ -71,18 +71,18 @@ class WhisperRecogniser:
             )
         except (RuntimeError, ValueError) as error:
             raise unreadable(directory, error) from error
-        self.languages = {code for code, _ in self._odds(self._encoded(np.zeros(1, np.int16)))}
+        self.languages = {code for code, _ in self._odds(self._encode(np.zeros(1, np.int16)))}
 
     def read(self, pcm: Pcm, language: str) -> PassResult:
         """Words of at most 28 s of audio. ``language``: empty, to tell it by the sound."""
         if not len(pcm):
             return PassResult()
-        encoded = self._encoded(pcm)
+        encoded = self._encode(pcm)
         sure, share = language, 1.0
         if not language:
-            language, share = self._detected(encoded)
+            language, share = self._detect_language(encoded)
             sure = language if share >= SURE else ""
-        (found,) = self._model.generate(
+        (result,) = self._model.generate(
             encoded,
             [["<|startoftranscript|>", f"<|{language}|>", "<|transcribe|>", "<|notimestamps|>"]],
             beam_size=self._options.beam_size,
@@ -90,25 +90,25 @@ class WhisperRecogniser:
             return_scores=True,
             return_no_speech_prob=True,
         )
-        if found.no_speech_prob > NO_SPEECH and found.scores[0] < UNLIKELY:
+        if result.no_speech_prob > NO_SPEECH and result.scores[0] < UNLIKELY:
             return PassResult()
-        text = spoken(text_of(found.sequences[0]))
+        text = spoken(text_of(result.sequences[0]))
         return PassResult(text, sure if text else "", share)
 
-    def _encoded(self, pcm: Pcm) -> Any:
+    def _encode(self, pcm: Pcm) -> Any:
         size = max(SHORTEST_WINDOW_SAMPLES, len(pcm) + SILENCE_SAMPLES)
         features = log_mel(np.pad(to_float(pcm), (0, size - len(pcm))), self._model.n_mels)
         return self._model.encode(self._storage(features[None]))
 
-    def _detected(self, encoded: Any) -> tuple[str, float]:
+    def _detect_language(self, encoded: Any) -> tuple[str, float]:
         """The likeliest language, and its share among those that may be spoken."""
         odds = {code: odds for code, odds in self._odds(encoded) if code in self._options.languages}
         best = max(odds, key=odds.__getitem__)
         return best, odds[best] / max(sum(odds.values()), 1e-9)
 
     def _odds(self, encoded: Any) -> list[tuple[str, float]]:
-        (found,) = self._model.detect_language(encoded)
-        return [(token.strip("<|>"), odds) for token, odds in found]
+        (shares,) = self._model.detect_language(encoded)
+        return [(token.strip("<|>"), share) for token, share in shares]
 
 
 class Whisper:
@@ -149,8 +149,8 @@ _BYTES = _byte_signs()
 
 def text_of(tokens: list[str]) -> str:
     """The text that ``tokens`` of the vocabulary spell."""
-    written = "".join(token for token in tokens if not token.startswith("<|"))
-    return bytes(_BYTES[sign] for sign in written).decode("utf-8", "ignore").strip()
+    signs = "".join(token for token in tokens if not token.startswith("<|"))
+    return bytes(_BYTES[sign] for sign in signs).decode("utf-8", "ignore").strip()
 
 
 def build(options: WhisperOptions, weights: Path | None) -> Whisper:

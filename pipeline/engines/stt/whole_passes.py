@@ -38,11 +38,11 @@ class WholeUtterance:
         pass; 0: none."""
         self._read = read
         self._partial_interval_samples = partial_interval_ms * LISTEN_RATE // 1000
-        self._settled = PassResult()
+        self._settled_part = PassResult()
         self._pieces: list[Pcm] = []
         self._samples = 0
         self._decoded_samples = 0
-        self._heard = PassResult()
+        self._result = PassResult()
 
     def feed(self, pcm: Pcm) -> Partial:
         """Take more audio; all text before the end is tentative. Empty if no pass was made, because
@@ -54,7 +54,7 @@ class WholeUtterance:
         if not 0 < self._partial_interval_samples <= new_samples:
             return Partial()
         self._decode()
-        return Partial(tentative=self._heard.text)
+        return Partial(tentative=self._result.text)
 
     def finish(self, cancel: CancelToken) -> Transcript:
         """One pass over everything fed so far; free if nothing was fed since the last one."""
@@ -62,29 +62,29 @@ class WholeUtterance:
             raise Cancelled
         if self._decoded_samples != self._samples:
             self._decode()
-        heard = self._heard
+        result = self._result
         seconds = self._samples / LISTEN_RATE
-        return Transcript(heard.text, seconds, heard.language, heard.language_probability)
+        return Transcript(result.text, seconds, result.language, result.language_probability)
 
     def _settle(self) -> None:
         """Transcribe audio beyond one pass for good."""
         while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
-            pending = np.concatenate(self._pieces)
-            split = quietest(pending[:LONGEST_PASS_SAMPLES])
-            self._settled = _joined(self._settled, self._read(pending[:split]))
-            self._pieces = [pending[split:]]
+            pcm = np.concatenate(self._pieces)
+            split = quietest(pcm[:LONGEST_PASS_SAMPLES])
+            self._settled_part = _join(self._settled_part, self._read(pcm[:split]))
+            self._pieces = [pcm[split:]]
 
     def _decode(self) -> None:
-        pending = np.concatenate((EMPTY, *self._pieces))
-        self._heard = _joined(self._settled, self._read(pending))
-        self._pieces = [pending]
+        pcm = np.concatenate((EMPTY, *self._pieces))
+        self._result = _join(self._settled_part, self._read(pcm))
+        self._pieces = [pcm]
         self._decoded_samples = self._samples
 
 
-def _joined(before: PassResult, after: PassResult) -> PassResult:
-    told = after if after.language else before
+def _join(before: PassResult, after: PassResult) -> PassResult:
+    language_source = after if after.language else before
     text = f"{before.text} {after.text}".strip()
-    return PassResult(text, told.language, told.language_probability)
+    return PassResult(text, language_source.language, language_source.language_probability)
 
 
 def quietest(pcm: Pcm) -> int:

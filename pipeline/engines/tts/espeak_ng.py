@@ -69,13 +69,13 @@ class Espeak:
             finally:
                 program.kill()
 
-    def _voice(self, asked: str, language: str) -> str:
-        configured = self._options.voice
-        if asked.split("+")[0] in self.voices and asked != configured:
-            return asked
-        name, plus, variant = configured.partition("+")
+    def _voice(self, voice: str, language: str) -> str:
+        default = self._options.voice
+        if voice.split("+")[0] in self.voices and voice != default:
+            return voice
+        name, plus, variant = default.partition("+")
         if not language or language_of_voice(name) == language:
-            return configured
+            return default
         return f"{self._by_language.get(language, name)}{plus}{variant}"
 
     def _start(self, voice: str, speed: float) -> subprocess.Popen[bytes]:
@@ -97,10 +97,10 @@ def language_of_voice(voice: str) -> str:
 
 def by_language(voices: Sequence[str]) -> dict[str, str]:
     """Language -> its plainest voice: the shortest name, such as ``de``, or else ``fr-fr``."""
-    found: dict[str, str] = {}
+    plainest: dict[str, str] = {}
     for voice in sorted(voices, key=_plainness):
-        found.setdefault(language_of_voice(voice), voice)
-    return found
+        plainest.setdefault(language_of_voice(voice), voice)
+    return plainest
 
 
 def _plainness(voice: str) -> tuple[int, bool, str]:
@@ -134,25 +134,25 @@ def _run(*arguments: str) -> subprocess.Popen[bytes]:
 
 def _read(stdout: int, cancel: CancelToken) -> Iterator[Pcm]:
     """Samples from the WAV file that arrives; its header's length field is not valid in a pipe."""
-    held = b""
+    buffer = b""
     header_bytes = _WAV_HEADER_BYTES
     while data := os.read(stdout, 2 * CHUNK_SAMPLES):
         if cancel.cancelled:
             raise Cancelled
-        held += data
-        skipped, held = held[:header_bytes], held[header_bytes:]
-        header_bytes -= len(skipped)
-        whole = len(held) - len(held) % 2
+        buffer += data
+        header, buffer = buffer[:header_bytes], buffer[header_bytes:]
+        header_bytes -= len(header)
+        whole = len(buffer) - len(buffer) % 2
         if whole:
-            yield pcm_from_bytes(held[:whole])
-        held = held[whole:]
+            yield pcm_from_bytes(buffer[:whole])
+        buffer = buffer[whole:]
 
 
 def _list_voices() -> list[str]:
     """Language names that espeak-ng knows: the second column of its list."""
     with _run("--voices") as program:
-        listing, _ = program.communicate()
-    rows = [line.split() for line in listing.decode(errors="replace").splitlines()[1:]]
+        output, _ = program.communicate()
+    rows = [line.split() for line in output.decode(errors="replace").splitlines()[1:]]
     return sorted({row[1] for row in rows if len(row) > 1})
 
 

@@ -38,11 +38,11 @@ def cut(model: bytes, prefix: str) -> tuple[bytes, bytes, str]:
     whole = _parse(model)
     graph = whole.graph
     tensor = _between(graph, prefix.encode())
-    made = {output: node for node in graph.node for output in node.output}
-    first = _needed([tensor], made, stop=set())
-    second = _needed([each.name for each in graph.output], made, stop={tensor})
-    taken = {name for node in second for name in node.input}
-    if taken & {each.name for each in graph.input}:
+    producers = {output: node for node in graph.node for output in node.output}
+    first = _needed([tensor], producers, stop=set())
+    second = _needed([each.name for each in graph.output], producers, stop={tensor})
+    inputs = {name for node in second for name in node.input}
+    if inputs & {each.name for each in graph.input}:
         raise CannotCut(f"what follows {tensor!r} also needs the model's inputs")
     border = _message("Value")(name=tensor, type=_FLOAT_TENSOR)
     head = _part(whole, first, graph.input, [border])
@@ -52,45 +52,45 @@ def cut(model: bytes, prefix: str) -> tuple[bytes, bytes, str]:
 
 def _between(graph: Any, prefix: bytes) -> bytes:
     inside = [node for node in graph.node if node.name.startswith(prefix)]
-    made = {output for node in inside for output in node.output}
+    outputs = {output for node in inside for output in node.output}
     constants = {output for node in graph.node if not node.input for output in node.output}
     constants |= {each.name for each in graph.initializer}
-    outside = {name for node in inside for name in node.input if name} - made - constants
+    outside = {name for node in inside for name in node.input if name} - outputs - constants
     if len(outside) != 1:
         raise CannotCut(f"{len(outside)} tensors lead to nodes named {prefix!r}..., not 1")
     tensor: bytes = outside.pop()
     return tensor
 
 
-def _needed(names: Iterable[bytes], made: dict[bytes, Any], stop: set[bytes]) -> list[Any]:
+def _needed(names: Iterable[bytes], producers: dict[bytes, Any], stop: set[bytes]) -> list[Any]:
     """All nodes that ``names`` depend on, except those that only ``stop`` depends on."""
-    wanted, found = list(names), dict[int, Any]()
-    while wanted:
-        name = wanted.pop()
-        node = made.get(name)
-        if name not in stop and node is not None and id(node) not in found:
-            found[id(node)] = node
-            wanted += node.input
-    return list(found.values())
+    open_names, nodes = list(names), dict[int, Any]()
+    while open_names:
+        name = open_names.pop()
+        node = producers.get(name)
+        if name not in stop and node is not None and id(node) not in nodes:
+            nodes[id(node)] = node
+            open_names += node.input
+    return list(nodes.values())
 
 
 def _part(whole: Any, nodes: list[Any], inputs: Iterable[Any], outputs: Iterable[Any]) -> bytes:
     """The model with only these nodes, in their order, and the weights that they use."""
     part = _message("Model")()
     part.CopyFrom(whole)
-    kept = {output for node in nodes for output in node.output}
-    used = {name for node in nodes for name in node.input}
+    results = {output for node in nodes for output in node.output}
+    needs = {name for node in nodes for name in node.input}
     for name, some in (
-        ("node", [each for each in whole.graph.node if kept & set(each.output)]),
-        ("initializer", [each for each in whole.graph.initializer if each.name in used]),
+        ("node", [each for each in whole.graph.node if results & set(each.output)]),
+        ("initializer", [each for each in whole.graph.initializer if each.name in needs]),
         ("input", inputs),
         ("output", outputs),
         ("value_info", []),
     ):
         part.graph.ClearField(name)
         getattr(part.graph, name).extend(some)
-    made: bytes = part.SerializeToString()
-    return made
+    data: bytes = part.SerializeToString()
+    return data
 
 
 def _parse(model: bytes) -> Any:

@@ -69,7 +69,7 @@ class UrlTts(UrlEngine):
         super().__init__(Kind.TTS, options, pool)
         self._options = options
         self.rate, self.voices = options.rate, options.voices
-        self._spoken = LanguageChoice()
+        self._language = LanguageChoice()
         self._format = ""
         """In which the server has made speech; some refuse raw PCM, others WAV."""
 
@@ -118,7 +118,7 @@ class UrlTts(UrlEngine):
         pace = max(0.25, min(4.0, request.speed * options.speed))
         body = options.with_extra(
             {
-                "model": self.found.model or None,
+                "model": self.server.model or None,
                 "input": text,
                 "voice": self._voice(request.voice),
                 "response_format": form,
@@ -127,9 +127,9 @@ class UrlTts(UrlEngine):
                 "stream": True if options.stream else None,
             }
         )
-        asked = self.endpoint.ask("audio/speech", json_body(body), work, (text,))
+        post = self.endpoint.ask("audio/speech", json_body(body), work, (text,))
         try:
-            async with asked as exchange, aclosing(self._samples(exchange)) as pieces:
+            async with post as exchange, aclosing(self._samples(exchange)) as pieces:
                 async for pcm in pieces:
                     yield pcm
         except NotPlayable as wrong:
@@ -137,7 +137,7 @@ class UrlTts(UrlEngine):
 
     def _language_name(self, language: str) -> str | None:
         names = self._options.languages
-        return names.get(self._spoken.choose(language, tuple(names))) if names else None
+        return names.get(self._language.choose(language, tuple(names))) if names else None
 
     def _voice(self, name: str) -> str:
         options = self._options
@@ -146,26 +146,26 @@ class UrlTts(UrlEngine):
     async def _samples(self, exchange: HttpExchange) -> AsyncGenerator[Pcm, None]:
         rate = self._options.rate
         reader = SpeechReader(rate, exchange.answer.headers.get("content-type", ""))
-        made = EMPTY
+        samples = EMPTY
         async with aclosing(exchange.pieces()) as pieces:
             async for piece in pieces:
-                made = np.concatenate((made, reader.feed(piece)))
-                if len(made) >= LEAST_S * rate:
-                    yield made
-                    made = EMPTY
-        made = np.concatenate((made, reader.finish()))
-        if len(made):
-            yield made
+                samples = np.concatenate((samples, reader.feed(piece)))
+                if len(samples) >= LEAST_S * rate:
+                    yield samples
+                    samples = EMPTY
+        samples = np.concatenate((samples, reader.finish()))
+        if len(samples):
+            yield samples
 
     def _not_playable(self, wrong: NotPlayable, text: str) -> EngineError:
         place, complaint = self.place, complaint_of_bytes(200, wrong.text)
         if complaint.status != 200:
             return refused(place, complaint, (text,))
         says = without(complaint.message, (text, place.key))
-        asked = "raw PCM was asked for (response_format: pcm)"
+        why = "raw PCM was asked for (response_format: pcm)"
         return Misconfiguration(
             f"{place.who} sends {wrong.what}, which cannot be played",
-            why=f"{asked}; it says: {says}" if says else asked,
+            why=f"{why}; it says: {says}" if says else why,
             fix="Have it send raw 16-bit PCM or WAV: start it so, set tts.extra to"
             " {response_format: wav}, or correct tts.url, tts.model and tts.voices",
         )

@@ -55,12 +55,12 @@ class Piper:
 
     def __init__(self, options: PiperOptions, models: dict[str, Path]) -> None:
         self.voices: Sequence[str] = tuple(sorted(models))
-        self._spoken = {name: language_of_voice(model) for name, model in models.items()}
-        self.languages: Sequence[str] = tuple(sorted(set(self._spoken.values())))
+        self._language_of = {name: language_of_voice(model) for name, model in models.items()}
+        self.languages: Sequence[str] = tuple(sorted(set(self._language_of.values())))
         self._options = options
         self._default = options.voice or self.voices[0]
         self._models = models
-        self._loaded: dict[str, _Speaker] = {}
+        self._speakers: dict[str, _Speaker] = {}
         self.rate = self._voice(self._default).rate
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
@@ -72,7 +72,7 @@ class Piper:
         """
         if not speakable(request.text):
             return
-        speaker = self._voice(self._chosen(request.voice, request.language))
+        speaker = self._voice(self._choose(request.voice, request.language))
         for phonemes in speaker.phonemize(without_phoneme_blocks(request.text)):
             resampler = Resampler(speaker.rate, self.rate)
             for samples in speaker.say(phonemes, self._options.speed * request.speed):
@@ -82,17 +82,17 @@ class Piper:
             rest = resampler.flush()
             yield rest if len(rest) else None
 
-    def _chosen(self, asked: str, language: str) -> str:
-        if asked in self._models and asked != self._default:
-            return asked
-        speaking = [name for name in self.voices if self._spoken[name] == language]
-        return self._default if self._default in speaking or not speaking else speaking[0]
+    def _choose(self, voice: str, language: str) -> str:
+        if voice in self._models and voice != self._default:
+            return voice
+        voices = [name for name in self.voices if self._language_of[name] == language]
+        return self._default if self._default in voices or not voices else voices[0]
 
     def _voice(self, name: str) -> _Speaker:
-        known = name if name in self._models else self._default
-        if known not in self._loaded:
-            self._loaded[known] = _load(self._models[known])
-        return self._loaded[known]
+        voice = name if name in self._models else self._default
+        if voice not in self._speakers:
+            self._speakers[voice] = _load(self._models[voice])
+        return self._speakers[voice]
 
 
 def find_models(weights: Path | None) -> dict[str, Path]:
@@ -144,19 +144,19 @@ class _Speaker:
 
         One gain for all: where each sentence is made as loud as can be, short ones shout.
         """
-        for samples in self._made(phonemes, speed):
+        for samples in self._synthesize(phonemes, speed):
             yield from_float(limited(samples * self._gain))
 
-    def _made(self, phonemes: Sequence[str], speed: float) -> Iterator[Samples]:
+    def _synthesize(self, phonemes: Sequence[str], speed: float) -> Iterator[Samples]:
         from piper.config import SynthesisConfig
 
         ids = self._voice.phonemes_to_ids(phonemes)
         pace = SynthesisConfig(length_scale=self._voice.config.length_scale / speed)
-        made = self._voice.phoneme_ids_to_audio(ids, pace)
+        frames = self._voice.phoneme_ids_to_audio(ids, pace)
         if self._vocoder:
-            yield from self._vocoder.windows(made)
+            yield from self._vocoder.windows(frames)
         else:
-            yield made
+            yield frames
 
 
 def _load(model: Path) -> _Speaker:

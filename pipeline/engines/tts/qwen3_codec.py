@@ -52,13 +52,13 @@ class Codec:
         """``codes``: (b, 16); ``frames``: (b,), how many came before. Returns (b, 1920), 24 kHz,
         float32, some of them perhaps outside [-1, 1]."""
         self._rows = rows
-        found = functional.embedding(codes.clamp(min=0) + self._offsets, self._table).sum(1)
-        made = self._decoder.pre_conv(found[..., None])
-        made = self._into(made.transpose(1, 2))
-        made = self._out_of(self._layers.forward(made, rows, frames[:, None])).transpose(1, 2)
+        x = functional.embedding(codes.clamp(min=0) + self._offsets, self._table).sum(1)
+        x = self._decoder.pre_conv(x[..., None])
+        x = self._into(x.transpose(1, 2))
+        x = self._out_of(self._layers.forward(x, rows, frames[:, None])).transpose(1, 2)
         for layer in (*chain.from_iterable(self._decoder.upsample), *self._decoder.decoder):
-            made = layer(made)
-        sound: Tensor = made[:, 0]
+            x = layer(x)
+        sound: Tensor = x[:, 0]
         return sound
 
     def _make_streaming(self, module: Any, rows: int, left: int, up: int = 1) -> None:
@@ -74,8 +74,8 @@ class Codec:
         def forward(x: Tensor) -> Tensor:
             whole = torch.cat((state[self._rows], x), -1)
             state[self._rows] = whole[..., -left:]
-            made: Tensor = conv(whole)
-            return made if up == 1 else made[..., left * up : whole.shape[-1] * up]
+            y: Tensor = conv(whole)
+            return y if up == 1 else y[..., left * up : whole.shape[-1] * up]
 
         module.forward = forward
 

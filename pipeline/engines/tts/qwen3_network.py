@@ -51,8 +51,8 @@ class Stack:
         """``x``: (b, t, hidden), for b rows of the cache; ``positions``: (b, t), t > 1 only from
         0 on. Returns (b, t, hidden). A row sees what it wrote at positions up to its own."""
         b, t, width = x.shape
-        seen = self._places <= positions[..., None]
-        mask = torch.zeros_like(seen, dtype=x.dtype).masked_fill_(~seen, float("-inf"))
+        visible = self._places <= positions[..., None]
+        mask = torch.zeros_like(visible, dtype=x.dtype).masked_fill_(~visible, float("-inf"))
         cosine, sine = self._cosine[positions, None], self._sine[positions, None]
         lines, places = self._numbers[rows][:, None], positions % self._length
         x = x.reshape(b * t, width)
@@ -91,28 +91,28 @@ class _Layer:
         self, x: Tensor, shape: tuple[int, int], cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (b, t, heads, head) each, the first two in their places."""
-        turned = self._queries + self._groups
-        made = functional.linear(self._before(x), self.qkv, self._bias)
-        made = made.view(*shape, -1, self.head)
-        both = made[:, :, :turned]
+        rotary = self._queries + self._groups
+        projection = functional.linear(self._before(x), self.qkv, self._bias)
+        projection = projection.view(*shape, -1, self.head)
+        both = projection[:, :, :rotary]
         if self._heads is not None:
             both = functional.rms_norm(both, (self.head,), None, self._epsilon) * self._heads
         both = torch.addcmul(both * cosine, both.roll(self.head // 2, -1), sine)
-        return both[:, :, : self._queries], both[:, :, self._queries :], made[:, :, turned:]
+        return both[:, :, : self._queries], both[:, :, self._queries :], projection[:, :, rotary:]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         """(b · t, heads · head). The queries that share a key are lines of one small matrix."""
         b, t = query.shape[:2]
         each = self._queries // self._groups
-        grouped = query.view(b, t, self._groups, each, self.head).permute(0, 2, 3, 1, 4)
-        lines = grouped.reshape(b, self._groups, each * t, self.head)
+        groups = query.view(b, t, self._groups, each, self.head).permute(0, 2, 3, 1, 4)
+        lines = groups.reshape(b, self._groups, each * t, self.head)
         masks = mask[:, None, None].expand(b, 1, each, t, -1).reshape(b, 1, each * t, -1)
-        made = functional.scaled_dot_product_attention(lines, keys, values, attn_mask=masks)
-        made = made.view(b, self._groups, each, t, self.head).permute(0, 3, 1, 2, 4)
-        return made.reshape(b * t, -1)
+        attention = functional.scaled_dot_product_attention(lines, keys, values, attn_mask=masks)
+        attention = attention.view(b, self._groups, each, t, self.head).permute(0, 3, 1, 2, 4)
+        return attention.reshape(b * t, -1)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        x = _added(x, attended, self._out)
+    def finish(self, x: Tensor, attention: Tensor) -> Tensor:
+        x = _added(x, attention, self._out)
         gate, up = functional.linear(self._between(x), self._up).chunk(2, -1)
         return _added(x, self._act(gate) * up, self._down)
 
@@ -144,5 +144,5 @@ def _scaled(linear: Any, scale: Any) -> Any:
 
 def _added(x: Tensor, y: Tensor, linear: Any) -> Tensor:
     """``x + linear(y)``, in one kernel."""
-    made = torch.addmm(x, y, linear.weight.T)
-    return made if linear.bias is None else made + linear.bias
+    product = torch.addmm(x, y, linear.weight.T)
+    return product if linear.bias is None else product + linear.bias

@@ -34,22 +34,22 @@ class Qwen3Speech:
         while (row := self._begin(clause, cancel)) is None:
             yield None
         watch = CodeWatch(row.limit)
-        held: list[Pcm] = []
+        sounds: list[Pcm] = []
         try:
             while (frame := self._next(row, cancel)) is not None:
                 first, sound = frame
                 watch.take(first)
-                held.append(sound)
+                sounds.append(sound)
                 if watch.suspicious:
                     yield None
                 else:
-                    yield np.concatenate(held)
-                    held = []
+                    yield np.concatenate(sounds)
+                    sounds = []
             watch.finish(ended=row.ended)
         finally:
             self.talker.close(row)
-        if held:
-            yield np.concatenate(held)
+        if sounds:
+            yield np.concatenate(sounds)
 
     def _begin(self, clause: ClauseRequest, cancel: CancelToken) -> Row | None:
         """A row for a clause; if none is free, one that is made goes on, so that it ends."""
@@ -66,12 +66,12 @@ class Qwen3Speech:
         """The next frame of a row; ``None`` at its end."""
         look = _look(cancel)
         look()
-        if not row.made:
+        if not row.pending:
             if row.closed:
                 return None
             with looking(self.talker, look):
                 self.talker.advance(row)
-        return row.made.popleft()
+        return row.pending.popleft()
 
 
 def _look(cancel: CancelToken) -> Callable[[], None]:

@@ -54,13 +54,13 @@ class CodeSampling:
 
 @dataclass(eq=False)
 class Row:
-    """A clause that is being made. ``made``: frames to be taken, each as its first code and 1,920
-    samples at 24 kHz."""
+    """A clause that is being made. Each ``pending`` frame is its first code and 1,920 samples at
+    24 kHz."""
 
     number: int
     limit: int
     random: torch.Generator
-    made: deque[tuple[int, Pcm]] = field(default_factory=deque)
+    pending: deque[tuple[int, Pcm]] = field(default_factory=deque)
     frames: int = 0
     ended: bool = False
     """Whether the model itself ended it."""
@@ -80,7 +80,7 @@ class Talker:
     """One model. Not thread-safe; clauses may take turns.
 
     Rows that are made together all go on whenever one of them must: what is ahead waits in
-    ``Row.made``, which the limit of its clause bounds.
+    ``Row.pending``, which the limit of its clause bounds.
     """
 
     def __init__(self, package: Any, rows: int, together: bool) -> None:
@@ -102,11 +102,11 @@ class Talker:
         self._rows: dict[int, Row] = {}
         with torch.inference_mode():
             groups = int(self._config.num_code_groups)
-            self._layers = Stack(talker.model, rows, POSITIONS, self._looked)
+            self._layers = Stack(talker.model, rows, POSITIONS, self._call_look)
             predictor = talker.code_predictor.model
-            self._predictor = Stack(predictor, rows, groups, self._looked)
+            self._predictor = Stack(predictor, rows, groups, self._call_look)
             decoder = package.model.speech_tokenizer.model.decoder
-            self._codec = Codec(decoder, rows, POSITIONS, self._looked)
+            self._codec = Codec(decoder, rows, POSITIONS, self._call_look)
             self._learn()
             self._make_buffers(rows, groups)
             self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -166,12 +166,12 @@ class Talker:
             self._noise[row.number].exponential_(generator=row.random)
 
     def _collect(self, rows: list[Row]) -> None:
-        found, sound = self._found.tolist(), self._sound.cpu().numpy()
+        codes, sound = self._codes.tolist(), self._sound.cpu().numpy()
         for each in rows:
-            first, following = found[each.number]
-            each.made.append((first, from_float(sound[each.number])))
+            first, next_code = codes[each.number]
+            each.pending.append((first, from_float(sound[each.number])))
             each.frames += 1
-            each.ended = following == self._end
+            each.ended = next_code == self._end
             if each.ended or each.frames == each.limit:
                 self.close(each)
 
@@ -200,14 +200,14 @@ class Talker:
         """Take from a first prompt what is the same in all of them."""
         voices, languages = self._config.spk_id, self._config.codec_language_id
         clause = ClauseRequest("Hello.", next(iter(voices)), next(iter(languages)), "", 1, None)
-        found = self._prompt(clause)
-        self._pad: Tensor = found["tts_pad_embed"][:, 0]
-        self._end = int(found["eos_token_id"])
+        args = self._prompt(clause)
+        self._pad: Tensor = args["tts_pad_embed"][:, 0]
+        self._end = int(args["eos_token_id"])
         predictor = self._package.model.talker.code_predictor
-        self._sampling = _sampling(found, "", self._config.vocab_size, found["repetition_penalty"])
-        self._others = _sampling(found, "subtalker_", predictor.vocab_size)
+        self._sampling = _sampling(args, "", self._config.vocab_size, args["repetition_penalty"])
+        self._others = _sampling(args, "subtalker_", predictor.vocab_size)
         never = torch.zeros(self._config.vocab_size, dtype=torch.bool, device=self._pad.device)
-        never[found["suppress_tokens"]] = True
+        never[args["suppress_tokens"]] = True
         self._never = never
 
     def _make_buffers(self, rows: int, groups: int) -> None:
@@ -221,9 +221,9 @@ class Talker:
         self._row, self._last = numbers(1), numbers(1)
         self._hidden = self._pad.new_zeros(rows, self._pad.shape[-1])
         self._next, self._starts, self._positions = numbers(rows), numbers(rows), numbers(rows)
-        self._said = torch.zeros(rows, self._config.vocab_size, dtype=torch.bool, device=device)
+        self._used = torch.zeros(rows, self._config.vocab_size, dtype=torch.bool, device=device)
         self._noise = torch.ones(rows, groups, most, device=device)
-        self._found = numbers(rows, 2)
+        self._codes = numbers(rows, 2)
         self._sound = torch.zeros(rows, FRAME_SAMPLES, device=device)
         self._steps = [torch.tensor([[0, 1]], device=device)]
         self._steps += [torch.tensor([[n]], device=device) for n in range(2, groups)]
@@ -248,10 +248,10 @@ class Talker:
         is written to the cache, too, where frames take its place before it is seen."""
         row = self._row
         positions = torch.arange(prompt.shape[1], device=prompt.device)[None]
-        made = self._layers.forward(prompt, row, positions)[0]
-        hidden = made.index_select(0, self._last)
+        states = self._layers.forward(prompt, row, positions)[0]
+        hidden = states.index_select(0, self._last)
         self._codec.reset(row)
-        self._said.index_fill_(0, row, value=False)
+        self._used.index_fill_(0, row, value=False)
         self._starts.index_copy_(0, row, self._last + 1)
         self._positions.index_copy_(0, row, self._last + 1)
         self._hidden.index_copy_(0, row, hidden)
@@ -262,8 +262,8 @@ class Talker:
         """The first code of the next frame, (b,). ``early``: the end is not allowed yet."""
         logits = self._head(hidden).float()
         strength = self._sampling.repetition
-        repeated = torch.where(logits > 0, logits / strength, logits * strength)
-        logits = torch.where(self._said[rows], repeated, logits)
+        penalised = torch.where(logits > 0, logits / strength, logits * strength)
+        logits = torch.where(self._used[rows], penalised, logits)
         never = self._never.expand_as(logits).clone()
         never[:, self._end] = early
         noise = self._noise[rows][:, 0, : self._sampling.top_k]
@@ -274,28 +274,28 @@ class Talker:
         first, hidden, positions = self._next[rows], self._hidden[rows], self._positions[rows]
         frames = positions - self._starts[rows]
         codes, total = self._predict(rows, hidden, first)
-        made = self._layers.forward(total[:, None], rows, positions[:, None])[:, 0]
+        states = self._layers.forward(total[:, None], rows, positions[:, None])[:, 0]
         self._sound[rows] = self._codec.forward(codes, rows, frames)
-        self._said[rows].scatter_(1, first[:, None], True)
-        following = self._first(made, rows, frames == 0)
-        self._found[rows] = torch.stack((first, following), 1)
-        self._hidden[rows] = made
-        self._next[rows] = following
+        self._used[rows].scatter_(1, first[:, None], True)
+        next_code = self._first(states, rows, frames == 0)
+        self._codes[rows] = torch.stack((first, next_code), 1)
+        self._hidden[rows] = states
+        self._next[rows] = next_code
         self._positions[rows] = (positions + 1).clamp(max=POSITIONS - 1)
 
     def _predict(self, rows: slice, hidden: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """All codes of a frame, (b, 16), and the talker's next input, (b, hidden)."""
-        codes, embedded = [first], self._embed(first)
-        total = embedded + self._pad
-        x = torch.stack((hidden, embedded), 1)
+        codes, embedding = [first], self._embed(first)
+        total = embedding + self._pad
+        x = torch.stack((hidden, embedding), 1)
         for number, step in enumerate(self._steps, start=1):
-            made = self._predictor.forward(self._project(x), rows, step.expand(len(first), -1))
-            logits = self._heads[number - 1](made[:, -1]).float()
+            states = self._predictor.forward(self._project(x), rows, step.expand(len(first), -1))
+            logits = self._heads[number - 1](states[:, -1]).float()
             noise = self._noise[rows, number, : self._others.top_k]
             codes.append(self._others.choose(logits, noise))
-            embedded = self._embeds[number - 1](codes[-1])
-            total = total + embedded
-            x = embedded[:, None]
+            embedding = self._embeds[number - 1](codes[-1])
+            total = total + embedding
+            x = embedding[:, None]
         return torch.stack(codes, 1), total
 
     def _record(self) -> None:
@@ -314,16 +314,16 @@ class Talker:
                 call()
             self._graphs[number] = graph
 
-    def _looked(self) -> None:
+    def _call_look(self) -> None:
         self.look()
 
 
 def _sampling(
-    found: Mapping[str, Any], prefix: str, codes: int, repetition: float = 1.0
+    args: Mapping[str, Any], prefix: str, codes: int, repetition: float = 1.0
 ) -> CodeSampling:
-    sample = found["subtalker_dosample" if prefix else "do_sample"]
-    top_k = min(found[f"{prefix}top_k"] or codes, codes)
-    top_p, temperature = found[f"{prefix}top_p"], found[f"{prefix}temperature"]
+    sample = args["subtalker_dosample" if prefix else "do_sample"]
+    top_k = min(args[f"{prefix}top_k"] or codes, codes)
+    top_p, temperature = args[f"{prefix}top_p"], args[f"{prefix}temperature"]
     return CodeSampling(bool(sample), top_k, top_p, temperature, repetition)
 
 

@@ -93,8 +93,8 @@ class Qwen3Tts:
         self.speaker = speaker
         self._options = options
         self._language = language
-        preferred = (options.voice or "ryan").lower()
-        self._default = preferred if preferred in self.voices else self.voices[0]
+        default = (options.voice or "ryan").lower()
+        self._default = default if default in self.voices else self.voices[0]
         self._warned_of_speed = False
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
@@ -110,11 +110,11 @@ class Qwen3Tts:
         if request.speed != 1.0 and not self._warned_of_speed:
             self._warned_of_speed = True
             log.warning("Qwen3-TTS has one pace; the speed %g is not used", request.speed)
-        wanted, seed = request.voice.lower(), self._options.seed
+        voice, seed = request.voice.lower(), self._options.seed
         language = request.language
         clause = ClauseRequest(
             text,
-            voice=wanted if wanted in self.voices else self._default,
+            voice=voice if voice in self.voices else self._default,
             language=language_name(language) if language in self.languages else self._language,
             instruct=self._options.instruct,
             limit=most_frames(text),
@@ -139,13 +139,13 @@ def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
     speaker = Qwen3Speech(model, where, options.clauses)
     log.info("%s runs on %s in %s", directory.name, where.device, where.precision)
     language = language_name(options.language)
-    known = tuple(model.get_supported_languages() or ())
-    _check_language(options, language, known)
+    names = tuple(model.get_supported_languages() or ())
+    _check_language(options, language, names)
     voices = [str(name).lower() for name in model.get_supported_speakers() or ()]
     _check_voice(options, voices, directory)
     if options.instruct and str(model.model.tts_model_size) in "0b6":
         log.warning("This Qwen3-TTS model takes no tts.instruct: it is not used")
-    languages = [code for code, name in LANGUAGES.items() if name in known]
+    languages = [code for code, name in LANGUAGES.items() if name in names]
     engine = Qwen3Tts(speaker, sorted(voices), options, language, languages)
     _warm_up(engine)
     return engine
@@ -182,28 +182,28 @@ def check_directory(directory: Path) -> None:
     path = model_file(directory, "config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        found = str(config.get("model_type")), str(config.get("tts_model_type"))
+        kinds = str(config.get("model_type")), str(config.get("tts_model_type"))
     except (ValueError, AttributeError) as error:
         raise unreadable(path, error) from error
-    if found[0] != "qwen3_tts":
+    if kinds[0] != "qwen3_tts":
         raise WeightsError(
             f"{directory} is not a Qwen3-TTS model",
-            why=f"its config.json says {found[0]}",
+            why=f"its config.json says {kinds[0]}",
             fix="Set tts.weights or tts.model_dir to a Qwen3-TTS CustomVoice model",
         )
-    if found[1] != "custom_voice":
+    if kinds[1] != "custom_voice":
         raise WeightsError(
             f"The Qwen3-TTS model in {directory} has no voices of its own",
-            why=f"it is of the type {found[1]}",
+            why=f"it is of the type {kinds[1]}",
             fix="Use a CustomVoice model, such as Qwen3-TTS-12Hz-1.7B-CustomVoice",
         )
 
 
-def _check_language(options: Qwen3TtsOptions, name: str, known: Sequence[str]) -> None:
-    if known and name not in known:
+def _check_language(options: Qwen3TtsOptions, name: str, languages: Sequence[str]) -> None:
+    if languages and name not in languages:
         raise ConfigError(
             f"This Qwen3-TTS model does not speak tts.language {options.language!r}",
-            why=f"known are: {', '.join(sorted(known))}",
+            why=f"known are: {', '.join(sorted(languages))}",
             fix="Set tts.language to the ISO 639-1 code of one of them, or to auto",
         )
 

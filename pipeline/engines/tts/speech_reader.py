@@ -84,116 +84,116 @@ class SpeechReader:
     def __init__(self, rate: int, content_type: str) -> None:
         """``rate``: of the samples that come out, and of raw PCM unless ``content_type`` names
         another."""
-        named = _RATE.search(content_type)
+        rate_match = _RATE.search(content_type)
         self._rate = rate
-        self._raw = Layout(int(named[1]) if named else rate, 1, "PCM_16", 2)
+        self._raw = Layout(int(rate_match[1]) if rate_match else rate, 1, "PCM_16", 2)
         self._content_type = content_type.partition(";")[0].strip().lower()
-        self._held = b""
+        self._buffer = b""
         self._layout: Layout | None = None
         self._files = 0
         """WAV headers read so far."""
-        self._left = math.inf
+        self._bytes_left = math.inf
         """Bytes of samples left in this file."""
         self._resampler = Resampler(rate, rate)
         self._tail = EMPTY
         """The latest samples; they fade if nothing follows."""
 
-    def feed(self, data: bytes, *, over: bool = False) -> Pcm:
+    def feed(self, data: bytes, *, last: bool = False) -> Pcm:
         """The samples that ``data`` completes. Raises ``NotPlayable``."""
-        self._held += data
-        made = [self._tail]
-        while self._layout or self._begin(over):
+        self._buffer += data
+        pieces = [self._tail]
+        while self._layout or self._begin(last):
             assert self._layout
-            size = self._sample_bytes(over)
+            size = self._sample_bytes(last)
             size -= size % self._layout.frame_bytes
-            made.append(self._resampler.feed(_mono(self._held[:size], self._layout)))
-            self._held = self._held[size:]
-            self._left -= size
-            if self._left >= self._layout.frame_bytes:
+            pieces.append(self._resampler.feed(_mono(self._buffer[:size], self._layout)))
+            self._buffer = self._buffer[size:]
+            self._bytes_left -= size
+            if self._bytes_left >= self._layout.frame_bytes:
                 break
-            self._held = self._held[int(self._left) :]
-            made.append(self._resampler.flush())
+            self._buffer = self._buffer[int(self._bytes_left) :]
+            pieces.append(self._resampler.flush())
             self._layout = None
-        if over and self._layout:
-            made.append(self._resampler.flush())
-        return self._without_tail(np.concatenate(made))
+        if last and self._layout:
+            pieces.append(self._resampler.flush())
+        return self._without_tail(np.concatenate(pieces))
 
     def finish(self) -> Pcm:
         """The last samples; half a sample is dropped. Raises ``NotPlayable``."""
-        rest = np.concatenate((self.feed(b"", over=True), self._tail))
+        rest = np.concatenate((self.feed(b"", last=True), self._tail))
         if len(rest) and abs(int(rest[-1])) >= SILENT:
-            faded = rest[-self._fade_samples :]
-            ramp = np.linspace(1.0, 0.0, len(faded) + 1)[1:]
-            rest = np.concatenate((rest[: -len(faded)], (faded * ramp).astype(np.int16)))
+            end = rest[-self._fade_samples :]
+            ramp = np.linspace(1.0, 0.0, len(end) + 1)[1:]
+            rest = np.concatenate((rest[: -len(end)], (end * ramp).astype(np.int16)))
         return rest
 
-    def _sample_bytes(self, over: bool) -> int:
+    def _sample_bytes(self, last: bool) -> int:
         """How much of what is held is samples. A file of unknown length ends where another one
         begins."""
-        if self._files and self._left == math.inf:
-            if found := _WAV.search(self._held):
-                self._left = found.start()
-            elif not over:
-                return max(0, len(self._held) - CUT_WAV_BYTES)
-        return int(min(len(self._held), self._left))
+        if self._files and self._bytes_left == math.inf:
+            if match := _WAV.search(self._buffer):
+                self._bytes_left = match.start()
+            elif not last:
+                return max(0, len(self._buffer) - CUT_WAV_BYTES)
+        return int(min(len(self._buffer), self._bytes_left))
 
     @property
     def _fade_samples(self) -> int:
         return FADE_MS * self._rate // 1000
 
     def _without_tail(self, pcm: Pcm) -> Pcm:
-        kept = max(0, len(pcm) - self._fade_samples)
-        self._tail = pcm[kept:]
-        return pcm[:kept]
+        count = max(0, len(pcm) - self._fade_samples)
+        self._tail = pcm[count:]
+        return pcm[:count]
 
     # -- what it is
 
-    def _begin(self, over: bool) -> bool:
+    def _begin(self, last: bool) -> bool:
         """Find the layout. False: more bytes are needed, or none are played."""
-        found = _WAV.search(self._held) if self._files else _WAV.match(self._held)
-        if found:
-            self._held = self._held[found.start() :]
-            return self._begin_wav(over)
+        match = _WAV.search(self._buffer) if self._files else _WAV.match(self._buffer)
+        if match:
+            self._buffer = self._buffer[match.start() :]
+            return self._begin_wav(last)
         if self._files:  # padding and tags behind the samples
-            self._held = self._held[-CUT_WAV_BYTES:]
+            self._buffer = self._buffer[-CUT_WAV_BYTES:]
             return False
-        held = self._held
-        if not over and len(held) < _needed_bytes(held):
+        start = self._buffer
+        if not last and len(start) < _needed_bytes(start):
             return False
-        if held and (what := _name_of(held) or self._named_by_type()):
-            raise NotPlayable(what, held if _is_text(held[:TEXT_BYTES]) else b"")
-        return bool(held) and self._settle(self._raw, 0, math.inf)
+        if start and (what := _name_of(start) or self._named_by_type()):
+            raise NotPlayable(what, start if _is_text(start[:TEXT_BYTES]) else b"")
+        return bool(start) and self._settle(self._raw, 0, math.inf)
 
     def _named_by_type(self) -> str:
         return self._content_type if _TYPES.match(self._content_type) else ""
 
-    def _begin_wav(self, over: bool) -> bool:
-        chunk = _chunks(self._held)
+    def _begin_wav(self, last: bool) -> bool:
+        chunk = _chunks(self._buffer)
         if "data" not in chunk:
-            if over or len(self._held) > MOST_HEADER_BYTES:
+            if last or len(self._buffer) > MOST_HEADER_BYTES:
                 raise NotPlayable("WAV without samples")
             return False
         at, size = chunk["data"]
         start, length = chunk.get("fmt ", (0, 0))
-        layout = _layout(self._held[start : start + length])
+        layout = _layout(self._buffer[start : start + length])
         self._files += 1
         return self._settle(layout, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
 
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
-        self._layout, self._held, self._left = layout, self._held[at:], size
+        self._layout, self._buffer, self._bytes_left = layout, self._buffer[at:], size
         self._resampler = Resampler(layout.rate, self._rate)
         return True
 
 
 def _chunks(wav: bytes) -> dict[str, tuple[int, int]]:
     """Place and size of the contents of a WAV file's chunks, up to its samples."""
-    found: dict[str, tuple[int, int]] = {}
+    chunks: dict[str, tuple[int, int]] = {}
     at = 12
-    while at + 8 <= len(wav) and "data" not in found:
+    while at + 8 <= len(wav) and "data" not in chunks:
         size = int.from_bytes(wav[at + 4 : at + 8], "little")
-        found[wav[at : at + 4].decode("latin-1")] = at + 8, size
+        chunks[wav[at : at + 4].decode("latin-1")] = at + 8, size
         at += 8 + size + size % 2
-    return found
+    return chunks
 
 
 def _layout(form: bytes) -> Layout:
@@ -229,29 +229,29 @@ def _mono(data: bytes, layout: Layout) -> Pcm:
         samplerate=layout.rate,
         endian="LITTLE",
     )
-    mixed = np.nan_to_num(samples.mean(axis=1)) * 32768
-    pcm: Pcm = np.clip(np.rint(mixed), -32768, 32767).astype(np.int16)
+    mono = np.nan_to_num(samples.mean(axis=1)) * 32768
+    pcm: Pcm = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)
     return pcm
 
 
 # -- what cannot be played
 
 
-def _needed_bytes(held: bytes) -> int:
+def _needed_bytes(start: bytes) -> int:
     """How many bytes must be there to tell what they are."""
-    return MPEG_FRAMES * MOST_MPEG_BYTES if _mpeg_frame_bytes(held) else TEXT_BYTES
+    return MPEG_FRAMES * MOST_MPEG_BYTES if _mpeg_frame_bytes(start) else TEXT_BYTES
 
 
-def _name_of(held: bytes) -> str:
+def _name_of(start: bytes) -> str:
     """What it is, if it cannot be played."""
-    if name := next((name for name, begins in _FILES if begins.match(held)), ""):
+    if name := next((name for name, begins in _FILES if begins.match(start)), ""):
         return name
     at = frames = 0
-    while frames < MPEG_FRAMES and (frame_bytes := _mpeg_frame_bytes(held[at : at + 6])):
+    while frames < MPEG_FRAMES and (frame_bytes := _mpeg_frame_bytes(start[at : at + 6])):
         at, frames = at + frame_bytes, frames + 1
     if frames == MPEG_FRAMES:
-        return "AAC" if _is_aac(held) else "MP3"
-    return "text" if _is_text(held[:TEXT_BYTES]) else ""
+        return "AAC" if _is_aac(start) else "MP3"
+    return "text" if _is_text(start[:TEXT_BYTES]) else ""
 
 
 def _is_text(data: bytes) -> bool:
@@ -262,8 +262,8 @@ def _is_text(data: bytes) -> bool:
     return bool(_WORDS.match(text)) and "".join(text.split()).isprintable()
 
 
-def _is_aac(held: bytes) -> bool:
-    return held[1] & 0xF6 == 0xF0
+def _is_aac(start: bytes) -> bool:
+    return start[1] & 0xF6 == 0xF0
 
 
 _KBPS = (

@@ -56,8 +56,8 @@ class Vocoder:
         for self._context in _CONTEXTS:
             part = self._window(frames, count // 2, count // 4)
             begin = count // 2 * self._hop_samples
-            meant = whole[begin : begin + len(part)]
-            if len(part) == len(meant) > 0 and float(np.abs(part - meant).max()) < _SAME:
+            target = whole[begin : begin + len(part)]
+            if len(part) == len(target) > 0 and float(np.abs(part - target).max()) < _SAME:
                 return None if rest else whole
         return None
 
@@ -108,5 +108,5 @@ class Vocoder:
 def limited(samples: Samples) -> Samples:
     """Without what is louder than full scale; the loudest fifth is pressed together, not cut."""
     size = np.abs(samples)
-    pressed = 0.8 + 0.2 * np.tanh((size - 0.8) / 0.2)
-    return np.where(size > 0.8, np.copysign(pressed, samples), samples).astype(np.float32)
+    soft = 0.8 + 0.2 * np.tanh((size - 0.8) / 0.2)
+    return np.where(size > 0.8, np.copysign(soft, samples), samples).astype(np.float32)

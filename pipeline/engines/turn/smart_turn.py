@@ -48,8 +48,8 @@ class SmartTurn:
 def features(pcm: Pcm) -> NDArray[np.float32]:
     """The network's view of the last 8 s, shape ``(80, 800)``; shorter audio ends there."""
     samples = np.zeros(_HISTORY_SAMPLES, dtype=np.float32)
-    heard = to_float(pcm[-_HISTORY_SAMPLES:])
-    samples[_HISTORY_SAMPLES - len(heard) :] = heard
+    speech = to_float(pcm[-_HISTORY_SAMPLES:])
+    samples[_HISTORY_SAMPLES - len(speech) :] = speech
     return log_mel((samples - samples.mean()) / np.sqrt(samples.var() + _VARIANCE_FLOOR))
 
 

@@ -49,20 +49,20 @@ class Turn1Mini:
             for each in session.get_inputs()
             if each.name != "audio"
         }
-        self._heard, self._state, self._probability = EMPTY, self._silent, 0.0
+        self._scored, self._state, self._probability = EMPTY, self._silent, 0.0
         """What the state knows: whole steps of the audio that was scored last."""
 
     def score(self, pcm: Pcm, text: str) -> float:
         """Probability that the turn is over. ``pcm``: 16 kHz, any length; the last 16 s count."""
         pcm = pcm[-int(HISTORY_SECONDS * LISTEN_RATE) :]
-        heard, state, probability = len(self._heard), self._state, self._probability
-        if not np.array_equal(self._heard, pcm[:heard]):
-            heard, state, probability = 0, self._silent, 0.0
+        known, state, probability = len(self._scored), self._state, self._probability
+        if not np.array_equal(self._scored, pcm[:known]):
+            known, state, probability = 0, self._silent, 0.0
         whole = len(pcm) - len(pcm) % STEP_SAMPLES
-        for start in range(heard, whole, STEP_SAMPLES):
+        for start in range(known, whole, STEP_SAMPLES):
             probabilities, state = self._step(pcm[start : start + STEP_SAMPLES], state)
             probability = float(probabilities[-1])
-        self._heard, self._state, self._probability = pcm[:whole].copy(), state, probability
+        self._scored, self._state, self._probability = pcm[:whole].copy(), state, probability
         rest = pcm[whole:]
         frames = len(rest) // FRAME_SAMPLES
         if not frames:
@@ -71,9 +71,9 @@ class Turn1Mini:
         return float(probabilities[frames - 1])
 
     def _step(self, pcm: Pcm, state: State) -> tuple[NDArray[np.float32], State]:
-        wanted = ["probs", *(f"new_state_{name}" for name in _STATES)]
+        outputs = ["probs", *(f"new_state_{name}" for name in _STATES)]
         probabilities, *states = self._session.run(
-            wanted, {"audio": to_float(pcm)[np.newaxis], **state}
+            outputs, {"audio": to_float(pcm)[np.newaxis], **state}
         )
         new = {f"state_{name}": each for name, each in zip(_STATES, states, strict=True)}
         return probabilities.reshape(-1), new

@@ -44,7 +44,7 @@ class NoiseReducer:
 
     def __init__(self, window_samples: int) -> None:
         self._new = window_samples
-        self._heard = np.zeros(2 * window_samples, dtype=np.float32)
+        self._samples = np.zeros(2 * window_samples, dtype=np.float32)
         hann = np.hanning(2 * window_samples).astype(np.float32)
         self._taper = hann / np.sqrt(np.mean(hann**2))
         self._window_s = window_samples / LISTEN_RATE
@@ -54,9 +54,9 @@ class NoiseReducer:
 
     def hear(self, pcm: Pcm) -> None:
         """Take the next window, shape ``(window_samples,)``."""
-        self._heard[: self._new] = self._heard[self._new :]
-        self._heard[self._new :] = pcm
-        power = np.abs(np.fft.rfft(self._heard * self._taper)) ** 2
+        self._samples[: self._new] = self._samples[self._new :]
+        self._samples[self._new :] = pcm
+        power = np.abs(np.fft.rfft(self._samples * self._taper)) ** 2
         self._power = _smoothed(power.astype(np.float32), _SMOOTH_BINS)
         if self._noise is None:
             # The first window is half empty.
@@ -65,18 +65,18 @@ class NoiseReducer:
     def reduced(self) -> Pcm:
         """The newest window, int16, without the noise. Not delayed."""
         assert self._noise is not None
-        over = self._power / (_OVER * self._noise + _LEAST_NOISE) - 1
-        ratio = np.maximum(over, 0)
+        excess = self._power / (_OVER * self._noise + _LEAST_NOISE) - 1
+        ratio = np.maximum(excess, 0)
         gain = _smoothed(np.maximum(ratio / (1 + ratio), _FLOOR), _GAIN_SMOOTH_BINS)
-        left = _LOUDER * np.fft.irfft(np.fft.rfft(self._heard) * gain)[self._new :]
-        return np.clip(left, -32768, 32767).astype(np.int16)
+        signal = _LOUDER * np.fft.irfft(np.fft.rfft(self._samples) * gain)[self._new :]
+        return np.clip(signal, -32768, 32767).astype(np.int16)
 
     @property
     def noise_dbfs(self) -> float:
         """Level of the noise, in dB of full scale."""
         if self._noise is None:
             return _SILENT_DBFS
-        mean_square = 2 * float(self._noise.sum()) / len(self._heard) ** 2
+        mean_square = 2 * float(self._noise.sum()) / len(self._samples) ** 2
         return max(_SILENT_DBFS, 10 * float(np.log10(mean_square / 32768**2 + 1e-12)))
 
     def learn(self, score: float) -> None:

@@ -305,7 +305,7 @@ def test_a_required_call_schema_yields_calls(weights: Any) -> None:
         for step in range(400):
             logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
             logits[ends] += 7
-            token = sampler.sample(logits, preferred=ends if step > 60 else ())
+            token = sampler.sample(logits, preferred_tokens=ends if step > 60 else ())
             if token is None or model.ends(token):
                 break
             data += model.piece(token)

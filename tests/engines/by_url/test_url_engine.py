@@ -141,10 +141,10 @@ async def test_llama_swap_is_asked_for_the_context_of_a_loaded_model_once(impati
         assert not far.asked(props), "asking would load it"
         far.loaded = ("qwen3",)
         async with asyncio.timeout(10):
-            while not engine.found.context_tokens:
+            while not engine.server.context_tokens:
                 await far.until_asked("/v1/models")
         await looks(far, 3)
-    assert engine.found.context_tokens == 7168
+    assert engine.server.context_tokens == 7168
     assert len(far.asked(props)) == 1, "asking again would keep it loaded"
 
 
@@ -152,7 +152,7 @@ async def test_a_server_below_a_path_of_a_proxy(impatient: None) -> None:
     far = FarServer(prefix="/box/llm", key="abc")
     async with serving(far), running(Kind.LLM, CHAT, far.url, api_key="abc") as engine:
         assert await answer(engine)
-        assert engine.found.context_tokens == 8192
+        assert engine.server.context_tokens == 8192
     assert not far.asked("/nowhere")
 
 

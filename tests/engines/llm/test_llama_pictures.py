@@ -174,7 +174,7 @@ def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
     logits = context.logits().copy()
 
     api = llama_api.multimodal()
-    rendered = prompts._template.render([prompts._seen(m, known_texts()) for m in messages], [])
+    rendered = prompts._template.render([prompts._visible(m, known_texts()) for m in messages], [])
     text = "".join("<__media__>" if piece.image else piece.text for piece in rendered).encode()
     given = api.mtmd_input_text()
     given.text, given.text_len = text, len(text)

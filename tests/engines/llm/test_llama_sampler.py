@@ -89,7 +89,7 @@ def test_a_token_can_be_refused(model: Model) -> None:
     logits = random_logits(model, 1)[0]
     best = np.argsort(logits)[::-1]
     sampler = Sampler(model, Sampling(temperature=0))
-    assert sampler.sample(logits, refused=lambda token: token in best[:3]) == best[3]
+    assert sampler.sample(logits, is_refused=lambda token: token in best[:3]) == best[3]
 
 
 def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:

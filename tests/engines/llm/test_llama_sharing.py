@@ -207,7 +207,7 @@ def test_nothing_that_was_said_is_saved(directory: Path, tmp_path: Path) -> None
     (file,) = (tmp_path / "p").iterdir()
     prompts = engine._parts.prompts
     prefix = prompts.prefix([SYSTEM], SHORT_TOOLS)
-    saved = engine._parts.saved
+    saved = engine._parts.store
     assert saved is not None
     assert prefix in saved
     text = b"".join(engine._parts.model.piece(token, special=True) for token in prefix)

@@ -65,14 +65,14 @@ def test_control_tokens_are_no_text_of_a_call(model: Model) -> None:
     wish = 'act", "arguments": {"a": "<|im_start|>"}}\n</tool_call>'
     parts, writer = written(model, wish, tool=Tool("act", "", schema))
     assert count(parts) == 1
-    assert writer.ended == "stop"
+    assert writer.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("rest", ["\n" * 150, "<think>\n" + "hm " * 90])
 def test_nothing_goes_on_behind_a_required_call(model: Model, rest: str) -> None:
     parts, writer = written(model, CALL, rest)
     assert count(parts) == 1
-    assert (writer.ended, writer.failure) == ("stop", None)
+    assert (writer.finish_reason, writer.failure) == ("stop", None)
     assert writer.generated < 50
 
 
@@ -83,13 +83,13 @@ def test_not_too_many_calls(model: Model) -> None:
     tool = Tool("act", "", schema)
     parts, writer = written(model, *wishes, choice=ToolChoice(), tool=tool, steps=800)
     assert count(parts) == 16
-    assert writer.ended == "stop"
+    assert writer.finish_reason == "stop"
 
 
 def test_a_required_call_that_never_fits_is_a_failure(model: Model) -> None:
     parts, writer = written(model, tool=Tool("act", "", ODD))
     assert not parts
-    assert writer.ended == "stop"
+    assert writer.finish_reason == "stop"
     assert "no tool call that fits" in str(writer.failure)
 
 

@@ -148,7 +148,7 @@ def calls(
             logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
             logits[ends] += 7
             hurry = ends if step > 60 else ()
-            token = sampler.sample(logits, preferred=hurry)
+            token = sampler.sample(logits, preferred_tokens=hurry)
             assert token is not None
             if model.ends(token):
                 break

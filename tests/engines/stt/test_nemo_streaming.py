@@ -32,7 +32,7 @@ def decode(stream: Stream, window: Window) -> None:
 
 def advance(stream: Stream, frames: int) -> list[Window]:
     windows = []
-    while window := stream.due(frames):
+    while window := stream.next_pass(frames):
         decode(stream, window)
         windows.append(window)
     return windows
@@ -54,7 +54,7 @@ def test_each_frame_is_taken_once_and_in_time(context: ContextSize, pieces: list
         # Tentative within a chunk, for good when the right context is there too.
         assert len(known) > fed - context.chunk
         assert len(stream.sure) > fed - context.chunk - context.right
-        assert stream.due(fed) is None
+        assert stream.next_pass(fed) is None
 
 
 @given(CONTEXTS, st.data())
@@ -74,7 +74,7 @@ def test_pieces_up_to_a_chunk_make_no_difference(context: ContextSize, data: st.
 
 def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() -> None:
     stream = Stream(ContextSize(left=10, chunk=4, right=6, most=100))
-    assert stream.due(3) is None
+    assert stream.next_pass(3) is None
     assert advance(stream, 4) == [Window(0, 4, 0, 0)]
     assert stream.sure == ()
     assert advance(stream, 8) == [Window(0, 8, 0, 2)]

@@ -111,8 +111,8 @@ class BareCall:
         if self._key == "type":
             return _one_of(['"function"'], text, at)
         if text[at] == '"':  # OpenAI's APIs write arguments as a text
-            found = _TEXT.match(text, at)
-            return found.end() if found else None
+            match = _TEXT.match(text, at)
+            return match.end() if match else None
         if text[at] != "{":
             return -1
         self._data = self._data or CallData(BARE, at)
@@ -125,5 +125,5 @@ def _one_of(options: Collection[str], text: str, at: int) -> int | None:
     for option in options:
         if text.startswith(option, at):
             return at + len(option)
-    begun = any(option.startswith(text[at : at + len(option)]) for option in options)
-    return None if begun else -1
+    may_follow = any(option.startswith(text[at : at + len(option)]) for option in options)
+    return None if may_follow else -1

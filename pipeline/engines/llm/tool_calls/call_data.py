@@ -29,15 +29,15 @@ class CallData:
 
     def end(self, text: str) -> int | None:
         """Where the data ends in ``text``, the whole text so far; ``None`` if it has not ended."""
-        for found in self._mark.finditer(text, self._at):
-            self._at = found.end()
-            mark = found.group()
+        for match in self._mark.finditer(text, self._at):
+            self._at = match.end()
+            mark = match.group()
             if mark == self._quote:
                 self.quoted = not self.quoted
             elif self.quoted or mark.startswith("\\"):
                 continue
             elif mark == self._close:
-                return found.start()
+                return match.start()
             else:
                 self._level += 1 if mark == "{" else -1
                 self.deepest = max(self.deepest, self._level)

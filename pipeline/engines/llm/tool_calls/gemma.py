@@ -36,22 +36,22 @@ def written(value: Any) -> str:
 
 def read_call(body: str) -> tuple[str, dict[str, Any]] | None:
     """Name and arguments of ``call:name{…}``; ``None`` if it is malformed."""
-    found = _CALL.match(body)
-    if found is None:
+    match = _CALL.match(body)
+    if match is None:
         return None
     try:
-        arguments = json.loads(_NOT_JSON.sub(_as_json, body[found.end() :]))
+        arguments = json.loads(_NOT_JSON.sub(_as_json, body[match.end() :]))
     except (ValueError, RecursionError):
         return None
-    return found["name"].strip(), arguments
+    return match["name"].strip(), arguments
 
 
-def _as_json(found: re.Match[str]) -> str:
-    if found["key"]:
-        return json.dumps(found["key"].strip())
-    if found["before_zeros"] is not None:
-        return found["before_zeros"]
-    return "null" if found["text"] is None else json.dumps(found["text"])
+def _as_json(match: re.Match[str]) -> str:
+    if match["key"]:
+        return json.dumps(match["key"].strip())
+    if match["before_zeros"] is not None:
+        return match["before_zeros"]
+    return "null" if match["text"] is None else json.dumps(match["text"])
 
 
 # --- grammar -----------------------------------------------------------------------------------
@@ -106,22 +106,22 @@ def _value(schema: Any, level: int) -> str:
         (f"{json.dumps(f'{name}:')} {_value(members[name], level + 1)}", name)
         for name in sorted(members, key=str.lower)
     ]
-    return f'"{{" {_members(in_order, set(schema.get("required", ())), begun=False)} "}}"'
+    return f'"{{" {_members(in_order, set(schema.get("required", ())), needs_comma=False)} "}}"'
 
 
 def _one_of(options: list[str]) -> str:
     return f"({' | '.join(options)})"
 
 
-def _members(members: list[tuple[str, str]], required: set[str], *, begun: bool) -> str:
-    """``begun``: another member comes before, so each member needs a comma."""
+def _members(members: list[tuple[str, str]], required: set[str], *, needs_comma: bool) -> str:
+    """``needs_comma``: another member comes before, so each member needs a comma."""
     if not members:
         return ""
     (member, name), *others = members
-    after = _members(others, required, begun=True)
-    if begun:
+    after = _members(others, required, needs_comma=True)
+    if needs_comma:
         return f'"," {member} {after}' if name in required else f'("," {member})? {after}'
     if name in required:
         return f"{member} {after}"
-    without = _members(others, required, begun=False)
+    without = _members(others, required, needs_comma=False)
     return f"({member} {after} | {without})" if without else f"({member} {after})?"

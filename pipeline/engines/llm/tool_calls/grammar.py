@@ -44,7 +44,7 @@ class CallGrammars:
     def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
         self._vocabulary = Vocabulary(model, syntax.spelled)
-        self._compiled = Latest(_REMEMBERED)
+        self._cache = Latest(_REMEMBERED)
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
         """A matcher for one call of one of ``tools``, from the first letter of its name to the end.
@@ -56,21 +56,21 @@ class CallGrammars:
         syntax = self.syntax.bare if bare else self.syntax
         tools = list({tool.name: tool for tool in tools}.values())
         key = (syntax.name, str(bare), *map(repr, tools))
-        return self._compiled.get(key, lambda: self._compile(syntax, tools, named=bare)).deep_copy()
+        return self._cache.get(key, lambda: self._compile(syntax, tools, named=bare)).deep_copy()
 
     def _compile(self, syntax: Syntax, tools: Sequence[Tool], *, named: bool) -> LLMatcher:
         schemas = [_usable(tool) for tool in tools]
         try:
-            found = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
+            matcher = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
         except EngineError:
             schemas = [
                 self._compilable(syntax, tool, schema)
                 for tool, schema in zip(tools, schemas, strict=True)
             ]
-            found = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
-        for warning in found.get_grammar_warnings():
+            matcher = self._vocabulary.matcher(_lark(syntax, tools, schemas, named=named))
+        for warning in matcher.get_grammar_warnings():
             log.info("Ignoring calls that break parts of their schema: %s", warning)
-        return found
+        return matcher
 
     def _compilable(self, syntax: Syntax, tool: Tool, schema: Any) -> Any:
         """The schema, or the part of it that llguidance can use."""
@@ -126,15 +126,15 @@ def closed(schema: Any) -> Any:
     """``schema`` without undeclared members, which small models invent."""
     if not isinstance(schema, Mapping):
         return schema
-    found = dict(schema)
+    strict = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        found["properties"] = {name: closed(part) for name, part in properties.items()}
+        strict["properties"] = {name: closed(part) for name, part in properties.items()}
         if not schema.keys() & _COMBINED and set(schema.get("required", ())) <= set(properties):
-            found["additionalProperties"] = False
+            strict["additionalProperties"] = False
     if "items" in schema:
-        found["items"] = closed(schema["items"])
-    return found
+        strict["items"] = closed(schema["items"])
+    return strict
 
 
 def _lark(syntax: Syntax, tools: Sequence[Tool], schemas: Sequence[Any], *, named: bool) -> str:

@@ -73,7 +73,7 @@ class CallParser:
         self._block_end = thought_end
         self._buffer = ""
         self._space = ""
-        self._said = False
+        self._has_spoken = False
         self._spelling = syntax
         """Syntax of the current call."""
         self._data = CallData(syntax)
@@ -136,7 +136,7 @@ class CallParser:
         while self._state == "object":
             self._release(parts)
             self._read(parts)
-        waits = self._may_be_bare and not self._said and may_open(self._buffer)
+        waits = self._may_be_bare and not self._has_spoken and may_open(self._buffer)
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state == "call":
@@ -175,22 +175,22 @@ class CallParser:
                 return self._closing()
 
     def _speech(self, parts: list[Part]) -> bool:
-        if self._may_be_bare and not self._said:
+        if self._may_be_bare and not self._has_spoken:
             self._skip_closers()
             if opens(self._buffer):
                 self._enter_object()
                 return True
             if may_open(self._buffer) or self._closes:
                 return False
-        found = self._mark.search(self._buffer)
-        if found is None:
-            kept = self._begun_mark()
-            self._say(self._buffer[: len(self._buffer) - kept], parts)
-            self._buffer = self._buffer[len(self._buffer) - kept :]
+        match = self._mark.search(self._buffer)
+        if match is None:
+            overlap = self._begun_mark()
+            self._say(self._buffer[: len(self._buffer) - overlap], parts)
+            self._buffer = self._buffer[len(self._buffer) - overlap :]
             return False
-        self._say(self._buffer[: found.start()], parts)
-        self._buffer = self._buffer[found.end() :]
-        self._enter(found.group())
+        self._say(self._buffer[: match.start()], parts)
+        self._buffer = self._buffer[match.end() :]
+        self._enter(match.group())
         return True
 
     def _begun_mark(self) -> int:
@@ -204,7 +204,7 @@ class CallParser:
             return False
         call: ToolCall | str = "it has other members"
         if end is not None and end >= 0:
-            call = self._checked(self._syntax.bare, self._buffer[self._bare.start : end])
+            call = self._check(self._syntax.bare, self._buffer[self._bare.start : end])
         if isinstance(call, str):
             self._release(parts)
             return True
@@ -284,11 +284,11 @@ class CallParser:
         """Skip, after a call without marks, separators and the ends of its list and fence."""
         while True:
             self._space, self._buffer = "", self._buffer.lstrip(self._separators)
-            closed = [i for i, end in enumerate(self._closers) if self._buffer.startswith(end)]
-            if not closed:
+            matches = [i for i, end in enumerate(self._closers) if self._buffer.startswith(end)]
+            if not matches:
                 return
-            self._buffer = self._buffer[len(self._closers[closed[0]]) :]
-            del self._closers[: closed[0] + 1]
+            self._buffer = self._buffer[len(self._closers[matches[0]]) :]
+            del self._closers[: matches[0] + 1]
 
     @property
     def _closes(self) -> bool:
@@ -301,25 +301,25 @@ class CallParser:
 
     def _say(self, text: str, parts: list[Part]) -> None:
         text = self._space + text
-        if not self._said:
+        if not self._has_spoken:
             text = text.lstrip(self._separators)
-        spoken = text.rstrip()
-        self._space = text[len(spoken) :]
-        if spoken:
-            self._said = True
+        speech = text.rstrip()
+        self._space = text[len(speech) :]
+        if speech:
+            self._has_spoken = True
             if parts and isinstance(last := parts[-1], TextDelta):
-                parts[-1] = TextDelta(last.text + spoken)
+                parts[-1] = TextDelta(last.text + speech)
             else:
-                parts.append(TextDelta(spoken))
+                parts.append(TextDelta(speech))
 
     def _take(self, data: str, parts: list[Part]) -> None:
-        call = self._checked(self._spelling, data)
+        call = self._check(self._spelling, data)
         if isinstance(call, str):
             log.warning("Ignoring a tool call: %s", call)
         else:
             self._give(call, parts)
 
-    def _checked(self, spelling: Syntax, data: str) -> ToolCall | str:
+    def _check(self, spelling: Syntax, data: str) -> ToolCall | str:
         """The call, or why it is rejected."""
         call = spelling.read(data)
         if call is None:
@@ -334,7 +334,7 @@ class CallParser:
 
     def _give(self, call: ToolCall, parts: list[Part]) -> None:
         self.calls += 1
-        self._said, self._space = False, ""
+        self._has_spoken, self._space = False, ""
         parts.append(call)
 
 

@@ -20,13 +20,13 @@ _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
 
 def fits(value: Any, schema: Any) -> bool:
     """Whether ``value`` is valid. Anything fits a schema that cannot be used (``why_unusable``)."""
-    check, _ = _compiled(_text(schema))
+    check, _ = _compile(_text(schema))
     return check is None or check.is_valid(value)
 
 
 def why_unusable(schema: Any) -> str:
     """What is wrong with ``schema``, in one line, or an empty text. Fetches nothing."""
-    return _compiled(_text(schema))[1]
+    return _compile(_text(schema))[1]
 
 
 def why_unwritable(schema: Any) -> str:
@@ -42,7 +42,7 @@ def why_unwritable(schema: Any) -> str:
 
 
 @lru_cache(256)
-def _compiled(text: str) -> tuple[Any, str]:
+def _compile(text: str) -> tuple[Any, str]:
     """The validator of a schema, or what is wrong with it."""
     why = ""
     try:

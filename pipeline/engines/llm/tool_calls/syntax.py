@@ -126,9 +126,9 @@ GEMMA = Syntax(
 FAMILIES = (HERMES, GEMMA, LLAMA)
 
 
-def recognise(rendered: str, name: str, arguments: Mapping[str, Any]) -> Syntax | None:
+def recognise(prompt: str, name: str, arguments: Mapping[str, Any]) -> Syntax | None:
     """The family whose template rendered a call like this; ``None`` if unknown."""
-    return next((one for one in FAMILIES if one.written(name, arguments) in rendered), None)
+    return next((one for one in FAMILIES if one.written(name, arguments) in prompt), None)
 
 
 def _read_json(body: str) -> tuple[str, dict[str, Any]] | None:
