@@ -94,7 +94,7 @@ class _Conversation(ScriptedConversation):
 
 @dataclass
 class DialogueTurn:
-    """One turn. ``heard_back``: the spoken answer, as Whisper hears it."""
+    """One turn; ``heard_back`` is the spoken answer, as Whisper hears it."""
 
     language: str
     said: str
@@ -104,12 +104,12 @@ class DialogueTurn:
     timeline_ms: Mapping[str, int]
 
     @property
-    def understood(self) -> WordErrors:
+    def hearing_errors(self) -> WordErrors:
         return word_errors(self.said, self.heard)
 
     @property
-    def intelligible(self) -> WordErrors:
-        """Of the words that the voice was given."""
+    def speech_errors(self) -> WordErrors:
+        """Errors in what Whisper hears of the answer's words."""
         back = speakable(self.heard_back, self.language)
         return word_errors(speakable(self.answered, self.language), back)
 
@@ -162,32 +162,32 @@ async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) ->
     turns = []
     async with connect(url) as client:
         await client.configure()
-        for language, said, _ in lines:
-            speech = await asyncio.to_thread(user, said, language, RATE)
+        for language, question, _ in lines:
+            speech = await asyncio.to_thread(user, question, language, RATE)
             turn = await client.speak(*speech)
             back = await asyncio.to_thread(hear, stt, turn, language)
             stages = {stage: round(ms) for stage, ms in turn.stages_ms.items()}
-            turns.append(DialogueTurn(language, said, turn.heard, turn.answered, back, stages))
+            turns.append(DialogueTurn(language, question, turn.heard, turn.answered, back, stages))
     return turns
 
 
-async def measure(options: argparse.Namespace) -> list[DialogueTurn]:
+async def measure(args: argparse.Namespace) -> list[DialogueTurn]:
     cache = weights_cache()
     stt = await asyncio.to_thread(build, WhisperOptions(), whisper_weights(cache))
     turns = []
-    for language in options.language or (*TURNS, AUTO):
+    for language in args.language or (*TURNS, AUTO):
         lines = lines_of(language)
-        async with server(language, options.voice, [line[2] for line in lines], cache) as url:
+        async with server(language, args.voice, [line[2] for line in lines], cache) as url:
             turns += await talk(url, lines, stt)
     return turns
 
 
 def figures(turns: Sequence[DialogueTurn]) -> dict[str, Any]:
-    understood = total(turn.understood for turn in turns)
-    intelligible = total(turn.intelligible for turn in turns)
+    hearing = total(turn.hearing_errors for turn in turns)
+    speech = total(turn.speech_errors for turn in turns)
     return {
-        "words_misheard": [understood.errors, understood.words],
-        "spoken_words_misheard": [intelligible.errors, intelligible.words],
+        "words_misheard": [hearing.errors, hearing.words],
+        "spoken_words_misheard": [speech.errors, speech.words],
         "turns": [vars(turn) for turn in turns],
     }
 
@@ -196,14 +196,14 @@ def main() -> None:
     parser = arguments(__doc__, "benchmarks.dialogues")
     parser.add_argument("--language", choices=[*TURNS, AUTO], action="append")
     parser.add_argument("--voice", choices=["espeak-ng", "pico"], default="espeak-ng")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    turns = asyncio.run(measure(given))
+    turns = asyncio.run(measure(args))
     for turn in turns:
         print(f"{turn.language}  said     {turn.said}\n    heard    {turn.heard}")
         print(f"    answered {turn.answered}\n    spoken   {turn.heard_back}")
         print(f"    {turn.timeline_ms}")
-    finish({"voice": given.voice, **figures(turns)}, given.out, before, details="turns")
+    finish({"voice": args.voice, **figures(turns)}, args.out, before, details="turns")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ FOUR = ("piper-joe 1.0", "flite slt", "flite rms", "espeak-ng en-us")
 
 @dataclass(frozen=True, slots=True)
 class NamedClip:
-    """``text``: what ``heard`` is with the keywords."""
+    """``text`` is ``heard`` with the keywords put in."""
 
     name: str
     said: str
@@ -65,16 +65,16 @@ def measure(stt: Stt, keywords: Keywords, clips: Iterable[Recording]) -> list[Na
     return [NamedClip(r.name, r.said, r.heard, keywords.put_into(r.heard)) for r in results]
 
 
-def named(voices: Voices) -> Iterator[Recording]:
-    asked = [(name, text, voice) for name in NAMES for text in SENTENCES for voice in FOUR]
-    asked += [(ROBOT, text, voice) for text in TO_THE_ROBOT for voice in voices.names]
-    for name, text, voice in asked:
-        said = text.format(name)
-        yield Recording(name, voices.say(voice, said).pcm, said, f"synthetic: {voice}")
+def named_clips(voices: Voices) -> Iterator[Recording]:
+    sentences = [(name, text, voice) for name in NAMES for text in SENTENCES for voice in FOUR]
+    sentences += [(ROBOT, text, voice) for text in TO_THE_ROBOT for voice in voices.names]
+    for name, text, voice in sentences:
+        sentence = text.format(name)
+        yield Recording(name, voices.say(voice, sentence).pcm, sentence, f"synthetic: {voice}")
 
 
 def right(clips: Sequence[NamedClip]) -> dict[str, int]:
-    """In how many the name is right."""
+    """The number of clips in which the name is right."""
     without, with_words = (
         sum(clip.name.lower() in text(clip).lower() for clip in clips)
         for text in (attrgetter("heard"), attrgetter("text"))
@@ -92,25 +92,25 @@ def rates(clips: Sequence[NamedClip]) -> dict[str, float]:
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.keywords")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="without these names")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
     lexicon = lexicon_of(read_lexicons(config_dir() / "languages"), "en")
     keywords = Keywords((ROBOT, *NAMES), lexicon)
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-    clips = measure(stt, keywords, named(Voices(weights("piper-joe"), "Hello.")))
+    clips = measure(stt, keywords, named_clips(Voices(weights("piper-joe"), "Hello.")))
     people = measure(stt, keywords, real_recordings())
-    lines = [line for path in given.texts for line in path.read_text("utf-8").splitlines()]
-    changed = [(old, new) for old in lines if (new := keywords.put_into(old)) != old]
+    lines = [line for path in args.texts for line in path.read_text("utf-8").splitlines()]
+    changes = [(old, new) for old in lines if (new := keywords.put_into(old)) != old]
     result = {
         "names": right([clip for clip in clips if clip.name != ROBOT]),
         ROBOT: right([clip for clip in clips if clip.name == ROBOT]),
         "word_errors": rates(clips),
         "word_errors_of_people": rates(people),
         "words_of_texts": sum(len(line.split()) for line in lines),
-        "changed_lines": len(changed),
+        "changed_lines": len(changes),
         "clips": [asdict(clip) for clip in clips],
     }
-    finish(result, given.out, before, details="clips")
+    finish(result, args.out, before, details="clips")
 
 
 if __name__ == "__main__":

@@ -60,13 +60,13 @@ class Dialogue:
     microphone: Pcm
     words: tuple[Caption, Caption, Caption]
     answer: Sequence[tuple[float, Pcm]]
-    """When each part is played, and its sound."""
+    """The time and the sound of each part."""
     transcript: str
     silent_s: float
 
 
 class DialogueClient(RobotClient):
-    """Keeps what it hears. ``answer``: when each part is played, on the loop's clock."""
+    """Keeps what it hears; ``answer`` has the loop's time at which each part is played."""
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket)
@@ -86,7 +86,7 @@ class DialogueClient(RobotClient):
         return event
 
 
-def spoken(text: str) -> tuple[Pcm, Caption]:
+def speak(text: str) -> tuple[Pcm, Caption]:
     """``text`` at ``RATE``, over the tone of a quiet room."""
     pcm, resampler = run_program(VOICE, text), Resampler(LISTEN_RATE, RATE)
     span = speech_span(to_signal(pcm))
@@ -95,10 +95,10 @@ def spoken(text: str) -> tuple[Pcm, Caption]:
     return sound + room_tone(len(sound)), caption
 
 
-async def recorded(config: str) -> Dialogue:
+async def record(config: str) -> Dialogue:
     """Raises ``RuntimeError`` if the conversation did not go as planned."""
-    (asked, question), (yeah, backchannel), (stop, command) = map(
-        spoken, (QUESTION, BACKCHANNEL, COMMAND)
+    (why, question), (yeah, backchannel), (stop, command) = map(
+        speak, (QUESTION, BACKCHANNEL, COMMAND)
     )
     pause = room_tone(round((COMMAND_S - BACKCHANNEL_S) * RATE) - len(yeah))
     over = np.concatenate((yeah, pause, stop))
@@ -107,14 +107,14 @@ async def recorded(config: str) -> Dialogue:
         client = DialogueClient(socket)
         await client.configure()
         began = asyncio.get_running_loop().time()
-        times = await client.interrupt(over, onset_s, BACKCHANNEL_S, asked)
+        times = await client.interrupt(over, onset_s, BACKCHANNEL_S, why)
     if times.missed:
         raise RuntimeError("The answer was not interrupted by the command: try again")
     answer = [(at - began, pcm) for at, pcm in client.answer]
     over_s = answer[0][0] + BACKCHANNEL_S
     silent_s = over_s + onset_s + times.silent_ms / 1000
     microphone = np.zeros(round((silent_s + END_S) * RATE), np.int16)
-    for at_s, pcm in ((0.0, asked), (over_s, over)):
+    for at_s, pcm in ((0.0, why), (over_s, over)):
         start = round(at_s * RATE)
         microphone[start : start + len(pcm)] = pcm[: len(microphone) - start]
     words = (question, backchannel.later(over_s), command.later(over_s + COMMAND_S - BACKCHANNEL_S))
@@ -162,7 +162,7 @@ class Drawing:
         return LEFT + at_s * self._per_second
 
 
-def drawn(talk: Dialogue) -> str:
+def draw(talk: Dialogue) -> str:
     question, backchannel, command = talk.words
     upper, lower = 62, 166
     first_s = talk.answer[0][0]
@@ -179,7 +179,7 @@ def drawn(talk: Dialogue) -> str:
         picture.text(words.start_s, 20, words.text)
     for at_s in (question.end_s, first_s, command.start_s, talk.silent_s):
         picture.mark(at_s, 30, 200)
-    picture.text(first_s, 218, f"“{shortened(talk.transcript)}”")
+    picture.text(first_s, 218, f"“{shorten(talk.transcript)}”")
     latency_ms = 1000 * (first_s - question.end_s)
     picture.text(question.end_s, 240, f"answers after {latency_ms:.0f} ms", "n")
     picture.text(backchannel.start_s, 240, "goes on", "n")
@@ -188,7 +188,7 @@ def drawn(talk: Dialogue) -> str:
     return picture.svg()
 
 
-def shortened(text: str, letters: int = 78) -> str:
+def shorten(text: str, letters: int = 78) -> str:
     text = " ".join(text.split())
     return text if len(text) <= letters else f"{text[:letters].rsplit(' ', 1)[0]} …"
 
@@ -197,8 +197,8 @@ def main() -> None:
     parser = arguments(__doc__, "benchmarks.picture")
     parser.add_argument("out", type=Path, help="where to write the picture (.svg)")
     parser.add_argument("--config", default="default", help="a profile, or a YAML file")
-    options = parser.parse_args()
-    options.out.write_text(drawn(asyncio.run(recorded(options.config))), encoding="utf-8")
+    args = parser.parse_args()
+    args.out.write_text(draw(asyncio.run(record(args.config))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ WARM_STEPS = 20
 WIDTH, LAYERS, TOKENS, ROWS = 384, 8, 128, 2
 
 
-def trained(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
+def train(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
     """A delta for each step of each way to train."""
     import torch
 
@@ -99,11 +99,11 @@ def _save(torch: Any, net: Any, path: Path) -> Path:
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.updates")
     parser.add_argument("--steps", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
     with tempfile.TemporaryDirectory() as folder:
-        steps = list(trained(Path(folder), given.steps))
-    finish({"steps": steps}, given.out, before)
+        steps = list(train(Path(folder), args.steps))
+    finish({"steps": steps}, args.out, before)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def words(text: str) -> list[str]:
     """The words of ``text``, normalised; hyphens split words, apostrophes vanish."""
     plain = unicodedata.normalize("NFKD", text).lower()
     plain = re.sub(r"['\u2019\u0300-\u036f]", "", plain)
-    found = re.findall(r"[^\W\d_]+|\d+", plain)
-    return [word for token in found for word in _spelled(token)]
+    tokens = re.findall(r"[^\W\d_]+|\d+", plain)
+    return [word for token in tokens for word in _spell(token)]
 
 
-def _spelled(token: str) -> list[str]:
+def _spell(token: str) -> list[str]:
     if not token.isdecimal():
         return [_SHORT_FORMS.get(token, token)]
     if len(token) <= 3:
@@ -73,23 +73,23 @@ class WordErrors:
         return self.errors / self.words if self.words else float(self.errors > 0)
 
 
-def word_errors(said: str, heard: str) -> WordErrors:
+def word_errors(text: str, transcript: str) -> WordErrors:
     """Levenshtein distance between the normalised words."""
-    reference, hypothesis = words(said), words(heard)
+    reference, hypothesis = words(text), words(transcript)
     distances = list(range(len(hypothesis) + 1))
-    for row, wanted in enumerate(reference, start=1):
+    for row, word in enumerate(reference, start=1):
         diagonal, distances[0] = distances[0], row
-        for column, got in enumerate(hypothesis, start=1):
-            substituted = diagonal + (wanted != got)
+        for column, guess in enumerate(hypothesis, start=1):
+            substitution = diagonal + (word != guess)
             diagonal = distances[column]
-            distances[column] = min(substituted, diagonal + 1, distances[column - 1] + 1)
+            distances[column] = min(substitution, diagonal + 1, distances[column - 1] + 1)
     return WordErrors(distances[-1], len(reference))
 
 
 def total(parts: Iterable[WordErrors]) -> WordErrors:
     """The rate over all words, not the mean of the clips' rates."""
-    counted = list(parts)
-    return WordErrors(sum(part.errors for part in counted), sum(part.words for part in counted))
+    results = list(parts)
+    return WordErrors(sum(part.errors for part in results), sum(part.words for part in results))
 
 
 # --- the script --------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def _transcribe(stt: Stt, clip: recordings.Recording) -> Result:
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.wer")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     results = measure(stt, recordings.real_recordings())
     overall = total(each.errors for each in results)
     clips = [{**asdict(each), "errors": each.errors.errors} for each in results]
-    finish({"wer": round(overall.rate, 4), **asdict(overall), "clips": clips}, given.out, before)
+    finish({"wer": round(overall.rate, 4), **asdict(overall), "clips": clips}, args.out, before)
 
 
 if __name__ == "__main__":

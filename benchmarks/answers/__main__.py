@@ -49,10 +49,10 @@ class AnswerResult:
 def ask(engine: LlamaCpp, settings: Settings, question: Question, seed: int) -> str:
     """The answer, in a new conversation."""
     talk = settings.conversation
-    said = MessageItem("", "user", (AudioPart(question.ask),))
+    message = MessageItem("", "user", (AudioPart(question.ask),))
     sampling = talk.sampling.model_copy(update={"seed": seed}).build()
     session = engine.open()
-    request = LlmRequest(prompt(talk.instructions, [said]), sampling=sampling)
+    request = LlmRequest(prompt(talk.instructions, [message]), sampling=sampling)
     steps = session.reply(request, Uncancelled())
     answer = "".join(step.text for step in steps if isinstance(step, TextDelta))
     session.close()
@@ -63,10 +63,10 @@ def figures(answers: Sequence[AnswerResult]) -> dict[str, Any]:
     bootstrap = Bootstrap([each.question.ask for each in answers])
 
     def share(of: Callable[[AnswerResult], bool], kinds: Sequence[str] = ()) -> dict[str, Any]:
-        chosen = [each for each in answers if not kinds or each.question.kind in kinds]
-        values = [float(of(each)) for each in chosen]
-        found = bootstrap.mean(values, [each.question.ask for each in chosen])
-        return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(found).items()}
+        results = [each for each in answers if not kinds or each.question.kind in kinds]
+        values = [float(of(each)) for each in results]
+        estimate = bootstrap.mean(values, [each.question.ask for each in results])
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(estimate).items()}
 
     others = [
         on_topic(question, each.answer)
@@ -86,8 +86,8 @@ def figures(answers: Sequence[AnswerResult]) -> dict[str, Any]:
     }
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    settings = load_settings(given.config, given.sets).settings
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    settings = load_settings(args.config, args.sets).settings
     options = settings.llm
     if not isinstance(options, LlamaCppOptions) or not options.weights:
         raise ConfigError(
@@ -97,8 +97,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     engine = build(options, weights(options.weights))
     answers = [
         AnswerResult(question, ask(engine, settings, question, seed))
-        for question in read(given.questions)
-        for seed in range(given.seeds)
+        for question in read(args.questions)
+        for seed in range(args.seeds)
     ]
     rows = [
         {
@@ -110,17 +110,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         for each in answers
     ]
     talk = settings.conversation
-    asked = {"questions": given.questions, "seeds": given.seeds, "instructions": talk.instructions}
-    return {**figures(answers), **asked, "sampling": talk.sampling.model_dump(), "answers": rows}
+    how = {"questions": args.questions, "seeds": args.seeds, "instructions": talk.instructions}
+    return {**figures(answers), **how, "sampling": talk.sampling.model_dump(), "answers": rows}
 
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.answers", settings=True)
     parser.add_argument("--questions", choices=("frozen", "tuning"), default="frozen")
     parser.add_argument("--seeds", type=int, default=4)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    finish(measure(given), given.out, before, details="answers")
+    finish(measure(args), args.out, before, details="answers")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]*\s+")
 
 
 class HeldOutTurn(BaseModel):
-    """``call``: the tool that is right, or several; ``None``: no call; absent: not judged."""
+    """``call`` names the right tool or tools; ``None`` is for no call; absent, it is not judged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +71,7 @@ class HeldOut(BaseModel):
 
 
 class TurnVerdict(BaseModel):
-    """An answer and what is right about it; ``None``: not asked for."""
+    """An answer and what is right about it; ``None`` where nothing is judged."""
 
     user: str
     answer: str
@@ -120,9 +120,9 @@ class Talk:
             result = SEEN if call.name == "camera" else '{"status": "started"}'
             call_id = f"call_{len(self._messages)}_{number}"
             function = {"name": call.name, "arguments": call.arguments}
-            said = answer if number == 0 else ""
+            spoken_text = answer if number == 0 else ""
             self._messages += [
-                Message("assistant", said, ({"id": call_id, "function": function},)),
+                Message("assistant", spoken_text, ({"id": call_id, "function": function},)),
                 Message("tool", result, tool_call_id=call_id),
             ]
         if calls and calls[-1].name == "camera":
@@ -139,7 +139,7 @@ class Talk:
         return text.strip(), [step for step in steps if isinstance(step, ToolCall)]
 
 
-def judged(talk: Talk, turns: Sequence[HeldOutTurn]) -> Iterator[TurnVerdict]:
+def judge(talk: Talk, turns: Sequence[HeldOutTurn]) -> Iterator[TurnVerdict]:
     before: set[str] = set()
     for turn in turns:
         answer, call = talk.say(turn.user)
@@ -152,13 +152,13 @@ def judged(talk: Talk, turns: Sequence[HeldOutTurn]) -> Iterator[TurnVerdict]:
             long=len(_SENTENCE_END.split(answer.strip())) > MOST_SENTENCES,
             told=has_word(answer, turn.expect) if turn.expect else None,
             kept=not has_word(answer, turn.forbid) if turn.forbid else None,
-            called=_called(turn, call),
+            called=_is_right_call(turn, call),
             speakable=speakable(answer) or (bool(call) and not answer),
         )
         before.add(plain)
 
 
-def _called(turn: HeldOutTurn, call: ToolCall | None) -> bool | None:
+def _is_right_call(turn: HeldOutTurn, call: ToolCall | None) -> bool | None:
     if turn.calls is None:
         return None
     if not turn.calls or call is None:
@@ -173,50 +173,50 @@ def figures(verdicts: Sequence[TurnVerdict], turns: Sequence[HeldOutTurn]) -> di
     """Each as ``[how many, of how many]``."""
 
     def right(values: Sequence[bool | None]) -> list[int]:
-        asked = [value for value in values if value is not None]
-        return [sum(asked), len(asked)]
+        outcomes = [value for value in values if value is not None]
+        return [sum(outcomes), len(outcomes)]
 
     pairs = list(zip(verdicts, turns, strict=True))
-    wanted = [each.called for each, turn in pairs if turn.calls]
-    unwanted = [not each.called for each, turn in pairs if turn.calls == ()]
+    calls = [each.called for each, turn in pairs if turn.calls]
+    silences = [not each.called for each, turn in pairs if turn.calls == ()]
     return {
         "twice": right([each.twice for each in verdicts]),
         "long": right([each.long for each in verdicts]),
         "told": right([each.told for each in verdicts]),
         "kept": right([each.kept for each in verdicts]),
         "worth": right([each.worth for each in verdicts]),
-        "called": right(wanted),
-        "uncalled": right(unwanted),
+        "called": right(calls),
+        "uncalled": right(silences),
     }
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    settings = load_settings(given.config, given.sets).settings
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    settings = load_settings(args.config, args.sets).settings
     options = settings.llm
     assert isinstance(options, LlamaCppOptions)
     engine = build(options, weights(options.weights) if options.weights else None)
-    found: dict[str, Any] = {}
+    by_file: dict[str, Any] = {}
     rows = []
-    for name in given.files or FILES:
-        chosen = read(name)[: given.first]
+    for name in args.files or FILES:
+        scripts = read(name)[: args.first]
         verdicts = []
-        for held_out in chosen:
+        for held_out in scripts:
             session = engine.open()
             talk = Talk(session, settings.conversation, held_out.tools)
-            verdicts += list(judged(talk, held_out.turns))
+            verdicts += list(judge(talk, held_out.turns))
             session.close()
-        found[name] = figures(verdicts, [turn for each in chosen for turn in each.turns])
+        by_file[name] = figures(verdicts, [turn for each in scripts for turn in each.turns])
         rows += [each.model_dump() | {"worth": each.worth} for each in verdicts]
-    return {**found, "sampling": settings.conversation.sampling.model_dump(), "turns": rows}
+    return {**by_file, "sampling": settings.conversation.sampling.model_dump(), "turns": rows}
 
 
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.answers.conversations", settings=True)
     parser.add_argument("--files", choices=FILES, nargs="*")
     parser.add_argument("--first", type=int, help="only so many of each")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    finish(measure(given), given.out, before, details="turns")
+    finish(measure(args), args.out, before, details="turns")
 
 
 if __name__ == "__main__":

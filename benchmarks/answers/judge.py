@@ -55,8 +55,8 @@ def on_topic(question: Question, answer: str) -> bool:
     admits = _UNKNOWING.search(text) is not None
     if question.kind == "unknown":
         return admits
-    asked = _plain(question.ask)
-    words = [word for word in question.words if not _has(asked, [word])]
+    topic = _plain(question.ask)
+    words = [word for word in question.words if not _has(topic, [word])]
     refuses = admits and question.kind == "fact"
     return _has(text, words) and not refuses
 

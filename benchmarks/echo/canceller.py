@@ -72,8 +72,8 @@ class PlainSilero:
         self._samples[0, :64] = self._samples[0, -64:]
         self._samples[0, 64:] = to_float(pcm)
         rate = np.array(LISTEN_RATE, np.int64)
-        given = {"input": self._samples, "state": self._state, "sr": rate}
-        probability, self._state = self._session.run(None, given)
+        inputs = {"input": self._samples, "state": self._state, "sr": rate}
+        probability, self._state = self._session.run(None, inputs)
         return float(probability[0, 0])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PlainSilero:
@@ -83,39 +83,39 @@ class PlainSilero:
 
 
 class Ear:
-    """Canceller, two VADs and the detector, block by block. ``residual``: the canceller's output.
-    ``fired``: the end sample of each window that counts as an interruption."""
+    """Canceller, two VADs and the detector, block by block. ``residual`` is the canceller's output,
+    ``triggers`` the end sample of each window that counts as an interruption."""
 
     def __init__(self) -> None:
         self.canceller = EchoCanceller()
         self.residual: list[Pcm] = []
-        self.fired: list[int] = []
+        self.triggers: list[int] = []
         self._vads = PlainSilero(_silero()), PlainSilero(_silero())
         self._in_a_row = 0
-        self._held = [EMPTY, EMPTY]
+        self._pcm = [EMPTY, EMPTY]
         self._end = 0
 
     def hear(self, microphone: Pcm, reference: Pcm) -> None:
         """The next block."""
-        found = self.canceller.process(microphone, reference)
-        self.residual.append(found.residual)
-        self._held[0] = np.concatenate((self._held[0], found.residual))
-        self._held[1] = np.concatenate((self._held[1], found.post_filtered))
-        if len(self._held[0]) < WINDOW:
+        output = self.canceller.process(microphone, reference)
+        self.residual.append(output.residual)
+        self._pcm[0] = np.concatenate((self._pcm[0], output.residual))
+        self._pcm[1] = np.concatenate((self._pcm[1], output.post_filtered))
+        if len(self._pcm[0]) < WINDOW:
             return
-        scores = [vad.score(pcm[:WINDOW]) for vad, pcm in zip(self._vads, self._held, strict=True)]
-        self._held = [pcm[WINDOW:] for pcm in self._held]
+        scores = [vad.score(pcm[:WINDOW]) for vad, pcm in zip(self._vads, self._pcm, strict=True)]
+        self._pcm = [pcm[WINDOW:] for pcm in self._pcm]
         self._end += WINDOW
-        holds = near_end(scores[0], scores[1], found.llr)
+        holds = near_end(scores[0], scores[1], output.llr)
         self._in_a_row = self._in_a_row + 1 if holds else 0
         if self._in_a_row >= WINDOWS:
-            self.fired.append(self._end)
+            self.triggers.append(self._end)
 
     def branch(self) -> Ear:
         """A copy that continues from here; its samples count from here."""
-        self.residual, self.fired = [], []
+        self.residual, self.triggers = [], []
         other = copy.deepcopy(self)
-        other._end = -len(self._held[0])
+        other._end = -len(self._pcm[0])
         return other
 
 
@@ -161,32 +161,32 @@ def play_alone(voices: Path, seed: int, seconds: float) -> RobotAlone:
     microphone = scene.microphone
     for pair in blocks(microphone, scene.reference):
         ear.hear(*pair)
-    starts = triggers(ear.fired)
-    left = to_float(np.concatenate(ear.residual)) - scene.noise[: len(microphone)]
+    starts = triggers(ear.triggers)
+    rest = to_float(np.concatenate(ear.residual)) - scene.noise[: len(microphone)]
     late = [at for at in starts if at >= COLD_S]
     cold = len(starts) - len(late)
-    return RobotAlone(seed, scene.voice, scene.robot_s, late, cold, _erle(scene.echo, left))
+    return RobotAlone(seed, scene.voice, scene.robot_s, late, cold, _erle(scene.echo, rest))
 
 
 def triggers(ends: Sequence[int]) -> list[float]:
     """The triggers in seconds, at least 2 s apart."""
-    found: list[float] = []
+    times_s: list[float] = []
     for end in ends:
         at = end / LISTEN_RATE
-        if not found or at - found[-1] >= REFRACTORY_S:
-            found.append(at)
-    return found
+        if not times_s or at - times_s[-1] >= REFRACTORY_S:
+            times_s.append(at)
+    return times_s
 
 
-def _erle(echo: Signal, left: Signal) -> dict[str, float]:
-    found = {}
+def _erle(echo: Signal, rest: Signal) -> dict[str, float]:
+    spans = {}
     for begin_s, end_s in ERLE_SPANS_S:
         part = slice(int(begin_s * LISTEN_RATE), int(min(end_s, 1e5) * LISTEN_RATE))
-        powers = [float(np.square(sound[part], dtype=np.float64).sum()) for sound in (echo, left)]
+        powers = [float(np.square(sound[part], dtype=np.float64).sum()) for sound in (echo, rest)]
         if powers[0] > 0:
             erle_db = 10 * float(np.log10(powers[0] / (powers[1] + 1e-12)))
-            found[f"{begin_s:g}-{end_s:g} s"] = round(erle_db, 2)
-    return found
+            spans[f"{begin_s:g}-{end_s:g} s"] = round(erle_db, 2)
+    return spans
 
 
 # --- interruptions ----------------------------------------------------------------------------
@@ -213,9 +213,9 @@ def play_interrupted(
     ears = {"residual": Ear(), "clean": Ear()}
     microphone, floor = scene.microphone, to_pcm(scene.noise)
     silence = np.zeros(BLOCK, np.int16)
-    found: list[LevelResult] = []
+    results: list[LevelResult] = []
     next_at = WARM_UP_S * LISTEN_RATE
-    for number, (heard, played, still) in enumerate(blocks(microphone, scene.reference, floor)):
+    for number, (mic, reference, quiet) in enumerate(blocks(microphone, scene.reference, floor)):
         at = number * BLOCK
         if at >= next_at:
             clip = clips[int(rng.integers(len(clips)))]
@@ -223,30 +223,30 @@ def play_interrupted(
             if at + lead + len(clip.signal) + 8000 > len(microphone):
                 break
             next_at = at + BETWEEN_S * LISTEN_RATE
-            found.append(_spoken(scene, ser_db, clip, at, lead, ears))
-        ears["residual"].hear(heard, played)
-        ears["clean"].hear(still, silence)
-    return found
+            results.append(_interrupt(scene, ser_db, clip, at, lead, ears))
+        ears["residual"].hear(mic, reference)
+        ears["clean"].hear(quiet, silence)
+    return results
 
 
-def _spoken(
+def _interrupt(
     scene: EchoScene, ser_db: int, clip: InterruptionClip, at: int, lead: int, ears: dict[str, Ear]
 ) -> LevelResult:
-    """``at``: the sample at which the branch begins; the clip comes ``lead`` later."""
-    said = np.concatenate((np.zeros(lead, np.float32), scene.heard(clip, ser_db)))
-    length = min(HEARD, len(said), len(scene.echo) - at)
+    """The branch begins at sample ``at``, and the clip ``lead`` later."""
+    speech = np.concatenate((np.zeros(lead, np.float32), scene.interruption(clip, ser_db)))
+    length = min(HEARD, len(speech), len(scene.echo) - at)
     span = slice(at, at + length)
-    clean = scene.noise[span] + said[:length]
+    clean = scene.noise[span] + speech[:length]
     sounds = {"residual": to_pcm(scene.echo[span] + clean), "clean": to_pcm(clean)}
-    played = {"residual": scene.reference[span], "clean": np.zeros(length, np.int16)}
+    references = {"residual": scene.reference[span], "clean": np.zeros(length, np.int16)}
     begin = lead + clip.onset + int(np.abs(scene.near).argmax())
     late_s, before = {}, False
     for name, sound in sounds.items():
         ear = ears[name].branch()
-        for pair in blocks(sound, played[name]):
+        for pair in blocks(sound, references[name]):
             ear.hear(*pair)
-        late_s[name] = _late_s(ear.fired, begin)
-        before |= name == "residual" and any(end <= begin for end in ear.fired)
+        late_s[name] = _late_s(ear.triggers, begin)
+        before |= name == "residual" and any(end <= begin for end in ear.triggers)
     return LevelResult(scene.seed, clip.name, ser_db, late_s, before)
 
 
@@ -259,30 +259,30 @@ def _late_s(ends: Sequence[int], begin: int) -> float | None:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def of_alone(found: Sequence[RobotAlone]) -> dict[str, Any]:
+def of_alone(scenes: Sequence[RobotAlone]) -> dict[str, Any]:
     """``false_per_hour_at_most``: with 95 % confidence, one-sided."""
-    hours = sum(each.robot_s for each in found) / 3600
-    false = sum(len(each.fired_s) for each in found)
-    spans = {span: [each.erle_db.get(span) for each in found] for span in found[0].erle_db}
+    hours = sum(each.robot_s for each in scenes) / 3600
+    false = sum(len(each.fired_s) for each in scenes)
+    spans = {span: [each.erle_db.get(span) for each in scenes] for span in scenes[0].erle_db}
     return {
-        "scenes": len(found),
+        "scenes": len(scenes),
         "robot_hours": round(hours, 3),
         "false_triggers": false,
         "false_per_hour": round(false / hours, 2),
         "false_per_hour_at_most": round(_poisson_most(false) / hours, 2),
-        "triggers_in_the_first_3_s": sum(each.cold for each in found),
+        "triggers_in_the_first_3_s": sum(each.cold for each in scenes),
         "erle_db_median": {
             span: round(float(np.median([db for db in values if db is not None])), 1)
             for span, values in spans.items()
         },
-        "fired": [vars(each) for each in found if each.fired_s],
+        "fired": [vars(each) for each in scenes if each.fired_s],
     }
 
 
-def of_interruptions(found: Sequence[LevelResult]) -> dict[str, Any]:
-    report: dict[str, Any] = {"triggers_before": sum(each.fired_before for each in found)}
+def of_interruptions(results: Sequence[LevelResult]) -> dict[str, Any]:
+    report: dict[str, Any] = {"triggers_before": sum(each.fired_before for each in results)}
     for ser_db in SER_DB:
-        some = [each for each in found if each.ser_db == ser_db and not each.fired_before]
+        some = [each for each in results if each.ser_db == ser_db and not each.fired_before]
         report[f"{ser_db:+d} dB"] = {"n": len(some)} | {
             name: _latencies([each.late_s[name] for each in some]) for name in ("residual", "clean")
         }
@@ -319,27 +319,27 @@ def _poisson_most(count: int) -> float:
 # --- the script --------------------------------------------------------------------------------
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
+def measure(args: argparse.Namespace) -> dict[str, Any]:
     voices = Path(tempfile.gettempdir()) / "reachy-voice-echo-voices.npz"
     say_all(weights("piper-joe"), voices)
-    corpora = tuple(given.corpus)
+    corpora = tuple(args.corpus)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
-        count = max(1, round(given.hours * 3600 / ALONE_S))
+    with ProcessPoolExecutor(args.jobs, mp_context=spawn) as pool:
+        count = max(1, round(args.hours * 3600 / ALONE_S))
         alone = [
-            pool.submit(play_alone, voices, seed, min(ALONE_S, given.hours * 3600))
-            for seed in range(given.seed, given.seed + count)
+            pool.submit(play_alone, voices, seed, min(ALONE_S, args.hours * 3600))
+            for seed in range(args.seed, args.seed + count)
         ]
-        spoken = [
-            pool.submit(play_interrupted, voices, seed, given.seconds, ser_db, corpora)
-            for seed in range(given.seed, given.seed + (given.interrupted if corpora else 0))
+        interruptions = [
+            pool.submit(play_interrupted, voices, seed, args.seconds, ser_db, corpora)
+            for seed in range(args.seed, args.seed + (args.interrupted if corpora else 0))
             for ser_db in SER_DB
         ]
         return {
-            "first_seed": given.seed,
+            "first_seed": args.seed,
             "corpora": [corpus.name for corpus in corpora],
             "echo_only": of_alone([each.result() for each in alone]),
-            "interruptions": of_interruptions([s for each in spoken for s in each.result()]),
+            "interruptions": of_interruptions([s for each in interruptions for s in each.result()]),
         }
 
 
@@ -351,9 +351,9 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, action="append", default=[], help="who interrupts")
     parser.add_argument("--interrupted", type=int, default=10, help="scenes with interruptions")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each such scene")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    finish(measure(given), given.out, before)
+    finish(measure(args), args.out, before)
 
 
 if __name__ == "__main__":

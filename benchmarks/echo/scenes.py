@@ -24,7 +24,7 @@ from benchmarks.harness.acoustics import (
     to_signal,
 )
 from benchmarks.harness.heard_speech import Voices
-from benchmarks.harness.rooms import LOUDSPEAKERS, draw_room, played, through
+from benchmarks.harness.rooms import LOUDSPEAKERS, draw_room, through, through_loudspeaker
 from benchmarks.harness.scene import load_people
 from pipeline.audio import LISTEN_RATE, Pcm
 
@@ -94,7 +94,7 @@ ROBOT_VOICES = (
 
 
 class InterruptionClip(NamedTuple):
-    """A person who interrupts. ``onset``: sample of ``signal`` in which speech begins."""
+    """A person who interrupts; speech begins at sample ``onset`` of ``signal``."""
 
     name: str
     text: str
@@ -124,10 +124,10 @@ class EchoScene:
     def microphone(self) -> Pcm:
         return to_pcm(self.echo + self.noise)
 
-    def heard(self, clip: InterruptionClip, ser_db: float) -> Signal:
+    def interruption(self, clip: InterruptionClip, ser_db: float) -> Signal:
         """``clip`` in this room, its active parts ``ser_db`` over the echo's."""
-        said = through(np.concatenate((clip.signal, np.zeros(4800, np.float32))), self.near)
-        return gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
+        sound = through(np.concatenate((clip.signal, np.zeros(4800, np.float32))), self.near)
+        return gained(sound, self.echo_dbfs + ser_db - active_dbfs(sound))
 
 
 def active_dbfs(signal: Signal) -> float:
@@ -141,30 +141,30 @@ def active_dbfs(signal: Signal) -> float:
 class RobotVoices:
     """Every text by every voice, synthesised once and kept in a file; 16 kHz int16."""
 
-    def __init__(self, said: Mapping[str, Pcm]) -> None:
-        self._said = said
+    def __init__(self, speech: Mapping[str, Pcm]) -> None:
+        self._speech = speech
 
     def say(self, voice: str, text: str) -> Pcm:
-        return self._said[f"{voice}: {text}"]
+        return self._speech[f"{voice}: {text}"]
 
     @classmethod
     def load(cls, file: Path) -> RobotVoices:
-        with np.load(file) as held:
-            return cls({name: held[name] for name in held.files})
+        with np.load(file) as arrays:
+            return cls({name: arrays[name] for name in arrays.files})
 
 
 SPOKEN = tuple(itertools.product(sorted(set(ROBOT_VOICES)), (*TUNING_TEXTS, *FRESH_TEXTS)))
 """Voices and texts."""
 
 
-def say_all(piper_weights: Path, file: Path, spoken: Iterable[tuple[str, str]] = SPOKEN) -> None:
+def say_all(piper_weights: Path, file: Path, lines: Iterable[tuple[str, str]] = SPOKEN) -> None:
     """Write ``file`` (NPZ) if it is missing."""
     if file.exists():
         return
     voices = Voices(piper_weights, "Hello.")
-    found = {f"{voice}: {text}": voices.say(voice, text).spoken for voice, text in spoken}
+    speech = {f"{voice}: {text}": voices.say(voice, text).speech for voice, text in lines}
     unfinished = file.with_suffix(".part.npz")
-    np.savez(unfinished, **found)  # type: ignore[arg-type]
+    np.savez(unfinished, **speech)  # type: ignore[arg-type]
     unfinished.replace(file)
 
 
@@ -186,7 +186,7 @@ class EchoSceneMaker:
         ppm = float(rng.choice([0.0, 100.0, -100.0]))
         delay_s = float(rng.uniform(*_DELAY_S))
         speech = self.speech(voice, seed, seconds, rng)
-        loud = at_speed(played(speech, loudspeaker), 1 + ppm * 1e-6)
+        loud = at_speed(through_loudspeaker(speech, loudspeaker), 1 + ppm * 1e-6)
         late = np.pad(loud, (round(delay_s * LISTEN_RATE), len(speech)))[: len(speech)]
         echo = through(late.astype(np.float32), room.response(room.loudspeaker))
         level_dbfs = float(rng.uniform(*_ECHO_DBFS))
@@ -203,11 +203,11 @@ class EchoSceneMaker:
         whole = np.zeros(count, np.float32)
         at = LISTEN_RATE // 4
         while at < count:
-            said = to_signal(self._voices.say(voice, texts[int(rng.integers(len(texts)))]))
-            said = said * np.float32(_PEAK / (np.abs(said).max() + 1e-9))
-            part = said[: count - at]
+            clip = to_signal(self._voices.say(voice, texts[int(rng.integers(len(texts)))]))
+            clip = clip * np.float32(_PEAK / (np.abs(clip).max() + 1e-9))
+            part = clip[: count - at]
             whole[at : at + len(part)] = part
-            at += len(said) + int(rng.uniform(*_PAUSE_S) * LISTEN_RATE)
+            at += len(clip) + int(rng.uniform(*_PAUSE_S) * LISTEN_RATE)
         return whole
 
 
@@ -221,16 +221,16 @@ def _active_s(speech: Signal) -> float:
 
 def clips_of_people(corpora: Sequence[Path]) -> list[InterruptionClip]:
     """Every recording of a person without added noise or room."""
-    found: dict[str, InterruptionClip] = {}
+    clips: dict[str, InterruptionClip] = {}
     for corpus in corpora:
         for scene in load_people(corpus):
             speech = to_signal(scene.pcm[scene.onset - _FRAME : scene.end + 2 * _FRAME])
             speech = speech[: int(_LONGEST_S * LISTEN_RATE)]
             name = f"{scene.source.removeprefix('real:')} {scene.id}"
-            found[scene.id] = InterruptionClip(
+            clips[scene.id] = InterruptionClip(
                 name, scene.text, scene.text_by, speech, onset(speech)
             )
-    return [found[each] for each in sorted(found)]
+    return [clips[each] for each in sorted(clips)]
 
 
 def onset(signal: Signal) -> int:

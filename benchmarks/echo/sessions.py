@@ -44,12 +44,12 @@ from benchmarks.echo.scenes import (
     say_all,
 )
 from benchmarks.harness.acoustics import Signal, gained, noise, to_pcm, to_signal
-from benchmarks.harness.ears import ears_of, opened_memo
+from benchmarks.harness.ears import ears_of, open_memo
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.room_client import PIECE, RoomClient
-from benchmarks.harness.rooms import LOUDSPEAKERS, bent, draw_room, in_band
+from benchmarks.harness.rooms import LOUDSPEAKERS, distort, draw_room, in_band
 from benchmarks.harness.virtual_engines import (
     EMBEDDED,
     Computer,
@@ -86,7 +86,7 @@ NOTICED_S = 2.5
 class SpokenTts:
     """Says the sentences of ``FRESH_TEXTS``, or the parts that an answer is cut into."""
 
-    said: RobotVoices
+    robot_voices: RobotVoices
     voice: str
     computer: Computer
     rate: int = LISTEN_RATE
@@ -109,7 +109,7 @@ class SpokenTts:
 
     def _part(self, sentence: str, first: int, last: int) -> Pcm:
         """A share of it in proportion to the letters."""
-        speech = to_signal(self.said.say(self.voice, sentence))
+        speech = to_signal(self.robot_voices.say(self.voice, sentence))
         loud = speech * np.float32(0.7 / (np.abs(speech).max() + 1e-9))
         begin, end = (len(loud) * letter // len(sentence) for letter in (first, last))
         return np.concatenate((to_pcm(loud[begin:end]), np.zeros(3000, np.int16)))
@@ -182,12 +182,12 @@ def play(
         gained(noise("pink", 10 * LISTEN_RATE, rng), echo_dbfs - NOISE_UNDER_ECHO_DB),
         float(rng.uniform(*DOWN_S)),
     )
-    sample = bent(speech[: 10 * LISTEN_RATE], loudspeaker)
+    sample = distort(speech[: 10 * LISTEN_RATE], loudspeaker)
     level = active_dbfs(np.convolve(sample, response[:2000])[: len(sample)].astype(np.float32))
     client.gain = float(10 ** ((echo_dbfs - level) / 20)) if echo else 0.0
     near = room.response(room.talker)
     talk = _Talk(seed, _clips(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
-    with opened_memo(settings) as memo:
+    with open_memo(settings) as memo:
         ears = ears_of(settings, memo)
         computer = Computer(EMBEDDED)
         stages = Stages(
@@ -210,19 +210,19 @@ class _Talk:
     near: Signal
     echo_dbfs: float
     rng: np.random.Generator
-    done: list[tuple[InterruptionClip, int, int, int]] = field(default_factory=list)
+    log: list[tuple[InterruptionClip, int, int, int]] = field(default_factory=list)
     """Clip, ratio, sample of its onset, sample of its end."""
 
     def begin(self, client: RoomClient, now: int) -> None:
         """A person will speak in 1 to 6 s."""
         clip = self.clips[int(self.rng.integers(len(self.clips)))]
-        ser_db = SER_DB[(self.seed + len(self.done)) % 3]
+        ser_db = SER_DB[(self.seed + len(self.log)) % 3]
         at = now + int(self.rng.uniform(*INTERRUPT_S) * LISTEN_RATE)
-        said = np.convolve(clip.signal, self.near)[: len(clip.signal) + 4800].astype(np.float32)
-        said = gained(said, self.echo_dbfs + ser_db - active_dbfs(said))
-        client.say(said, at)
+        speech = np.convolve(clip.signal, self.near)[: len(clip.signal) + 4800].astype(np.float32)
+        speech = gained(speech, self.echo_dbfs + ser_db - active_dbfs(speech))
+        client.say(speech, at)
         arrival = int(np.abs(self.near).argmax())
-        self.done.append((clip, ser_db, at + clip.onset + arrival, at + len(said)))
+        self.log.append((clip, ser_db, at + clip.onset + arrival, at + len(speech)))
 
 
 async def _run(
@@ -253,24 +253,24 @@ async def _run(
                 active.discard(event.reply_id)
                 if event.status == "cancelled":
                     client.flush(at)
-                quiet_from = len(client.played) / LISTEN_RATE
+                quiet_from = len(client.output) / LISTEN_RATE
 
     answers = 0
     async with played_session(stages, session_settings(settings), note) as session:
         for start in range(0, int(seconds * LISTEN_RATE), PIECE):
             now = start / LISTEN_RATE
-            last = talk.done[-1][3] / LISTEN_RATE if talk.done else 0.0
+            last = talk.log[-1][3] / LISTEN_RATE if talk.log else 0.0
             if not active and now > max(quiet_from, last) + BETWEEN_S:
                 answers += 1
                 quiet_from = now + BETWEEN_S
                 await session.submit(CreateResponse())
                 if talk.clips:
                     talk.begin(client, start)
-            captured = (start + PIECE) / LISTEN_RATE
+            captured_s = (start + PIECE) / LISTEN_RATE
             late_s = UP_S + float(rng.uniform(0, JITTER_S))
-            await asyncio.sleep(began + captured - loop.time())
+            await asyncio.sleep(began + captured_s - loop.time())
             piece = client.hear(start)
-            await asyncio.sleep(max(0.0, began + captured + late_s - loop.time()))
+            await asyncio.sleep(max(0.0, began + captured_s + late_s - loop.time()))
             await session.submit(AppendAudio(piece, LISTEN_RATE))
         return log, session.echo_delay_ms
 
@@ -283,21 +283,21 @@ def _scene(
     client: RoomClient,
     talk: _Talk,
 ) -> SessionTimes:
-    spoken = [(onset, end) for _, _, onset, end in talk.done]
-    stopped = [
+    spans = [(onset, end) for _, _, onset, end in talk.log]
+    stops = [
         at
         for at, event in log
         if isinstance(event, ReplyFinished) and event.reason == "turn_detected"
     ]
-    ignored = [at for at, event in log if isinstance(event, SpeechIgnored)]
-    answered = [at for at, event in log if isinstance(event, TranscriptReady)]
-    found = [_interrupted(each, number == 0, stopped) for number, each in enumerate(talk.done)]
+    ignores = [at for at, event in log if isinstance(event, SpeechIgnored)]
+    answers = [at for at, event in log if isinstance(event, TranscriptReady)]
+    results = [_interruption(each, number == 0, stops) for number, each in enumerate(talk.log)]
 
     def unprompted(times: Sequence[float]) -> list[float]:
         return [
             round(at, 2)
             for at in times
-            if not any(o / LISTEN_RATE - 0.1 < at < e / LISTEN_RATE + 4 for o, e in spoken)
+            if not any(o / LISTEN_RATE - 0.1 < at < e / LISTEN_RATE + 4 for o, e in spans)
         ]
 
     direct = int(np.abs(client.response).argmax()) / LISTEN_RATE
@@ -305,18 +305,18 @@ def _scene(
     return SessionTimes(
         *(seed, seconds, round(robot, 1), delay_ms),
         round((client.down_s + UP_S + direct) * 1000),
-        *(unprompted(stopped), unprompted(ignored), unprompted(answered)),
-        found,
+        *(unprompted(stops), unprompted(ignores), unprompted(answers)),
+        results,
     )
 
 
-def _interrupted(
-    done: tuple[InterruptionClip, int, int, int], first_answer: bool, stopped: Sequence[float]
+def _interruption(
+    entry: tuple[InterruptionClip, int, int, int], first_answer: bool, stops: Sequence[float]
 ) -> InterruptionResult:
-    clip, ser_db, onset, _ = done
+    clip, ser_db, onset, _ = entry
     onset_s = onset / LISTEN_RATE
-    at = next((s for s in stopped if onset_s < s < onset_s + NOTICED_S), None)
-    before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stopped)
+    at = next((s for s in stops if onset_s < s < onset_s + NOTICED_S), None)
+    before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stops)
     stopped_ms = None if at is None else round((at - onset_s) * 1000)
     return InterruptionResult(clip.name, ser_db, first_answer, stopped_ms, before)
 
@@ -336,7 +336,7 @@ def _vad() -> Any:
 
 def figures(scenes: Sequence[SessionTimes]) -> dict[str, Any]:
     hours = sum(scene.robot_s for scene in scenes) / 3600
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "scenes": len(scenes),
         "robot_hours": round(hours, 3),
         "found": sum(scene.delay_ms is not None for scene in scenes),
@@ -347,24 +347,24 @@ def figures(scenes: Sequence[SessionTimes]) -> dict[str, Any]:
     for name in ("stopped_s", "held_s", "answered_s"):
         times = [getattr(scene, name) for scene in scenes]
         later = sum(sum(at >= COLD_S for at in each) for each in times)
-        found[name.removesuffix("_s")] = {
+        report[name.removesuffix("_s")] = {
             "an_hour": round(sum(map(len, times)) / hours, 2),
             "later": round(later / hours, 2),
             "n": sum(map(len, times)),
         }
-    spoken = [each for scene in scenes for each in scene.interrupted if not each.before]
-    of_kind = {"the first answer interrupted": [each for each in spoken if each.first]}
+    interruptions = [each for scene in scenes for each in scene.interrupted if not each.before]
+    of_kind = {"the first answer interrupted": [each for each in interruptions if each.first]}
     for ser_db in SER_DB:
-        of_kind[f"interrupted at {ser_db} dB"] = [e for e in spoken if e.ser_db == ser_db]
+        of_kind[f"interrupted at {ser_db} dB"] = [e for e in interruptions if e.ser_db == ser_db]
     for kind, of in of_kind.items():
         if of:
             late = [each.stopped_ms for each in of if each.stopped_ms is not None]
-            found[kind] = {
+            report[kind] = {
                 "n": len(of),
                 "stopped": round(len(late) / len(of), 3),
                 "stopped_ms": [round(float(np.percentile(late, p))) for p in (50, 95) if late],
             }
-    return found
+    return report
 
 
 def main() -> None:
@@ -375,18 +375,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--corpus", type=Path, action="append", default=[])
     parser.add_argument("--no-echo", action="store_false", dest="echo")
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
     voices = Path(tempfile.gettempdir()) / "reachy-voice-echo-voices.npz"
     say_all(weights("piper-joe"), voices)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
-        how = (given.seconds, voices, tuple(given.corpus), given.config, given.sets, given.echo)
-        seeds = range(given.seed, given.seed + given.scenes)
+    with ProcessPoolExecutor(args.jobs, mp_context=spawn) as pool:
+        how = (args.seconds, voices, tuple(args.corpus), args.config, args.sets, args.echo)
+        seeds = range(args.seed, args.seed + args.scenes)
         scenes = [each.result() for each in [pool.submit(play, seed, *how) for seed in seeds]]
-    report = {"set": given.sets, "echo": given.echo, "first_seed": given.seed, **figures(scenes)}
+    report = {"set": args.sets, "echo": args.echo, "first_seed": args.seed, **figures(scenes)}
     report["scenes_played"] = [asdict(scene) for scene in scenes]
-    finish(report, given.out, before, details="scenes_played")
+    finish(report, args.out, before, details="scenes_played")
 
 
 if __name__ == "__main__":

@@ -105,24 +105,24 @@ async def fail(voice: ServerProcess, number: signal.Signals, after_s: float) -> 
     await voice.start()
 
 
-async def play(given: argparse.Namespace) -> dict[str, Any]:
+async def play(args: argparse.Namespace) -> dict[str, Any]:
     environ, cores = fleet_environ(), sorted(os.sched_getaffinity(0))
-    seconds, steps = 60 * given.minutes, []
-    if given.one_core:
+    seconds, steps = 60 * args.minutes, []
+    if args.one_core:
         if len(cores) < 2:
             raise SystemExit("--one-core needs two cores: one is the server's.")
         psutil.Process().cpu_affinity(cores[1:])  # inherited by the engines' program
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        sets = [*given.sets, "access.addresses=[127.0.1.0/24]", "access.loopback=false"]
+        sets = [*args.sets, "access.addresses=[127.0.1.0/24]", "access.loopback=false"]
         sets.append(f"server.conversations_dir={folder}")
-        if given.config == str(FLEET):  # what it plays is no voice, and its robots wait for silence
+        if args.config == str(FLEET):  # what it plays is no voice, and its robots wait for silence
             sets += ["turn.engine=silence", "playback.watch_voice=false"]
             sets += await stack.enter_async_context(engines())
-        core = cores[0] if given.one_core else None
+        core = cores[0] if args.one_core else None
         voices = [
-            ServerProcess(free_port(), given.config, sets, environ, core)
-            for _ in range(given.processes)
+            ServerProcess(free_port(), args.config, sets, environ, core)
+            for _ in range(args.processes)
         ]
         for voice in voices:
             await voice.start()
@@ -132,25 +132,25 @@ async def play(given: argparse.Namespace) -> dict[str, Any]:
             ports = [voice.port for voice in voices]
             proxy = behind_haproxy(ports, environ["REACHY_VOICE_KEY"])
             front = await stack.enter_async_context(proxy)
-        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", max(given.clients), given.silence)
+        robots = talkers(f"ws://127.0.0.1:{front}/v1/realtime", max(args.clients), args.silence)
         tasks: list[asyncio.Task[None]] = []
         group = await stack.enter_async_context(asyncio.TaskGroup())
         stack.callback(lambda: [task.cancel() for task in tasks])
-        for number, count in enumerate(given.clients, 1):
+        for number, count in enumerate(args.clients, 1):
             for robot in robots[len(tasks) : count]:
                 tasks.append(group.create_task(robot.live()))
                 await asyncio.sleep(BETWEEN_CLIENTS_S)
             await asyncio.sleep(SETTLE_S)
             step = LoadInterval(robots[: len(tasks)], voices)
-            if number == len(given.clients):
-                if given.kill:
+            if number == len(args.clients):
+                if args.kill:
                     tasks.append(group.create_task(fail(voices[0], signal.SIGKILL, seconds / 3)))
-                if given.drain:
+                if args.drain:
                     last = fail(voices[-1], signal.SIGTERM, 2 * seconds / 3)
                     tasks.append(group.create_task(last))
             await asyncio.sleep(seconds)
             steps.append(step.figures())
-    return {"processes": given.processes, "minutes": given.minutes, "steps": steps}
+    return {"processes": args.processes, "minutes": args.minutes, "steps": steps}
 
 
 def main() -> None:
@@ -164,14 +164,14 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--drain", action="store_true")
     parser.add_argument("--engines", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.engines:
+    args = parser.parse_args()
+    if args.engines:
         asyncio.run(play_engines())
         return
     before = load()
-    found = asyncio.run(play(given))
-    finish(found, given.out, before)
-    sys.exit(any(step["counts"].get("lost") for step in found["steps"]))
+    result = asyncio.run(play(args))
+    finish(result, args.out, before)
+    sys.exit(any(step["counts"].get("lost") for step in result["steps"]))
 
 
 if __name__ == "__main__":

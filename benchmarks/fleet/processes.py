@@ -68,7 +68,7 @@ class ServerProcess:
 
 
 def fleet_environ() -> dict[str, str]:
-    """With the keys that all processes share."""
+    """The environment, with the keys that all processes share."""
     key = secrets.token_urlsafe(32)
     return {
         **os.environ,

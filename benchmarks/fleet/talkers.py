@@ -29,8 +29,8 @@ SPEECH_STEP = 500
 
 @dataclass(frozen=True)
 class SpokenQuestion:
-    """What a person says, as messages of ``FRAME_S``. ``speech``: the first one with words, and the
-    one behind the last."""
+    """What a person says, as messages of ``FRAME_S``. ``speech`` is the range of
+    those with words."""
 
     frames: tuple[str, ...]
     speech: range
@@ -56,7 +56,7 @@ SILENT_FRAME = _append(np.zeros(int(FRAME_S * RATE), np.int16))
 
 @dataclass
 class FleetRobot:
-    """One robot. ``silence_s``: from the end of an answer to the next question."""
+    """One robot, which asks again ``silence_s`` after the end of an answer."""
 
     url: str
     address: str
@@ -67,11 +67,11 @@ class FleetRobot:
     counts: Counter[str] = field(default_factory=Counter)
     connected_s: float = 0.0
     _began: float | None = None
-    """When the current connection did."""
+    """When the current connection began."""
     _at: int = 0
     """Frames of the question that are sent."""
-    _said_at: float = 0.0
-    """When the last of its words was."""
+    _last_word_at: float = 0.0
+    """When the last of its words was sent."""
     _waits: bool = False
     """Whether an answer is due."""
 
@@ -127,7 +127,7 @@ class FleetRobot:
                 await socket.send(frames[self._at])
                 self._at += 1
                 if self._at <= self.question.speech.stop:
-                    self._said_at = time.monotonic()
+                    self._last_word_at = time.monotonic()
             else:
                 await socket.send(SILENT_FRAME)
             due += FRAME_S
@@ -164,12 +164,12 @@ class FleetRobot:
         self._waits = False
         self.gaps_ms += player.gaps_ms
         if player.first_at:
-            self.firsts_ms.append(1000 * (player.first_at - self._said_at))
+            self.firsts_ms.append(1000 * (player.first_at - self._last_word_at))
 
 
 def talkers(url: str, count: int, silence_s: float) -> list[FleetRobot]:
-    asked = question()
-    return [FleetRobot(url, f"127.0.1.{n + 2}", asked, silence_s) for n in range(count)]
+    spoken_question = question()
+    return [FleetRobot(url, f"127.0.1.{n + 2}", spoken_question, silence_s) for n in range(count)]
 
 
 def percentiles(values: list[float], *which: int) -> dict[str, int | None]:

@@ -45,7 +45,7 @@ MEMORY = Path("/dev/shm")
 LEAST_S = 5.0
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = arguments(__doc__, "benchmarks.gpu")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(STAGES))
@@ -59,17 +59,17 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, help="where weights are")
     parser.add_argument("--limit-s", type=float, default=1800.0, help="for all of it")
     parser.add_argument("--stage", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if unknown := set(given.only) - set(STAGES):
+    args = parser.parse_args()
+    if unknown := set(args.only) - set(STAGES):
         parser.error(f"no such stage: {', '.join(unknown)}")
-    given.turns = given.turns or (2 if given.small else 20)
-    given.repeats = given.repeats or (2 if given.small else 20)
-    given.models.mkdir(parents=True, exist_ok=True)
-    return given
+    args.turns = args.turns or (2 if args.small else 20)
+    args.repeats = args.repeats or (2 if args.small else 20)
+    args.models.mkdir(parents=True, exist_ok=True)
+    return args
 
 
 def _room() -> Path:
-    """In memory, if there is room."""
+    """A folder in memory, if there is room."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM
     return (MEMORY if roomy else Path(tempfile.gettempdir())) / "reachy-voice-gpu"
 
@@ -77,9 +77,9 @@ def _room() -> Path:
 class StageProcesses:
     """Processes of this program, until the time is over."""
 
-    def __init__(self, given: argparse.Namespace, out: Path) -> None:
-        self._given, self._out = given, out
-        self._until = time.monotonic() + given.limit_s
+    def __init__(self, args: argparse.Namespace, out: Path) -> None:
+        self._args, self._out = args, out
+        self._until = time.monotonic() + args.limit_s
 
     def start(self, *names: str) -> None:
         """Side by side; returns when all of them have ended."""
@@ -95,7 +95,7 @@ class StageProcesses:
                 report.note("failed", f"exit code {code}")
 
     def _process(self, name: str) -> subprocess.Popen[bytes]:
-        own = ["--stage", name, "--out", str(self._out), "--models", str(self._given.models)]
+        own = ["--stage", name, "--out", str(self._out), "--models", str(self._args.models)]
         command = [
             sys.executable,
             "-X",
@@ -110,32 +110,32 @@ class StageProcesses:
 
 
 def main() -> None:
-    given = parsed()
-    if given.stage:
-        _stage(given)
+    args = parse_arguments()
+    if args.stage:
+        _stage(args)
         return
-    out = given.out or given.models / "figures.jsonl"
+    out = args.out or args.models / "figures.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("", encoding="utf-8")
     machine = Report(out, "machine")
-    machine.note("card and driver", "none used" if given.small else card())
+    machine.note("card and driver", "none used" if args.small else card())
     machine.note("torch", _torch())
-    stages = StageProcesses(given, out)
-    used = {"llm", "stt", "voice"} if "server" in given.only else set(given.only)
-    missing = [kind for kind, path in models.wanted(given).items() if not path.exists()]
-    stages.start(*(f"make {kind}" for kind in missing if kind in used))
-    for name in given.only:
+    stages = StageProcesses(args, out)
+    kinds = {"llm", "stt", "voice"} if "server" in args.only else set(args.only)
+    missing = [kind for kind, path in models.models_to_make(args).items() if not path.exists()]
+    stages.start(*(f"make {kind}" for kind in missing if kind in kinds))
+    for name in args.only:
         stages.start(name)
     show([json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()])
 
 
-def _stage(given: argparse.Namespace) -> None:
-    report = Report(given.out, given.stage)
+def _stage(args: argparse.Namespace) -> None:
+    report = Report(args.out, args.stage)
     began = time.monotonic()
-    if given.stage in STAGES:
-        STAGES[given.stage](given, report)
+    if args.stage in STAGES:
+        STAGES[args.stage](args, report)
     else:
-        models.make(given.stage.removeprefix("make "), given)
+        models.make(args.stage.removeprefix("make "), args)
         report.figure("made", "s", time.monotonic() - began)
 
 

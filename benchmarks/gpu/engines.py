@@ -25,12 +25,12 @@ from pipeline.workers.host import Answer, Cancel, Credit, Done, EngineHost, Item
 STEP = LISTEN_RATE // 50
 
 
-def _built(given: argparse.Namespace, kind: Kind, report: Report, build: Callable[..., Any]) -> Any:
+def _engine(args: argparse.Namespace, kind: Kind, report: Report, build: Callable[..., Any]) -> Any:
     """The engine of the profile; reports how long it took to load."""
-    options = load_settings(str(settings_file(given))).settings.engine(kind)
+    options = load_settings(str(settings_file(args))).settings.engine(kind)
     name = getattr(options, "weights", None)
-    weights = cache(given).path(name) if name else None
-    report.note("weights", name or f"made: {getattr(options, 'model_file', '') or given.voice}")
+    weights = cache(args).path(name) if name else None
+    report.note("weights", name or f"made: {getattr(options, 'model_file', '') or args.voice}")
     seconds, engine = timed(lambda: build(options, weights))
     report.figure("load", "s", seconds)
     return engine
@@ -39,26 +39,26 @@ def _built(given: argparse.Namespace, kind: Kind, report: Report, build: Callabl
 # --- the recogniser ----------------------------------------------------------------------------
 
 
-def stt(given: argparse.Namespace, report: Report) -> None:
+def stt(args: argparse.Namespace, report: Report) -> None:
     from pipeline.engines.stt.parakeet import build
 
     before = gpu_mb()
     report.figure(
         "import", "s", timed(lambda: importlib.import_module("nemo.collections.asr.models"))[0]
     )
-    engine = _built(given, Kind.STT, report, build)
-    recorded = recordings(given.speech, known=True)
-    for seconds in (1, 3) if given.small else (1, 3, 10, 30):
+    engine = _engine(args, Kind.STT, report, build)
+    clips = recordings(args.speech, tiny=True)
+    for seconds in (1, 3) if args.small else (1, 3, 10, 30):
         with report.part(f"final pass, {seconds} s"):
             _final_passes(
                 engine,
                 report,
-                [talk(recorded, seconds, n * 1600) for n in range(given.repeats + 3)],
+                [talk(clips, seconds, n * 1600) for n in range(args.repeats + 3)],
             )
     with report.part("partials"):
-        _streams(engine, report, talk(recorded, 4 if given.small else 20), 1)
+        _streams(engine, report, talk(clips, 4 if args.small else 20), 1)
     with report.part("four streams"):
-        _streams(engine, report, talk(recorded, 3 if given.small else 8), 4)
+        _streams(engine, report, talk(clips, 3 if args.small else 8), 4)
     report.gpu_memory(before)
 
 
@@ -117,8 +117,8 @@ class ClauseAudio:
 
     @property
     def late_ms(self) -> float | None:
-        """How much later than the end of the sound before it the latest piece came; negative:
-        every piece came in time."""
+        """By how much the latest piece missed the end of the sound before it; negative if every
+        piece came in time."""
         if len(self.pieces) < 2:
             return None
         (until, samples), *rest = self.pieces
@@ -133,51 +133,51 @@ class Clauses:
     """Clauses of several clients on one engine, in the order of the server's own host."""
 
     def __init__(self, engine: Any) -> None:
-        self.heard: dict[int, ClauseAudio] = {}
+        self.by_job: dict[int, ClauseAudio] = {}
         self.on_item: Callable[[int], None] = lambda job: None
         self.host = EngineHost(engine, self._take)
 
     def say(self, text: str, priority: Priority = Priority.CONFIRMED, take: int = 0) -> int:
-        job = len(self.heard) + 1
-        self.heard[job] = ClauseAudio(time.perf_counter())
+        job = len(self.by_job) + 1
+        self.by_job[job] = ClauseAudio(time.perf_counter())
         request = (SpeechRequest(text, language="en", take=take),)
         self.host.receive(Submit(job, 0, "synthesize", request, priority, True, client=job))
         return job
 
     def run(self) -> list[ClauseAudio]:
         self.host.run_until_idle()
-        return list(self.heard.values())
+        return list(self.by_job.values())
 
     def _take(self, answer: Answer) -> None:
-        heard, now = self.heard[answer.job], time.perf_counter()
+        clause, now = self.by_job[answer.job], time.perf_counter()
         match answer:
             case Item():
-                heard.pieces.append((now, len(answer.value)))
+                clause.pieces.append((now, len(answer.value)))
                 self.host.receive(Credit(answer.job))
                 self.on_item(answer.job)
             case Done():
-                heard.ended, heard.error = now, answer.error
+                clause.ended, clause.error = now, answer.error
 
 
-def voice(given: argparse.Namespace, report: Report) -> None:
+def voice(args: argparse.Namespace, report: Report) -> None:
     from pipeline.engines.tts.qwen3_tts import build
 
     before = gpu_mb()
     report.figure("import", "s", timed(lambda: importlib.import_module("qwen_tts"))[0])
-    engine = _built(given, Kind.TTS, report, build)
-    repeats = 2 if given.small else 8
+    engine = _engine(args, Kind.TTS, report, build)
+    repeats = 2 if args.small else 8
     for name, text in (("2 words", SHORT), ("9 words", MIDDLE), ("22 words", LONG)):
         with report.part(name):
-            said = [_alone(engine, text, take) for take in range(repeats)]
-            _speed(report, f"a clause of {name}", said)
+            clauses = [_alone(engine, text, take) for take in range(repeats)]
+            _report_speed(report, f"a clause of {name}", clauses)
     with report.part("at once"):
-        for count in (4,) if given.small else (2, 4, 6):
+        for count in (4,) if args.small else (2, 4, 6):
             _at_once(engine, report, count)
     with report.part("urgent"):
         for count in (1, 3):
-            _urgent(engine, report, count, 1 if given.small else 5)
+            _urgent(engine, report, count, 1 if args.small else 5)
     with report.part("cancel"):
-        _cancelled(engine, report, 2 if given.small else 10)
+        _cancel(engine, report, 2 if args.small else 10)
     report.gpu_memory(before)
 
 
@@ -187,25 +187,25 @@ def _alone(engine: Any, text: str, take: int = 0) -> ClauseAudio:
     return clauses.run()[0]
 
 
-def _speed(report: Report, name: str, said: Sequence[ClauseAudio]) -> None:
-    rtf = [(each.ended - each.began) / each.audio_s for each in said if each.audio_s]
-    report.figure(f"{name}: first sound", "ms", *(each.first_ms for each in said))
-    report.figure(f"{name}: sound", "s", *(each.audio_s for each in said))
+def _report_speed(report: Report, name: str, clauses: Sequence[ClauseAudio]) -> None:
+    rtf = [(each.ended - each.began) / each.audio_s for each in clauses if each.audio_s]
+    report.figure(f"{name}: first sound", "ms", *(each.first_ms for each in clauses))
+    report.figure(f"{name}: sound", "s", *(each.audio_s for each in clauses))
     report.figure(f"{name}: RTF", "", *rtf)
     report.figure(f"{name}: frame", "ms", *(80 * each for each in rtf))
-    report.figure(f"{name}: latest piece", "ms late", *(each.late_ms for each in said))
-    faults = [str(each.error) for each in said if each.error]
+    report.figure(f"{name}: latest piece", "ms late", *(each.late_ms for each in clauses))
+    faults = [str(each.error) for each in clauses if each.error]
     if faults:
-        report.note(f"{name}: faults", f"{len(faults)} of {len(said)}: {faults[0]}")
+        report.note(f"{name}: faults", f"{len(faults)} of {len(clauses)}: {faults[0]}")
 
 
 def _at_once(engine: Any, report: Report, count: int) -> None:
     clauses = Clauses(engine)
     for take in range(count):
         clauses.say(LONG, take=take)
-    said = clauses.run()
-    _speed(report, f"{count} clauses at once", said)
-    holes = sum((each.late_ms or 0) > 0 for each in said)
+    audio = clauses.run()
+    _report_speed(report, f"{count} clauses at once", audio)
+    holes = sum((each.late_ms or 0) > 0 for each in audio)
     report.figure(f"{count} clauses at once: clauses with a hole", "", holes)
 
 
@@ -214,23 +214,23 @@ def _urgent(engine: Any, report: Report, others: int, repeats: int) -> None:
     first, late = [], []
     for take in range(repeats):
         clauses = Clauses(engine)
-        begun = [clauses.say(LONG, Priority.SPECULATIVE, take) for _ in range(others)]
-        urgent: list[int] = []
+        other_jobs = [clauses.say(LONG, Priority.SPECULATIVE, take) for _ in range(others)]
+        urgent_jobs: list[int] = []
 
-        def begin(job: int, talks: Clauses = clauses, found: list[int] = urgent) -> None:
-            if not found and talks.heard[job].audio_s >= 1:
-                found.append(talks.say(SHORT))
+        def begin(job: int, talks: Clauses = clauses, jobs: list[int] = urgent_jobs) -> None:
+            if not jobs and talks.by_job[job].audio_s >= 1:
+                jobs.append(talks.say(SHORT))
 
         clauses.on_item = begin
         clauses.run()
-        first += [clauses.heard[job].first_ms for job in urgent]
-        late += [clauses.heard[job].late_ms for job in begun]
+        first += [clauses.by_job[job].first_ms for job in urgent_jobs]
+        late += [clauses.by_job[job].late_ms for job in other_jobs]
     report.figure(f"an urgent clause while {others} are made: first sound", "ms", *first)
     report.figure(f"the {others} beside it: latest piece", "ms late", *late)
 
 
-def _cancelled(engine: Any, report: Report, repeats: int) -> None:
-    """At any moment of a clause."""
+def _cancel(engine: Any, report: Report, repeats: int) -> None:
+    """Cancel clauses at different moments."""
     took = []
     for number in range(repeats):
         clauses, at = Clauses(engine), [0.0]
@@ -242,10 +242,10 @@ def _cancelled(engine: Any, report: Report, repeats: int) -> None:
 
         timer = Timer(0.15 + 0.013 * number, cancel)
         timer.start()
-        heard = clauses.run()[0]
+        clause = clauses.run()[0]
         timer.cancel()
-        if isinstance(heard.error, Cancelled):
-            took.append(1000 * (heard.ended - at[0]))
+        if isinstance(clause.error, Cancelled):
+            took.append(1000 * (clause.ended - at[0]))
     report.figure("cancelled: until it stops", "ms", *took)
 
 
@@ -255,17 +255,17 @@ SAMPLING = Sampling(temperature=0.8, top_p=0.95, min_p=0, repeat_penalty=1.0, ma
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "life", "child", "world", "school")
 
 
-def llm(given: argparse.Namespace, report: Report) -> None:
+def llm(args: argparse.Namespace, report: Report) -> None:
     from pipeline.engines.llm.llama_cpp import build
 
     before = gpu_mb()
-    engine = _built(given, Kind.LLM, report, build)
-    system = Message("system", "You are a robot. " + _text(300 if given.small else 1500, 1))
+    engine = _engine(args, Kind.LLM, report, build)
+    system = Message("system", "You are a robot. " + _text(300 if args.small else 1500, 1))
     with report.part("prefill"):
-        _prefill(engine, report, (300,) if given.small else (500, 1500, 6000))
+        _prefill(engine, report, (300,) if args.small else (500, 1500, 6000))
     for count in (1, 4):
         with report.part(f"{count} sessions"):
-            _replies(engine, report, system, count, 2 if given.small else 20 // count)
+            _replies(engine, report, system, count, 2 if args.small else 20 // count)
     report.gpu_memory(before)
 
 
@@ -294,9 +294,9 @@ def _replies(engine: Any, report: Report, system: Message, count: int, rounds: i
     first, speed, text = [], [], ""
     for number in range(rounds + 1):
         began = time.perf_counter()
-        asked = [Message("user", _text(25, 100 * number + n) + "?") for n in range(count)]
+        questions = [Message("user", _text(25, 100 * number + n) + "?") for n in range(count)]
         replies = {
-            n: session.reply(LlmRequest([system, asked[n]], sampling=SAMPLING), NEVER)
+            n: session.reply(LlmRequest([system, questions[n]], sampling=SAMPLING), NEVER)
             for n, session in enumerate(sessions)
         }
         came: dict[int, list[float]] = {n: [] for n in replies}

@@ -22,12 +22,12 @@ REPLY = (
 )
 """No token twice: each follows from the one before it alone."""
 Q4_0, Q8_0 = 2, 8
-"""Of ``enum ggml_type``."""
+"""Members of ``enum ggml_type``."""
 SURE, LIKELY = 40.0, 20.0
 """Logits of the token that must follow, and of the end of the message after any other token; of all
 others: 1 or less, mostly."""
 RMS_OF_Q8 = 127 / 3**0.5
-"""Of evenly distributed int8."""
+"""The root mean square of evenly distributed int8."""
 SMALL_SHAPE = (4, 256, 512, 4, 2, 64, 12_000)
 FULL_SHAPE = (36, 2560, 9728, 32, 8, 128, 151_936)
 """Qwen3-4B's layers, width, feed-forward width, heads, heads of keys, head size, vocabulary."""
@@ -39,7 +39,7 @@ def language_model(path: Path, small: bool) -> None:
     token that comes after it is the same. All embeddings share a direction, which asks for the end
     of the message."""
     layers, width, feed, heads, kv, head, vocabulary = SMALL_SHAPE if small else FULL_SHAPE
-    known, chain = _vocabulary(vocabulary)
+    metadata, chain = _vocabulary(vocabulary)
     data = {
         "general.architecture": "qwen3",
         "general.name": "a chain of words",
@@ -55,7 +55,7 @@ def language_model(path: Path, small: bool) -> None:
         "qwen3.attention.value_length": head,
         "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
         "qwen3.rope.freq_base": 5_000_000.0,
-        **known,
+        **metadata,
     }
     draw = np.random.default_rng(1)
 
@@ -93,17 +93,17 @@ def _table_and_head(
 ) -> tuple[gguf.Raw, gguf.Raw]:
     draw = np.random.default_rng(3)
 
-    def drawn() -> NDArray[np.int8]:
+    def random_rows() -> NDArray[np.int8]:
         numbers = np.frombuffer(draw.bytes(vocabulary * width), np.int8).reshape(vocabulary, width)
         return np.maximum(numbers, -127)
 
-    shared = np.where(np.arange(width) % 2 == 0, 127, -127).astype(np.int8)
-    table, head = drawn(), drawn()
-    table[:, ::4] = shared[::4]
+    pattern = np.where(np.arange(width) % 2 == 0, 127, -127).astype(np.int8)
+    table, head = random_rows(), random_rows()
+    table[:, ::4] = pattern[::4]
     rows = {after: np.zeros(width) for _, after in chain}
     end = chain[-1][1]
     # What the head gets is a row divided by its root mean square.
-    direction = np.where(np.arange(width) % 4 == 0, shared, 0).astype(np.float64)
+    direction = np.where(np.arange(width) % 4 == 0, pattern, 0).astype(np.float64)
     rows[end] += direction * (LIKELY / (direction @ direction)) * _rms(table[0])
     for before, after in chain:
         row = table[before].astype(np.float64)
@@ -150,8 +150,8 @@ def _vocabulary(size: int) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
     project = Path(__file__).parents[2]
     texts = [path.read_text(encoding="utf-8") for path in sorted(project.glob("**/*.md"))[:60]]
     tokenizer.train_from_iterator([*texts, *[f"\n{REPLY}"] * 500], trainer)
-    trained = json.loads(tokenizer.to_str())["model"]
-    tokens = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
     kinds = [3 if token in specials else 1 for token in tokens]
     spare = size - len(tokens)
     before, *reply = tokenizer.encode(f"\n{REPLY}").ids
@@ -163,7 +163,7 @@ def _vocabulary(size: int) -> tuple[Mapping[str, Any], list[tuple[int, int]]]:
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": [*tokens, *(f"[PAD{n}]" for n in range(spare))],
         "tokenizer.ggml.token_type": [*kinds, *[5] * spare],
-        "tokenizer.ggml.merges": [" ".join(pair) for pair in trained["merges"]],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in model["merges"]],
         "tokenizer.ggml.eos_token_id": end,
         "tokenizer.ggml.padding_token_id": tokens.index("<|endoftext|>"),
         "tokenizer.ggml.add_bos_token": False,

@@ -31,71 +31,71 @@ VOICES = {"0b6": "qwen3-tts-0.6b-customvoice", "1b7": "qwen3-tts-1.7b-customvoic
 # --- the settings ------------------------------------------------------------------------------
 
 
-def cache(given: argparse.Namespace) -> WeightsCache:
-    folder = given.cache or load_settings(PROFILE).settings.paths.cache(os.environ)
+def cache(args: argparse.Namespace) -> WeightsCache:
+    folder = args.cache or load_settings(PROFILE).settings.paths.cache(os.environ)
     return WeightsCache(folder)
 
 
-def wanted(given: argparse.Namespace) -> dict[str, Path]:
+def models_to_make(args: argparse.Namespace) -> dict[str, Path]:
     """The models that must be made, with their paths: those that the weights cache lacks."""
-    size = "small" if given.small else "full"
+    size = "small" if args.small else "full"
     paths = {
-        "llm": given.models / f"{size}.gguf",
-        "stt": TINY_PARAKEET if given.small else given.models / "full.nemo",
-        "voice": given.models / f"{size}-{given.voice}",
+        "llm": args.models / f"{size}.gguf",
+        "stt": TINY_PARAKEET if args.small else args.models / "full.nemo",
+        "voice": args.models / f"{size}-{args.voice}",
     }
-    settings, known = load_settings(PROFILE).settings, cache(given)
-    names = {"llm": settings.llm.weights, "stt": settings.stt.weights, "voice": VOICES[given.voice]}  # type: ignore[attr-defined]
-    absent = known.missing(name for name in names.values() if name)
-    return {kind: paths[kind] for kind, name in names.items() if given.small or name in absent}
+    settings, weights = load_settings(PROFILE).settings, cache(args)
+    names = {"llm": settings.llm.weights, "stt": settings.stt.weights, "voice": VOICES[args.voice]}  # type: ignore[attr-defined]
+    absent = weights.missing(name for name in names.values() if name)
+    return {kind: paths[kind] for kind, name in names.items() if args.small or name in absent}
 
 
-def settings_file(given: argparse.Namespace, *, words: bool = False) -> Path:
-    """The profile with the models of this run. ``words``: with the tiny recogniser, which knows
+def settings_file(args: argparse.Namespace, *, words: bool = False) -> Path:
+    """The profile with the models of this run; with ``words``, the tiny recogniser, which knows
     ten sentences."""
-    made, known = wanted(given), cache(given)
+    paths, weights = models_to_make(args), cache(args)
     tree: dict[str, Any] = {
         "extends": PROFILE,
         "server": {"announce": False, "max_sessions": 8},
         # What the made voice says is a hum.
         "playback": {"watch_voice": False},
         "conversation": {"apology": ""},
-        "tts": {"weights": VOICES[given.voice]},
+        "tts": {"weights": VOICES[args.voice]},
         "stt": {},
         "llm": {},
     }
-    if "voice" in made:
-        tree["tts"] = {"weights": None, "model_dir": str(made["voice"])}
-    if "llm" in made:
-        tree["llm"] = {"weights": None, "model_file": str(made["llm"]), "mmproj": None}
-    if "stt" in made:
-        file = TINY_PARAKEET if words else made["stt"]
+    if "voice" in paths:
+        tree["tts"] = {"weights": None, "model_dir": str(paths["voice"])}
+    if "llm" in paths:
+        tree["llm"] = {"weights": None, "model_file": str(paths["llm"]), "mmproj": None}
+    if "stt" in paths:
+        file = TINY_PARAKEET if words else paths["stt"]
         tree["stt"] = {"weights": None, "model_file": str(file), "languages": ["en"]}
-    if given.cache:
-        tree["paths"] = {"cache_dir": str(given.cache.absolute())}
-    if known.missing(["smart-turn-v3.2"]):
+    if args.cache:
+        tree["paths"] = {"cache_dir": str(args.cache.absolute())}
+    if weights.missing(["smart-turn-v3.2"]):
         tree["turn"] = {"engine": "silence"}
-    if given.small:
+    if args.small:
         tree["tts"]["device"] = tree["stt"]["device"] = "cpu"
         tree["stt"]["partials"] = True
         tree["llm"] |= {"gpu_layers": 0, "context_tokens": 4096, "threads": 1}
-    path = Path(given.models / f"settings-{'words' if words else 'full'}.yaml")
+    path = Path(args.models / f"settings-{'words' if words else 'full'}.yaml")
     path.write_text(json.dumps(tree, indent=1), encoding="utf-8")  # which is YAML, too
     return path
 
 
-def make(kind: str, given: argparse.Namespace) -> None:
-    path = wanted(given)[kind]
+def make(kind: str, args: argparse.Namespace) -> None:
+    path = models_to_make(args)[kind]
     if path.exists():
         return
     part = path.with_name(f"part-{path.name}")
     match kind:
         case "llm":
-            language_model(part, given.small)
+            language_model(part, args.small)
         case "stt":
-            recogniser(part, talk(recordings(given.speech, known=False), 10))
+            recogniser(part, talk(recordings(args.speech, tiny=False), 10))
         case "voice":
-            voice(part, given.voice, given.small)
+            voice(part, args.voice, args.small)
     part.rename(path)
 
 
@@ -162,7 +162,7 @@ def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
     model.change_decoding_strategy(decoding, verbose=False)
     model.preprocessor.featurizer.dither = 0.0
     model.preprocessor.featurizer.pad_to = 0
-    run = NemoModel(model.eval().to(_device()), TorchPlace(_device(), "fp32"))
+    nemo = NemoModel(model.eval().to(_device()), TorchPlace(_device(), "fp32"))
     last = model.joint.joint_net[-1]
     low, high = -30.0, 60.0
     with torch.inference_mode():
@@ -170,10 +170,10 @@ def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
         last.bias.zero_()
         last.bias[-len(DURATIONS)] = -1e4
         last.bias[-1] = 0.5
-        encoded = run._encode(speech)
+        encoded = nemo._encode(speech)
         for _ in range(12):
             last.bias[PIECES] = (low + high) / 2
-            tokens, _ = run._decode(encoded.clone(), None)
+            tokens, _ = nemo._decode(encoded.clone(), None)
             rate = len(tokens) / (len(speech) / 16_000)
             if abs(rate - TOKENS_PER_S) < 0.4:
                 break
@@ -215,9 +215,9 @@ def voice(folder: Path, size: str, small: bool) -> None:
                 values.fill_(0.0 if name.endswith("bias") else 1.0)
         _let_it_end(model, of, ids)
     generation = folder / "generation_config.json"
-    published = generation.read_bytes()
+    config = generation.read_bytes()
     model.save_pretrained(folder)
-    generation.write_bytes(published)
+    generation.write_bytes(config)
     tiny._codec(folder / "speech_tokenizer", of)
     tiny._mend(folder / "config.json", "custom_voice")
 
@@ -251,7 +251,7 @@ def _let_it_end(model: Any, of: Any, ids: Mapping[str, int]) -> None:
 def _marks(
     talker: Any, table: Any, others: Any, of: Any, ids: Mapping[str, int]
 ) -> tuple[float, float]:
-    """Of frames and of text, so that both have their size after the norm of the first layer."""
+    """The marks of frames and of text, sized for after the norm of the first layer."""
     import torch
 
     def rms(values: Any) -> float:
@@ -260,9 +260,9 @@ def _marks(
     def mark(size: float, rest: float) -> float:
         return float(size * rest / (1 - size**2 / of.hidden) ** 0.5)
 
-    embedded = talker.get_text_embeddings().weight
-    texts = talker.text_projection(embedded[: ids["<|im_end|>"] + 4])
-    pad = talker.text_projection(embedded[[ids["<tts_pad>"]]])
+    embeddings = talker.get_text_embeddings().weight
+    texts = talker.text_projection(embeddings[: ids["<|im_end|>"] + 4])
+    pad = talker.text_projection(embeddings[[ids["<tts_pad>"]]])
     frames = table[torch.randint(0, of.codes, (64,))].float()
     for other in others:
         frames = frames + other.weight[torch.randint(0, of.codes, (64,))].float()

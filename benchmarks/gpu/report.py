@@ -17,7 +17,7 @@ from rich.table import Table
 from app.cli.measuring import percentile
 from benchmarks.harness.program import load
 
-NEEDED = {"p50": 1, "p95": 20, "p99": 100}
+LEAST_VALUES = {"p50": 1, "p95": 20, "p99": 100}
 """A percentile is left out with fewer values."""
 
 WIDTH = 132
@@ -26,30 +26,30 @@ WIDTH = 132
 
 @dataclass(frozen=True)
 class Report:
-    """What one stage measures. ``file``: shared with the other stages."""
+    """What one stage measures; ``file`` is shared with the other stages."""
 
     file: Path
     stage: str
 
     def figure(self, name: str, unit: str, *values: float | None) -> None:
-        known = [value for value in values if value is not None]
-        if not known:
+        some = [value for value in values if value is not None]
+        if not some:
             self.note(name, "no value")
             return
         spread = {
-            key: percentile(known, float(key[1:])) if len(known) >= least else None
-            for key, least in NEEDED.items()
+            key: percentile(some, float(key[1:])) if len(some) >= least else None
+            for key, least in LEAST_VALUES.items()
         }
-        self._write(figure=name, unit=unit, n=len(known), **spread, min=min(known), max=max(known))
+        self._write(figure=name, unit=unit, n=len(some), **spread, min=min(some), max=max(some))
 
     def note(self, name: str, text: object) -> None:
         self._write(figure=name, note=str(text))
 
     def gpu_memory(self, before: int | None) -> None:
-        """Of the whole card, less what was taken before."""
-        used = gpu_mb()
-        if used is not None and before is not None:
-            self.figure("GPU memory", "MB", used - before)
+        """Report the memory of the whole card, less what was taken before."""
+        memory_mb = gpu_mb()
+        if memory_mb is not None and before is not None:
+            self.figure("GPU memory", "MB", memory_mb - before)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -77,8 +77,8 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def gpu_mb() -> int | None:
     """Memory taken on the first card, by all programs; ``None`` without an NVIDIA driver."""
-    found = _nvidia_smi("memory.used")
-    return int(found) if found else None
+    answer = _nvidia_smi("memory.used")
+    return int(answer) if answer else None
 
 
 def card() -> str:
@@ -88,10 +88,10 @@ def card() -> str:
 def _nvidia_smi(query: str) -> str:
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.partition("\n")[0].strip()
+    return process.stdout.partition("\n")[0].strip()
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:

@@ -13,38 +13,36 @@ from benchmarks.gpu.models import settings_file
 from benchmarks.gpu.report import Report, gpu_mb
 from benchmarks.gpu.speech import recordings
 from benchmarks.harness.robot import RobotClient
-from benchmarks.latency.clips import Take, takes
+from benchmarks.latency.clips import Take, perform_all
 
 BEFORE_BARGE_IN_S = 0.8
 READY = r"^  ready (.+?) ([\d.]+) s$"
-"""As ``serve`` says it of each engine."""
+"""The line that ``serve`` prints for each engine."""
 INSTRUCTIONS = "You are a small friendly robot. " * 40
 
 
-async def _robot(url: str, performed: Sequence[Take]) -> list[tuple[SpokenTurn, list[float]] | str]:
-    """What each take got, or why it failed; a failure begins another conversation."""
-    found: list[tuple[SpokenTurn, list[float]] | str] = []
-    while len(found) < len(performed):
+async def _robot(url: str, takes: Sequence[Take]) -> list[tuple[SpokenTurn, list[float]] | str]:
+    """The turn of each take, or its error; a failure begins another conversation."""
+    results: list[tuple[SpokenTurn, list[float]] | str] = []
+    while len(results) < len(takes):
         async with dial(url) as socket:
             robot = RobotClient(socket)
             await robot.configure({"instructions": INSTRUCTIONS})
-            for take in performed[len(found) :]:
+            for take in takes[len(results) :]:
                 try:
-                    found.append(await robot.ask(take.pcm, take.end))
+                    results.append(await robot.ask(take.pcm, take.end))
                 except TurnFailed as error:
-                    found.append(str(error))
+                    results.append(str(error))
                     break
-    return found
+    return results
 
 
-async def _together(
-    url: str, performed: Sequence[Take], robots: int, report: Report
-) -> list[float]:
+async def _together(url: str, takes: Sequence[Take], robots: int, report: Report) -> list[float]:
     """The takes, shared among so many robots at once; gives the first audio of each in ms."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_robot(url, performed[n::robots])) for n in range(robots)]
-    found = [each for task in tasks for each in task.result()]
-    turns = [each for each in found if not isinstance(each, str)]
+        tasks = [group.create_task(_robot(url, takes[n::robots])) for n in range(robots)]
+    results = [each for task in tasks for each in task.result()]
+    turns = [each for each in results if not isinstance(each, str)]
     name = "1 robot" if robots == 1 else f"{robots} robots at once"
     first = [turn.voice_to_voice_ms for turn, _ in turns]
     report.figure(f"{name}: first audio", "ms", *first)
@@ -55,55 +53,55 @@ async def _together(
     report.figure(f"{name}: holes", "", len(holes))
     report.figure(f"{name}: silence in answers", "ms", sum(holes))
     report.figure(f"{name}: sound", "s", sum(len(turn.pcm) / RATE for turn, _ in turns))
-    failures = [each for each in found if isinstance(each, str)]
+    failures = [each for each in results if isinstance(each, str)]
     heard = next((turn.heard for turn, _ in turns), "")
-    answered = next((turn.answered for turn, _ in turns), "")
-    report.note(name, f"{len(failures)} failed {failures[:1]}; heard {heard!r}, said {answered!r}")
+    answer = next((turn.answered for turn, _ in turns), "")
+    report.note(name, f"{len(failures)} failed {failures[:1]}; heard {heard!r}, said {answer!r}")
     return [ms for ms in first if ms is not None]
 
 
-async def _barge_in(url: str, performed: Sequence[Take], count: int, report: Report) -> None:
-    last: list[float] = []
-    started: list[float | None] = []
+async def _barge_in(url: str, takes: Sequence[Take], count: int, report: Report) -> None:
+    last_ms: list[float] = []
+    starts_ms: list[float | None] = []
     for number in range(count):
-        asked, over = performed[2 * number], performed[2 * number + 1]
+        question, over = takes[2 * number], takes[2 * number + 1]
         async with dial(url) as socket:
             robot = RobotClient(socket)
             await robot.configure({"instructions": INSTRUCTIONS})
             try:
-                onset_s = over.said[0][0]
-                found = await robot.interrupt(over.pcm, onset_s, BEFORE_BARGE_IN_S, asked.pcm)
-                last.append(found.sent_ms)
-                started.append(found.told_ms)
+                onset_s = over.words[0][0]
+                times = await robot.interrupt(over.pcm, onset_s, BEFORE_BARGE_IN_S, question.pcm)
+                last_ms.append(times.sent_ms)
+                starts_ms.append(times.told_ms)
             except* (TimeoutError, TurnFailed) as errors:
                 report.note("barge-in", f"no figure: {errors.exceptions[0]!r}")
-    report.figure("barge-in: last sound after the onset", "ms", *last)
-    report.figure("barge-in: speech_started", "ms", *started)
+    report.figure("barge-in: last sound after the onset", "ms", *last_ms)
+    report.figure("barge-in: speech_started", "ms", *starts_ms)
 
 
-def server(given: argparse.Namespace, report: Report) -> None:
-    asyncio.run(_measure(given, report))
+def server(args: argparse.Namespace, report: Report) -> None:
+    asyncio.run(_measure(args, report))
 
 
-async def _measure(given: argparse.Namespace, report: Report) -> None:
-    before, words = gpu_mb(), given.small or given.words
-    settings = settings_file(given, words=words)
-    log = given.models / "server.log"
-    performed = takes(recordings(given.speech, known=words), max(given.turns, 8), seed=1)
+async def _measure(args: argparse.Namespace, report: Report) -> None:
+    before, words = gpu_mb(), args.small or args.words
+    settings = settings_file(args, words=words)
+    log = args.models / "server.log"
+    takes = perform_all(recordings(args.speech, tiny=words), max(args.turns, 8), seed=1)
     async with spawned_server(["--config", str(settings)], log) as running:
         report.figure("ready", "s", running.start_seconds)
         for what, seconds in re.findall(READY, log.read_text(), re.MULTILINE):
             report.figure(f"ready: {' '.join(what.split())}", "s", float(seconds))
         with report.part("warm-up"):
-            await _robot(running.url, performed[:1])
+            await _robot(running.url, takes[:1])
         first: dict[int, list[float]] = {}
-        for robots in given.robots:
+        for robots in args.robots:
             with report.part(f"{robots} robots"):
-                share = performed[: max(given.turns, robots)]
+                share = takes[: max(args.turns, robots)]
                 first[robots] = await _together(running.url, share, robots, report)
-            if robots == given.robots[0]:
+            if robots == args.robots[0]:
                 with report.part("barge-in"):
-                    await _barge_in(running.url, performed, 1 if given.small else 4, report)
+                    await _barge_in(running.url, takes, 1 if args.small else 4, report)
         report.gpu_memory(before)
     for robots in [each for each in first if each > 1 and first.get(1) and first[each]]:
         for percent in (50, 95):

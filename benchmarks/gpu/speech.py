@@ -19,16 +19,16 @@ from tests.support.tiny_models.parakeet import PHRASES, VOICES, espeak
 INDEX = "speech.json"
 
 
-def recordings(folder: Path | None, *, known: bool) -> list[DrySpeech]:
-    """Of ``folder``: all sounds of its ``speech.json`` (a list of ``file`` and ``text``), or its
-    labelled turns. Without one: what the tiny recogniser knows, if ``known``, or people.
+def recordings(folder: Path | None, *, tiny: bool) -> list[DrySpeech]:
+    """All sounds in ``speech.json`` of ``folder`` (a list of ``file`` and ``text``), or its
+    labelled turns. Without a folder: sentences of the tiny recogniser, if ``tiny``, or people.
 
     Raises ``FileNotFoundError``.
     """
     if folder:
-        listed = folder / INDEX
-        return _listed(listed) if listed.is_file() else list(labelled_recordings(folder))
-    if not (known and shutil.which("espeak-ng")) and (people := recordings_of_people()):
+        index = folder / INDEX
+        return _read_index(index) if index.is_file() else list(labelled_recordings(folder))
+    if not (tiny and shutil.which("espeak-ng")) and (people := recordings_of_people()):
         return list(people)
     if not shutil.which("espeak-ng"):
         raise FileNotFoundError("There is no speech: give --speech, or install espeak-ng")
@@ -39,18 +39,18 @@ def recordings(folder: Path | None, *, known: bool) -> list[DrySpeech]:
     ]
 
 
-def _listed(index: Path) -> list[DrySpeech]:
-    found = []
+def _read_index(index: Path) -> list[DrySpeech]:
+    clips = []
     for row in json.loads(index.read_text(encoding="utf-8")):
         pcm, rate = soundfile.read(index.parent / row["file"], dtype="float32", always_2d=True)
         signal = soxr.resample(pcm[:, 0], rate, LISTEN_RATE)
-        found.append(DrySpeech(row["file"], row["file"], signal, row.get("text", "")))
-    return found
+        clips.append(DrySpeech(row["file"], row["file"], signal, row.get("text", "")))
+    return clips
 
 
-def talk(recorded: list[DrySpeech], seconds: float, start: int = 0) -> Pcm:
-    """So much speech without pause, int16 at 16 kHz."""
-    whole = np.concatenate([each.signal for each in recorded])
+def talk(clips: list[DrySpeech], seconds: float, start: int = 0) -> Pcm:
+    """``seconds`` of speech without pause, int16 at 16 kHz."""
+    whole = np.concatenate([each.signal for each in clips])
     samples = int(seconds * LISTEN_RATE)
     parts = islice(cycle([whole]), samples // len(whole) + 2)
     start %= len(whole)

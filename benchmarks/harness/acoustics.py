@@ -60,8 +60,8 @@ def at_speed(signal: Signal, factor: float) -> Signal:
     """``signal`` sped up by ``factor``; the pitch changes with it, as on a tape."""
     if factor == 1.0 or not len(signal):
         return signal
-    changed: Signal = soxr.resample(signal, LISTEN_RATE * factor, LISTEN_RATE, quality="HQ")
-    return changed
+    result: Signal = soxr.resample(signal, LISTEN_RATE * factor, LISTEN_RATE, quality="HQ")
+    return result
 
 
 # --- noise -------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def at_speed(signal: Signal, factor: float) -> Signal:
 def room_tone(samples: int, rng: np.random.Generator, level_dbfs: float = ROOM_TONE_DBFS) -> Signal:
     """The sound of a quiet room: noise that falls by 3 to 9 dB an octave. Never digital silence."""
     slope_db = float(rng.uniform(-9.0, -3.0))
-    tone = _shaped(samples, rng, lambda hz: (np.maximum(hz, 60.0) / 60.0) ** (slope_db / 6.02))
+    tone = _colour(samples, rng, lambda hz: (np.maximum(hz, 60.0) / 60.0) ** (slope_db / 6.02))
     return _with_floor(gained(tone, level_dbfs), rng)
 
 
@@ -82,7 +82,7 @@ def noise(kind: NoiseKind, samples: int, rng: np.random.Generator) -> Signal:
     the long-term spectrum of speech, each going up and down three to six times a second.
     """
     if kind == "pink":
-        return _shaped(samples, rng, lambda hz: np.maximum(hz, 30.0) ** -0.5)
+        return _colour(samples, rng, lambda hz: np.maximum(hz, 30.0) ** -0.5)
     return _fan(samples, rng) if kind == "fan" else _babble(samples, rng)
 
 
@@ -93,7 +93,7 @@ def at_snr(speech: Signal, active: Mask, sound: Signal, snr_db: float) -> Signal
     return gained(sound, rms_dbfs(speech[active]) - rms_dbfs(sound) - snr_db)
 
 
-def _shaped(samples: int, rng: np.random.Generator, magnitude_at_hz: Response) -> Signal:
+def _colour(samples: int, rng: np.random.Generator, magnitude_at_hz: Response) -> Signal:
     """White noise through a magnitude response; 0 dBFS RMS."""
     length = 1 << max(samples, 16).bit_length()  # a fast transform
     spectrum = np.fft.rfft(rng.standard_normal(length))
@@ -111,15 +111,15 @@ def _fan(samples: int, rng: np.random.Generator) -> Signal:
     for harmonic in range(1, 6):
         phase = float(rng.uniform(0, 2 * np.pi))
         hum += np.sin(2 * np.pi * blades_hz * harmonic * time_s + phase) / harmonic**1.2
-    rumble = _shaped(samples, rng, lambda hz: np.maximum(hz, 40.0) ** -1.0)
-    air = _shaped(samples, rng, lambda hz: 1 / (1 + (hz / 2000.0) ** 2))
+    rumble = _colour(samples, rng, lambda hz: np.maximum(hz, 40.0) ** -1.0)
+    air = _colour(samples, rng, lambda hz: 1 / (1 + (hz / 2000.0) ** 2))
     return _at_full_scale(0.6 * hum / hum.std() + 0.7 * rumble + 0.4 * air)
 
 
 def _babble(samples: int, rng: np.random.Generator) -> Signal:
     whole = np.zeros(samples)
     for _ in range(8):
-        voice = _shaped(samples, rng, _speech_spectrum)
+        voice = _colour(samples, rng, _speech_spectrum)
         whole += voice * _syllables(samples, rng)
     return _at_full_scale(whole)
 
@@ -162,14 +162,14 @@ def like_floor(signal: Signal, samples: int, rng: np.random.Generator) -> Signal
         return np.zeros(samples, dtype=np.float32)
     frames = np.lib.stride_tricks.sliding_window_view(signal, size)[:: size // 2]
     level_db = 10 * np.log10((frames.astype(np.float64) ** 2).mean(axis=1) + 1e-12)
-    heard = np.flatnonzero(level_db > _DIGITAL_SILENCE_DBFS)
-    softest = heard[np.argsort(level_db[heard])][: max(1, len(heard) // 10)]
+    audible = np.flatnonzero(level_db > _DIGITAL_SILENCE_DBFS)
+    softest = audible[np.argsort(level_db[audible])][: max(1, len(audible) // 10)]
     if not len(softest):
         return np.zeros(samples, dtype=np.float32)
     window = np.hanning(size)
     power = (np.abs(np.fft.rfft(frames[softest] * window, axis=1)) ** 2).mean(axis=0)
     bins_hz = np.fft.rfftfreq(size, 1 / LISTEN_RATE)
-    coloured = _shaped(samples, rng, lambda hz: np.sqrt(np.interp(hz, bins_hz, power)))
+    coloured = _colour(samples, rng, lambda hz: np.sqrt(np.interp(hz, bins_hz, power)))
     return gained(coloured, float(10 * np.log10(np.mean(10 ** (level_db[softest] / 10)))))
 
 
@@ -202,5 +202,5 @@ def in_room(signal: Signal, response: Signal) -> Signal:
     size = 1 << (length - 1).bit_length()
     spectrum = np.fft.rfft(signal.astype(np.float64), size)
     spectrum *= np.fft.rfft(response.astype(np.float64), size)
-    heard: Signal = np.fft.irfft(spectrum, size)[: len(signal)].astype(np.float32)
-    return heard
+    result: Signal = np.fft.irfft(spectrum, size)[: len(signal)].astype(np.float32)
+    return result

@@ -37,9 +37,9 @@ class AlignedPiper:
         from piper.config import PiperConfig
 
         model = find_models(weights)[name]
-        described = json.loads(model_file(weights, f"{model.name}.json").read_text("utf-8"))
+        config = json.loads(model_file(weights, f"{model.name}.json").read_text("utf-8"))
         self._voice: Any = PiperVoice(
-            session=_with_durations(model, seed), config=PiperConfig.from_dict(described)
+            session=_with_durations(model, seed), config=PiperConfig.from_dict(config)
         )
         self.rate = int(self._voice.config.sample_rate)
 
@@ -52,9 +52,9 @@ class AlignedPiper:
         ends: list[int] = []
         position = 0
         for chunk in self._voice.synthesize(text, settings, include_alignments=True):
-            for aligned in chunk.phoneme_alignments or ():
-                position += int(aligned.num_samples)
-                if aligned.phoneme not in _NO_PHONES:
+            for alignment in chunk.phoneme_alignments or ():
+                position += int(alignment.num_samples)
+                if alignment.phoneme not in _NO_PHONES:
                     ends.append(position)
             parts.append(chunk.audio_float_array)
             position = sum(len(part) for part in parts)

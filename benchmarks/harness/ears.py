@@ -89,26 +89,26 @@ def key_of(engine: bytes, pcm: Pcm) -> bytes:
 def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> bytes:
     """Changes with everything that may change an engine's answer, except the machine."""
     modules = sorted(_modules_of(spec.build.__module__))
-    described = {
+    description = {
         "engine": f"{spec.kind}/{spec.name}",
         "options": options.model_dump(mode="json", exclude={"run_in", "words"}),
         "packages": {name: _version(name) for name in spec.modules},
         "source": [_file_digest(Path(importlib.import_module(m).__file__ or "")) for m in modules],
         "weights": {p.name: _file_digest(p) for p in sorted(weights.iterdir())} if weights else {},
     }
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).digest()
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()
 
 
 def _modules_of(module: str) -> set[str]:
     """``module`` and everything that it imports from its own package, directly or not."""
-    package, found, unread = module.rpartition(".")[0] + ".", {module}, [module]
+    package, modules, unread = module.rpartition(".")[0] + ".", {module}, [module]
     while unread:
         values = vars(importlib.import_module(unread.pop())).values()
         homes = {getattr(value, "__module__", None) for value in values}
         new = {home for home in homes if isinstance(home, str) and home.startswith(package)}
-        unread += new - found
-        found |= new
-    return found
+        unread += new - modules
+        modules |= new
+    return modules
 
 
 def _version(module: str) -> str:
@@ -178,14 +178,14 @@ class Ears:
         cannot tell."""
 
         def compute() -> float | None:
-            *_, warmed = self._conversation.warm(LlmRequest(messages), Uncancelled())
-            probability = warmed.end_probability
+            *_, result = self._conversation.warm(LlmRequest(messages), Uncancelled())
+            probability = result.end_probability
             return None if probability is None else round(float(probability), 6)
 
         text = json.dumps([asdict(message) for message in messages], sort_keys=True)
         key = hashlib.sha256(self._digest(Kind.LLM) + text.encode()).digest()
-        found = self.memo.get(key, compute)
-        return None if found is None else float(found)
+        probability = self.memo.get(key, compute)
+        return None if probability is None else float(probability)
 
     # -- the models
 
@@ -233,7 +233,7 @@ class Ears:
         )
 
 
-def opened_memo(settings: Settings) -> Memo:
+def open_memo(settings: Settings) -> Memo:
     """The results stored in these settings' cache directory."""
     return Memo(settings.paths.cache(os.environ) / "benchmarks" / "turns.sqlite")
 

@@ -72,21 +72,21 @@ def speech_frames(signal: Signal, under_loud_db: float = _SPEECH_UNDER_LOUD_DB) 
 
 def speech_span(signal: Signal) -> Span:
     """From the first speech sample to just after the last. Raises ``ValueError`` for silence."""
-    found = np.flatnonzero(speech_frames(signal))
+    speech = np.flatnonzero(speech_frames(signal))
     loud = np.flatnonzero(speech_frames(signal, _BREATH_UNDER_LOUD_DB))
     if not len(loud):
         raise ValueError("no speech in the clip")
-    return Span(int(found[0]) * FRAME_SAMPLES, (int(loud[-1]) + 1) * FRAME_SAMPLES)
+    return Span(int(speech[0]) * FRAME_SAMPLES, (int(loud[-1]) + 1) * FRAME_SAMPLES)
 
 
 def silences(signal: Signal, shortest_s: float = NATURAL_PAUSE_S) -> list[Span]:
     """Silences of at least ``shortest_s`` between the first and the last speech sample."""
     speech = speech_frames(signal, _BREATH_UNDER_LOUD_DB)
     whole = speech_span(signal)
-    found = [Span(run.start * FRAME_SAMPLES, run.end * FRAME_SAMPLES) for run in _runs(~speech)]
+    spans = [Span(run.start * FRAME_SAMPLES, run.end * FRAME_SAMPLES) for run in _runs(~speech)]
     return [
         span
-        for span in found
+        for span in spans
         if whole.start < span.start
         and span.end < whole.end
         and span.samples >= shortest_s * LISTEN_RATE
@@ -105,10 +105,10 @@ def quietest(signal: Signal, first: int, last: int) -> int:
     if last <= first:
         return first
     power = signal.astype(np.float64) ** 2
-    summed = np.concatenate([[0.0], np.cumsum(power)])
+    sums = np.concatenate([[0.0], np.cumsum(power)])
     centres = np.arange(first, last)
     half = FRAME_SAMPLES // 2
-    return int(centres[np.argmin(summed[centres + half] - summed[centres - half])])
+    return int(centres[np.argmin(sums[centres + half] - sums[centres - half])])
 
 
 def _runs(flags: Mask) -> list[Span]:

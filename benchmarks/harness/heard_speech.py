@@ -65,12 +65,12 @@ class Speech:
     end: int
 
     @property
-    def spoken(self) -> Pcm:
-        """From its first to its last speech sample."""
+    def speech(self) -> Pcm:
+        """``pcm`` from its first to its last speech sample."""
         return self.pcm[self.onset : self.end]
 
 
-def cut(source: str, text: str, pcm: Pcm, around_ms: int = 20) -> Speech:
+def trim(source: str, text: str, pcm: Pcm, around_ms: int = 20) -> Speech:
     """A clip trimmed to ``around_ms`` around its speech."""
     onset, end = bounds(pcm)
     around = around_ms * LISTEN_RATE // 1000
@@ -99,22 +99,22 @@ def bounds(pcm: Pcm) -> tuple[int, int]:
     6 dB over the room before (in three quarters of the time), across gaps of up to
     120 ms, as before the "t" of "stop". At most 10 ms early. Raises ``ValueError`` for silence.
     """
-    found = levels_db(pcm)
-    first, last = _first(found), _first(found[::-1])
-    return first * HOP, min(len(pcm), (len(found) - last + _WINDOW_HOPS - 1) * HOP)
+    levels = levels_db(pcm)
+    first, last = _first(levels), _first(levels[::-1])
+    return first * HOP, min(len(pcm), (len(levels) - last + _WINDOW_HOPS - 1) * HOP)
 
 
-def _first(found: NDArray[np.float64]) -> int:
+def _first(levels: NDArray[np.float64]) -> int:
     """Hop in which speech begins."""
-    loud = float(np.percentile(found, 95))
-    loud_runs = _runs(found > loud - 15, 8)
+    loud = float(np.percentile(levels, 95))
+    loud_runs = _runs(levels > loud - 15, 8)
     if not len(loud_runs):
         raise ValueError("the clip is silent")
     threshold = loud - 40
-    if len(lead := found[: max(0, loud_runs[0] - 2 * _LEAD_HOPS)]) >= _LEAD_HOPS:
+    if len(lead := levels[: max(0, loud_runs[0] - 2 * _LEAD_HOPS)]) >= _LEAD_HOPS:
         threshold = min(max(threshold, float(np.percentile(lead, 75)) + 6), loud - 22)
     begin = int(loud_runs[0])
-    for run in _runs(found[:begin] > threshold, _WINDOW_HOPS)[::-1]:
+    for run in _runs(levels[:begin] > threshold, _WINDOW_HOPS)[::-1]:
         if begin - run > _GAP_HOPS + _WINDOW_HOPS:
             break
         begin = int(run)
@@ -155,7 +155,7 @@ class Voices:
             self.names += [f"flite {voice}" for voice in _FLITE_VOICES]
         if shutil.which("espeak-ng"):
             self.names += [f"espeak-ng {voice}" for voice in _ESPEAK_VOICES]
-        self._said: dict[tuple[str, str], Speech] = {}
+        self._cache: dict[tuple[str, str], Speech] = {}
         self.robot = self.say(self.names[1], robot_text)
         for pace, text in itertools.product(_PIPER_PACES, _texts()):
             self.say(f"piper-joe {pace}", text)
@@ -163,24 +163,24 @@ class Voices:
     def say(self, name: str, text: str) -> Speech:
         """``text`` by the voice ``name``."""
         key = name, text
-        if key not in self._said:
+        if key not in self._cache:
             program, voice = name.split(" ")
             pcm = (
                 self._by_piper(text, float(voice))
                 if "piper" in program
                 else run_program(name, text)
             )
-            self._said[key] = cut(f"synthetic: {name}", text, pcm)
-        return self._said[key]
+            self._cache[key] = trim(f"synthetic: {name}", text, pcm)
+        return self._cache[key]
 
     def _by_piper(self, text: str, pace: float) -> Pcm:
         never = Uncancelled()
-        said = [
+        chunks = [
             pcm
             for pcm in self._piper.synthesize(SpeechRequest(text, "", pace), never)
             if pcm is not None
         ]
-        return _at_listen_rate(np.concatenate(said), self._piper.rate)
+        return _at_listen_rate(np.concatenate(chunks), self._piper.rate)
 
 
 def _texts() -> Iterator[str]:
@@ -203,5 +203,5 @@ def run_program(name: str, text: str) -> Pcm:
 def _at_listen_rate(pcm: Pcm, rate: int) -> Pcm:
     if rate == LISTEN_RATE:
         return pcm
-    converted: Pcm = soxr.resample(pcm, rate, LISTEN_RATE, quality="HQ")
-    return converted
+    result: Pcm = soxr.resample(pcm, rate, LISTEN_RATE, quality="HQ")
+    return result

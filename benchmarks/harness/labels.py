@@ -52,20 +52,20 @@ class Label:
 
 def sources(folder: Path) -> list[Path]:
     """``folder`` itself, or those in it, that have labels. Raises ``FileNotFoundError`` if none."""
-    found = sorted(path.parent for path in (*folder.glob(INDEX), *folder.glob(f"*/{INDEX}")))
-    if not found:
+    folders = sorted(path.parent for path in (*folder.glob(INDEX), *folder.glob(f"*/{INDEX}")))
+    if not folders:
         raise FileNotFoundError(
             f"{folder} has neither {INDEX} (labelled recordings of people) nor folders with one. "
             "What it must hold: benchmarks/turns/README.md"
         )
-    return found
+    return folders
 
 
 def labels(source: Path) -> Iterator[Label]:
     """By recording, channel and time. A pause in which the recording ends is an end, whatever its
     label. Raises ``FileNotFoundError``, naming a missing recording."""
-    found: list[dict[str, Any]] = json.loads((source / INDEX).read_text(encoding="utf-8"))
-    for each in sorted(found, key=lambda each: (_name(each), _channel(each), each["speech_end_s"])):
+    rows: list[dict[str, Any]] = json.loads((source / INDEX).read_text(encoding="utf-8"))
+    for each in sorted(rows, key=lambda each: (_name(each), _channel(each), each["speech_end_s"])):
         lasts_s = len(sound(source, _name(each), _channel(each))) / LISTEN_RATE
         to_the_end = each["speech_end_s"] + each["gap_ms"] / 1000 > lasts_s - _NEXT_TURN_S
         yield Label(
@@ -91,10 +91,10 @@ def turns(source: Path) -> Iterator[RecordedTurn]:
 
 def sound(source: Path, recording: str, channel: int = 0) -> Pcm:
     """16 kHz int16. Raises ``FileNotFoundError``."""
-    found = sorted(path for path in source.glob(f"{recording}.*") if path.suffix != ".json")
-    if not found:
+    files = sorted(path for path in source.glob(f"{recording}.*") if path.suffix != ".json")
+    if not files:
         raise FileNotFoundError(f"{source / recording} is missing: {INDEX} names it")
-    return read_sound(found[0], channel)
+    return read_sound(files[0], channel)
 
 
 @cache
@@ -118,7 +118,7 @@ def _scene(source: Path, number: int, holds: list[Label], last: Label) -> Record
         speaker=last.speaker,
         kind="turn",
         text="",
-        asked=_asked(source, last),
+        asked=_question(source, last),
         snr_db=None,
         rt60_s=None,
         pcm=whole[begin : _samples(silent_s)],
@@ -140,13 +140,13 @@ def _resumes_s(label: Label) -> float:
     return label.speech_end_s + label.gap_ms / 1000
 
 
-def _asked(source: Path, label: Label) -> str:
+def _question(source: Path, label: Label) -> str:
     """What the other speaker said just before the turn, without punctuation; empty if unknown."""
     file = source / f"{label.recording}.words.json"
     if not file.is_file():
         return ""
-    said: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    before = [word for word in said if word["start"] < label.turn_start_s]
+    words: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    before = [word for word in words if word["start"] < label.turn_start_s]
     latest = sorted(before, key=lambda word: -word["start"])
     own = _SPEAKERS[label.channel]
     # Word times are rough: the first words of the turn itself may be among them.

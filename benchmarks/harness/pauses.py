@@ -107,7 +107,7 @@ def group_of(scene: RecordedTurn) -> str:
     return f"{scene.source}/{scene.speaker}/{scene.text}"
 
 
-def played(scene: RecordedTurn) -> Pcm:
+def with_tail(scene: RecordedTurn) -> Pcm:
     """The scene with ``AFTER_S`` of its own room behind the speech; int16 mono, 16 kHz."""
     missing = scene.end + round(AFTER_S * LISTEN_RATE) - len(scene.pcm)
     tail = scene.pcm[max(scene.end, len(scene.pcm) - round(_TAIL_S * LISTEN_RATE)) :]
@@ -130,29 +130,29 @@ def silences(
     A turn that the VAD opens after ``until`` is noise; its pauses are left out.
     """
     taker = TurnTaker(settings)
-    found: list[VadPause] = []
+    pauses: list[VadPause] = []
     turn_start, pause = 0, None
     for frame, score in zip(frames(pcm), scores, strict=True):
         for signal in (*taker.feed(float(score), frame), *taker.judge(_NEVER_MS)):
             match signal:
                 case TurnStart(start):
                     if start >= until:
-                        return found
+                        return pauses
                     turn_start = max(0, start - samples(settings.prefix_padding_ms))
                 case TurnPause(speech_end, noticed):
                     pause = VadPause(turn_start, speech_end, noticed, None)
                 case TurnResume(start) if pause:
-                    found.append(VadPause(turn_start, pause.start, pause.noticed, start))
+                    pauses.append(VadPause(turn_start, pause.start, pause.noticed, start))
                     pause = None
                     if start >= until:
                         # The VAD heard a sound in the room after the speech; the end stands.
-                        last = found.pop()
-                        found.append(VadPause(turn_start, last.start, last.noticed, None))
-                        return found
-    return [*found, pause] if pause else found
+                        last = pauses.pop()
+                        pauses.append(VadPause(turn_start, last.start, last.noticed, None))
+                        return pauses
+    return [*pauses, pause] if pause else pauses
 
 
-def matched(scene: RecordedTurn, silence: VadPause) -> ScenePause | Literal["end"] | None:
+def label_of(scene: RecordedTurn, silence: VadPause) -> ScenePause | Literal["end"] | None:
     """The labelled pause, or the end, that a silence overlaps most; ``None``: neither."""
     if silence.resumed is None:
         return "end"
@@ -168,39 +168,39 @@ def sites(
     scene: RecordedTurn, ears: Ears, settings: Settings, silences_ms: Sequence[int] = SILENCES_MS
 ) -> list[Site]:
     """Every pause of ``scene``, in order."""
-    pcm = played(scene)
+    pcm = with_tail(scene)
     scores = ears.speech_scores(pcm)
-    found: list[Site] = []
+    result: list[Site] = []
     own: list[int] = []
-    resumed = 0
+    resumed_at = 0
     for silence in silences(pcm, scores, settings.endpointing, scene.end):
-        match = matched(scene, silence)
+        match = label_of(scene, silence)
         at = silence.start // WINDOW_SAMPLES
         text = ears.transcribe(pcm[silence.turn_start : silence.noticed])
-        asked = _prompt(settings.conversation.instructions, scene.asked, text)
+        messages = _prompt(settings.conversation.instructions, scene.asked, text)
         site = Site(
             **_of_scene(scene),
-            **_of_label(scene, silence, match, found),
+            **_of_label(scene, silence, match, result),
             resumed_ms=_between(silence.start, silence.resumed),
             turn_ms=milliseconds(silence.start - silence.turn_start),
-            speech_ms=milliseconds(silence.start - max(resumed, silence.turn_start)),
+            speech_ms=milliseconds(silence.start - max(resumed_at, silence.turn_start)),
             own_pauses_ms=tuple(own),
-            audio=_heard(pcm, silence, ears, silences_ms),
+            audio=_audio(pcm, silence, ears, silences_ms),
             text=text,
-            complete=ears.words_complete(asked) if text else None,
+            complete=ears.words_complete(messages) if text else None,
             vad=tuple(float(score) for score in scores[max(0, at - 4) : at + 6]),
         )
-        found.append(site)
+        result.append(site)
         if silence.resumed is not None:
             own.append(round(milliseconds(silence.resumed - silence.start)))
-            resumed = silence.resumed
-    return found
+            resumed_at = silence.resumed
+    return result
 
 
-def _prompt(instructions: str, asked: str, said: str) -> list[Message]:
-    """The conversation in a session if the user has said only ``said``."""
-    question = [MessageItem("", "assistant", (TextPart(asked),))] if asked else []
-    return prompt(instructions, [*question, MessageItem("", "user", (TextPart(said),))])
+def _prompt(instructions: str, robot_text: str, user_text: str) -> list[Message]:
+    """The conversation in a session if the user has said only ``user_text``."""
+    question = [MessageItem("", "assistant", (TextPart(robot_text),))] if robot_text else []
+    return prompt(instructions, [*question, MessageItem("", "user", (TextPart(user_text),))])
 
 
 def _of_scene(scene: RecordedTurn) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _between(start: int, end: int | None) -> float | None:
     return None if end is None else milliseconds(end - start)
 
 
-def _heard(pcm: Pcm, silence: VadPause, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
+def _audio(pcm: Pcm, silence: VadPause, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
     """The turn detector's probability after each silence that the pause lasts for."""
     return {
         ms: ears.turn_over(pcm[silence.turn_start : silence.start + samples(ms)])

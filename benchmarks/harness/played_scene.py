@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.settings.languages import read_lexicons
 from app.settings.load import config_dir
 from app.settings.model import Settings
-from benchmarks.harness.pauses import milliseconds, played
+from benchmarks.harness.pauses import milliseconds, with_tail
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.scene import RecordedTurn
 from benchmarks.harness.virtual_engines import (
@@ -84,7 +84,7 @@ def play(
     """Say ``scene`` to a new session. Ends with the first sound of its last answer, or
     ``features.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
     computer = Computer(delays)
-    pcm = played(scene)
+    pcm = with_tail(scene)
     before = len(ears.passes)
     llm = VirtualLlm(ears, computer)
     config = SessionConfig(

@@ -55,7 +55,7 @@ class InterruptionTimes:
 
 
 class RobotClient(RealtimeClient):
-    """``events``: the kind, response and time of each event."""
+    """``events`` has the kind, response and time of each event."""
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket)
@@ -80,17 +80,17 @@ class RobotClient(RealtimeClient):
         return turn, holes
 
     async def interrupt(
-        self, over: Pcm, onset_s: float, after_s: float, asked: Pcm = EMPTY
+        self, over: Pcm, onset_s: float, after_s: float, question: Pcm = EMPTY
     ) -> InterruptionTimes:
         """Speak over an answer, ``after_s`` after its first sound; speech begins ``onset_s`` into
-        ``over``. Without ``asked``, the answer is requested. Raises ``TimeoutError``."""
+        ``over``. Without ``question``, the answer is requested. Raises ``TimeoutError``."""
         now = asyncio.get_running_loop().time
         async with (
-            asyncio.timeout(ANSWER_S + (len(asked) + len(over)) / RATE),
+            asyncio.timeout(ANSWER_S + (len(question) + len(over)) / RATE),
             asyncio.TaskGroup() as group,
         ):
-            microphone = group.create_task(self._microphone(asked, now()))
-            if not len(asked):
+            microphone = group.create_task(self._microphone(question, now()))
+            if not len(question):
                 await self._send({"type": "response.create"})
             await self._until("response.output_audio.delta")
             victim, player = self.events[-1][1], self.player
@@ -104,11 +104,11 @@ class RobotClient(RealtimeClient):
                 async with asyncio.timeout(TOLD_S):
                     await self._until("input_audio_buffer.speech_started", since=onset)
             microphone.cancel()
-        told = self._times("input_audio_buffer.speech_started", since=onset)
+        starts = self._times("input_audio_buffer.speech_started", since=onset)
         return InterruptionTimes(
             1000 * (self._times("response.output_audio.delta", victim)[-1] - onset),
-            1000 * (told[0] - onset) if told else None,
-            1000 * (min([player.until, *told[:1]]) - onset),
+            1000 * (starts[0] - onset) if starts else None,
+            1000 * (min([player.until, *starts[:1]]) - onset),
             missed,
         )
 

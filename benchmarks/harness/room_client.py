@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.acoustics import Signal, to_pcm, to_signal
-from benchmarks.harness.rooms import Loudspeaker, bent
+from benchmarks.harness.rooms import Loudspeaker, distort
 from pipeline.audio import LISTEN_RATE, Pcm
 
 PIECE = LISTEN_RATE // 50
@@ -24,30 +24,30 @@ class RoomClient:
     floor: Signal
     down_s: float
     gain: float = 1.0
-    played: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
-    said: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    output: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
+    speech: Signal = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def play(self, pcm: Pcm, at_s: float) -> None:
-        start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.played))
-        silence = np.zeros(start - len(self.played), np.float32)
-        loud = bent(to_signal(pcm), self.loudspeaker)
-        self.played = np.concatenate((self.played, silence, loud))
+        start = max(round((at_s + self.down_s) * LISTEN_RATE), len(self.output))
+        silence = np.zeros(start - len(self.output), np.float32)
+        loud = distort(to_signal(pcm), self.loudspeaker)
+        self.output = np.concatenate((self.output, silence, loud))
 
     def flush(self, at_s: float) -> None:
-        self.played = self.played[: round((at_s + self.down_s) * LISTEN_RATE)]
+        self.output = self.output[: round((at_s + self.down_s) * LISTEN_RATE)]
 
     def say(self, signal: Signal, at: int) -> None:
-        if len(self.said) < at + len(signal):
-            grown = np.zeros(at + len(signal), np.float32)
-            grown[: len(self.said)] = self.said
-            self.said = grown
-        self.said[at : at + len(signal)] += signal
+        if len(self.speech) < at + len(signal):
+            longer = np.zeros(at + len(signal), np.float32)
+            longer[: len(self.speech)] = self.speech
+            self.speech = longer
+        self.speech[at : at + len(signal)] += signal
 
     def hear(self, start: int) -> Pcm:
         """The microphone's piece that begins at this sample."""
         end = start + PIECE
         first = max(0, start - len(self.response) + 1)
-        source = self.played[first:end]
+        source = self.output[first:end]
         sound = self.floor[start % len(self.floor) :][:PIECE].copy()
         sound = np.pad(sound, (0, PIECE - len(sound)))
         if len(source) and np.any(source):
@@ -55,12 +55,12 @@ class RoomClient:
             spectrum = np.fft.rfft(source, size) * self._spectrum(size)
             echo = np.fft.irfft(spectrum, size)[start - first : end - first]
             sound += self.gain * echo.astype(np.float32)
-        said = self.said[start:end]
-        sound[: len(said)] += said
+        speech = self.speech[start:end]
+        sound[: len(speech)] += speech
         return to_pcm(sound)
 
     def _spectrum(self, size: int) -> Any:
-        held = self.__dict__.setdefault("_spectra", {})
-        if size not in held:
-            held[size] = np.fft.rfft(self.response, size)
-        return held[size]
+        spectra = self.__dict__.setdefault("_spectra", {})
+        if size not in spectra:
+            spectra[size] = np.fft.rfft(self.response, size)
+        return spectra[size]

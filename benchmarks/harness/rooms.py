@@ -56,16 +56,16 @@ def _near(place: Place, distance: float, size: Place, rng: np.random.Generator) 
     """A random place at this distance, inside the room; beside rather than above."""
     while True:
         direction = rng.standard_normal(3) * [1.0, 1.0, 0.4]
-        found: Place = place + distance * direction / np.linalg.norm(direction)
-        if (found > 0.2).all() and (found < size - 0.2).all():
-            return found
+        position: Place = place + distance * direction / np.linalg.norm(direction)
+        if (position > 0.2).all() and (position < size - 0.2).all():
+            return position
 
 
 def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
     seconds = min(rt60_s, LONGEST_RESPONSE_S)
     farthest = seconds * SPEED_OF_SOUND
     surface = 2 * (size[0] * size[1] + size[0] * size[2] + size[1] * size[2])
-    kept = np.exp(-0.161 * float(np.prod(size)) / (surface * rt60_s))  # 1 - absorption
+    reflection = np.exp(-0.161 * float(np.prod(size)) / (surface * rt60_s))  # 1 - absorption
     axes = [_along(size[axis], source[axis], at[axis], farthest) for axis in range(3)]
     (dx, nx), (dy, ny), (dz, nz) = axes
     flat = dx[:, np.newaxis] ** 2 + dy[np.newaxis] ** 2
@@ -74,19 +74,19 @@ def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
     bounces = (nx[:, np.newaxis] + ny[np.newaxis])[near][:, np.newaxis] + nz[np.newaxis]
     inside = squared < farthest**2
     distance = np.sqrt(squared[inside])
-    strength = kept ** (bounces[inside] / 2) / distance
+    strength = reflection ** (bounces[inside] / 2) / distance
     place = distance / SPEED_OF_SOUND * LISTEN_RATE
     whole = place.astype(np.int64)
     part = place - whole
     count = int(seconds * LISTEN_RATE) + 2
     response = np.bincount(whole, strength * (1 - part), count)
     response[1:] += np.bincount(whole, strength * part, count)[: count - 1]
-    faded = _fading_by(np.asarray(response[:count], np.float64), rt60_s).astype(np.float32)
-    faded[-LISTEN_RATE // 50 :] *= np.linspace(1, 0, LISTEN_RATE // 50, dtype=np.float32)
-    return faded
+    result = _with_decay(np.asarray(response[:count], np.float64), rt60_s).astype(np.float32)
+    result[-LISTEN_RATE // 50 :] *= np.linspace(1, 0, LISTEN_RATE // 50, dtype=np.float32)
+    return result
 
 
-def _fading_by(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float64]:
+def _with_decay(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float64]:
     """In a box that is not a cube, sound along the longest side lasts longer than the formula says;
     so the tail's decay, from 30 ms on, is scaled to RT60."""
     frame = LISTEN_RATE // 50
@@ -98,10 +98,10 @@ def _fading_by(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float
         return response
     slope_db = float(np.polyfit(times_s[late], level_db[late], 1)[0])
     more_db = min(0.0, -60 / rt60_s - slope_db)
-    found: NDArray[np.float64] = response * 10 ** (
+    result: NDArray[np.float64] = response * 10 ** (
         more_db / 20 * np.arange(len(response)) / LISTEN_RATE
     )
-    return found
+    return result
 
 
 def _along(
@@ -123,12 +123,12 @@ def _along(
 # --- the loudspeaker ---------------------------------------------------------------------------
 
 
-def played(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
+def through_loudspeaker(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
     """``signal``, peaking at about 0.7, as the loudspeaker plays it: distorted and band-limited."""
-    return in_band(bent(signal, loudspeaker))
+    return in_band(distort(signal, loudspeaker))
 
 
-def bent(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
+def distort(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
     """Sample by sample."""
     if loudspeaker == "tanh 2":
         return np.asarray(np.tanh(2 * signal) / 2, np.float32)
@@ -153,8 +153,8 @@ def through(signal: Signal, response: Signal) -> Signal:
     """``signal`` at the end of ``response``, of the same length."""
     size = _fast(len(signal) + len(response))
     spectrum = np.fft.rfft(signal, size) * np.fft.rfft(response, size)
-    heard: Signal = np.fft.irfft(spectrum, size)[: len(signal)].astype(np.float32)
-    return heard
+    result: Signal = np.fft.irfft(spectrum, size)[: len(signal)].astype(np.float32)
+    return result
 
 
 def _fast(length: int) -> int:

@@ -115,7 +115,7 @@ def save(scenes: Iterable[RecordedTurn], directory: Path) -> int:
     lines = []
     for scene in scenes:
         soundfile.write(directory / f"{scene.id}.flac", scene.pcm, LISTEN_RATE, subtype="PCM_16")
-        lines.append(json.dumps(_described(scene), ensure_ascii=False, sort_keys=True))
+        lines.append(json.dumps(_fields(scene), ensure_ascii=False, sort_keys=True))
     unfinished = directory / f"{INDEX}.part"
     unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     os.replace(unfinished, directory / INDEX)
@@ -149,6 +149,6 @@ def load_people(directory: Path) -> Iterator[RecordedTurn]:
             yield scene
 
 
-def _described(scene: RecordedTurn) -> dict[str, Any]:
+def _fields(scene: RecordedTurn) -> dict[str, Any]:
     fields = {name: value for name, value in vars(scene).items() if name != "pcm"}
     return {**fields, "pauses": [asdict(pause) for pause in scene.pauses]}

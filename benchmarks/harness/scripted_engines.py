@@ -2,7 +2,7 @@
 
 Real blocking code behind the real workers: they sleep, yield between slices, and stop when
 cancelled, so that everything around them has its real cost. They are ordinary plug-ins:
-``installed`` writes the entry points.
+``install`` writes the entry points.
 
 They read the rest from files: the words (``write_cue``), and how complete each text is
 (``write_opinions``: as the embedded language model sees it, the least that a larger one can tell).
@@ -96,7 +96,7 @@ class ScriptedOptions(EngineOptions):
     """How complete texts are, as ``write_opinions`` writes it."""
     seed: int = 0
     sentences: int = 1
-    """Of one answer of the language model."""
+    """The number of sentences in each answer."""
 
 
 # --- time ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class JitteredSleep:
         self.random = random.Random(seed)
         self._sleep = sleep
 
-    def jittered(self, seconds: float) -> float:
+    def jitter(self, seconds: float) -> float:
         return seconds * self.random.lognormvariate(0.0, JITTER)
 
     def step(self, seconds: float, cancel: CancelToken) -> None:
@@ -140,10 +140,10 @@ class TimedWords:
             yield self.begins + (self.ends - self.begins) * number / len(words), word
 
 
-def write_cue(path: Path, said: Sequence[TimedWords]) -> None:
+def write_cue(path: Path, cue: Sequence[TimedWords]) -> None:
     """Tell the recogniser what it is about to hear."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps([[each.begins, each.ends, each.text] for each in said]))
+    part.write_text(json.dumps([[each.begins, each.ends, each.text] for each in cue]))
     part.replace(path)
 
 
@@ -153,11 +153,11 @@ def read_cue(path: Path | None) -> list[TimedWords]:
     return [TimedWords(*each) for each in json.loads(path.read_text())]
 
 
-def heard_words(said: Sequence[TimedWords], opened_at: float, fed_at: float) -> str:
-    """The part of ``said`` that was spoken in an utterance opened and last fed at these times."""
-    timed = (pair for each in said for pair in each.words())
+def heard_words(cue: Sequence[TimedWords], opened_at: float, fed_at: float) -> str:
+    """The part of ``cue`` that was spoken in an utterance opened and last fed at these times."""
+    pairs = (pair for each in cue for pair in each.words())
     first, last = opened_at - _PRE_ROLL_S, fed_at + _WORD_LATE_S
-    return " ".join(word for ends, word in timed if first < ends <= last)
+    return " ".join(word for ends, word in pairs if first < ends <= last)
 
 
 def write_opinions(path: Path, probability: Mapping[str, float]) -> None:
@@ -166,7 +166,7 @@ def write_opinions(path: Path, probability: Mapping[str, float]) -> None:
 
 
 def with_full_stop(text: str) -> str:
-    """With a full stop, because recognisers end nearly every text with one."""
+    """``text`` with a full stop, as recognisers end nearly every text."""
     return text if not text or text[-1] in ".?!" else text.rstrip(",;:") + "."
 
 
@@ -199,7 +199,7 @@ class TimedUtterance:
 
     def finish(self, cancel: CancelToken) -> Transcript:
         delays = self._stt.delays
-        delays.step(delays.jittered(STT_FINAL_S), cancel)
+        delays.step(delays.jitter(STT_FINAL_S), cancel)
         text = heard_words(read_cue(self._stt.cue), self._opened_at, self._fed_at)
         return Transcript(with_full_stop(text), self._samples / LISTEN_RATE)
 
@@ -216,8 +216,8 @@ class TimedLlm:
         self.answers = (
             " ".join(itertools.islice(answers, options.sentences)) for _ in itertools.count()
         )
-        known = options.opinions.read_text() if options.opinions else "{}"
-        self.opinions: dict[str, float] = json.loads(known)
+        text = options.opinions.read_text() if options.opinions else "{}"
+        self.opinions: dict[str, float] = json.loads(text)
 
     def open(self) -> TimedConversation:
         return TimedConversation(self)
@@ -228,7 +228,7 @@ class TimedConversation:
 
     def __init__(self, llm: TimedLlm) -> None:
         self._llm = llm
-        self._known: list[str] = []
+        self._cache: list[str] = []
 
     def warm(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Warmed | None]:
         prompt = [*_words(request.messages, request.tools), *request.unfinished.split()]
@@ -237,34 +237,34 @@ class TimedConversation:
     def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
         delays = self._llm.delays
         usage = yield from self._read(_words(request.messages, request.tools), cancel)
-        opinion = self._llm.opinions.get(_asked(request.messages))
+        opinion = self._llm.opinions.get(_question(request.messages))
         if opinion is not None and request.messages[-1].role == "user":
             yield EndOfTurn(opinion, usage)
         token_s = 1 / delays.random.uniform(*LLM_TOKENS_PER_S)
         words = next(self._llm.answers).split()[: request.sampling.max_tokens]
         for number, word in enumerate(words):
             if number:
-                delays.step(delays.jittered(token_s), cancel)
-            self._known.append(word)
+                delays.step(delays.jitter(token_s), cancel)
+            self._cache.append(word)
             yield TextDelta(f"{word} ")
         yield Finished("stop", Usage(usage.prompt, usage.cached, usage.evaluated, len(words)))
 
     def close(self) -> None:
-        self._known.clear()
+        self._cache.clear()
 
     def _read(self, prompt: list[str], cancel: CancelToken) -> Generator[None, None, Usage]:
         """Read the unknown words, in slices of a warm first token's time."""
-        cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._known, strict=False)))
+        cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._cache, strict=False)))
         fresh = len(prompt) - cached
         delays = self._llm.delays
         left_s = LLM_FIRST_TOKEN_S * (LLM_COLD_FACTOR if fresh > LLM_WARM_WORDS else 1.0)
-        del self._known[cached:]
+        del self._cache[cached:]
         while left_s > LLM_FIRST_TOKEN_S:
-            delays.step(delays.jittered(LLM_FIRST_TOKEN_S), cancel)
+            delays.step(delays.jitter(LLM_FIRST_TOKEN_S), cancel)
             left_s -= LLM_FIRST_TOKEN_S
             yield None
-        delays.step(delays.jittered(left_s), cancel)
-        self._known = list(prompt)
+        delays.step(delays.jitter(left_s), cancel)
+        self._cache = list(prompt)
         return Usage(len(prompt), cached, fresh, 0)
 
 
@@ -272,7 +272,7 @@ def _same(pair: tuple[str, str]) -> bool:
     return pair[0] == pair[1]
 
 
-def _asked(messages: Sequence[Message]) -> str:
+def _question(messages: Sequence[Message]) -> str:
     """The user's last words."""
     return next((each.content for each in reversed(messages) if each.role == "user"), "")
 
@@ -297,13 +297,13 @@ class TimedTts:
         left_s = max(SECONDS_PER_WORD * len(request.text.split()) / request.speed, TTS_STEP_AUDIO_S)
         chunks = itertools.chain(TTS_CHUNK_STEPS, itertools.repeat(TTS_CHUNK_STEPS[-1]))
         step_s = TTS_STEP_S
-        self._delays.step(self._delays.jittered(TTS_START_S), cancel)
+        self._delays.step(self._delays.jitter(TTS_START_S), cancel)
         while left_s > 0:
             steps = next(chunks)
             for number in range(steps):
                 if number:
                     yield None
-                self._delays.step(self._delays.jittered(step_s), cancel)
+                self._delays.step(self._delays.jitter(step_s), cancel)
             seconds = min(left_s, steps * TTS_STEP_AUDIO_S)
             left_s -= seconds
             yield _hum(seconds, self.rate)
@@ -331,7 +331,7 @@ LLM = _spec(Kind.LLM, TimedLlm)
 TTS = _spec(Kind.TTS, TimedTts)
 
 
-def installed(directory: Path) -> None:
+def install(directory: Path) -> None:
     """Write an installer's metadata, so that servers started from here find the engines."""
     info = directory / "reachy_voice_scripted-1.0.dist-info"
     info.mkdir(parents=True)

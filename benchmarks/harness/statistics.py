@@ -40,8 +40,8 @@ class Bootstrap:
         self._index = {name: at for at, name in enumerate(self.names)}
         count = max(1, len(self.names))
         rng = np.random.default_rng(seed)
-        drawn = rng.multinomial(count, np.full(count, 1 / count), size=draws)
-        self.counts: Floats = np.vstack((np.ones(count), drawn)).astype(np.float64)
+        resamples = rng.multinomial(count, np.full(count, 1 / count), size=draws)
+        self.counts: Floats = np.vstack((np.ones(count), resamples)).astype(np.float64)
         """How often each source was drawn, shape ``(1 + draws, sources)``; row 0: the data."""
 
     def of(self, sources: Sequence[str]) -> NDArray[np.intp]:
@@ -56,7 +56,7 @@ class Bootstrap:
         return totals
 
     def mean(self, values: Sequence[float], sources: Sequence[str]) -> Estimate:
-        """Of numbers, or the share of ``True``."""
+        """The mean of numbers, or the share of ``True``."""
         ones = np.ones(len(values))
         return self.ratio(values, ones, sources)
 
@@ -80,12 +80,12 @@ class Bootstrap:
         """The same in each draw, shape ``(1 + draws,)``, to be compared draw by draw."""
         order = np.argsort(np.asarray(values), kind="stable")
         weights = self.counts[:, self.of(sources)[order]].cumsum(axis=1)
-        wanted = np.maximum(weights[:, -1:] * q / 100 - 1e-9, 1e-9)
-        found: Floats = np.asarray(values, dtype=np.float64)[order][
-            (weights < wanted).sum(axis=1) % len(order)
+        targets = np.maximum(weights[:, -1:] * q / 100 - 1e-9, 1e-9)
+        result: Floats = np.asarray(values, dtype=np.float64)[order][
+            (weights < targets).sum(axis=1) % len(order)
         ]
-        found[weights[:, -1] == 0] = np.nan
-        return found
+        result[weights[:, -1] == 0] = np.nan
+        return result
 
 
 def quotient(over: Floats, under: Floats) -> Floats:
@@ -95,9 +95,9 @@ def quotient(over: Floats, under: Floats) -> Floats:
 
 
 def interval(draws: Floats, n: int, sources: int) -> Estimate:
-    """From the figure itself (element 0) and its draws."""
-    drawn = draws[1:][np.isfinite(draws[1:])]
-    if not np.isfinite(draws[0]) or not len(drawn):
+    """The estimate from the figure itself (element 0) and its draws."""
+    finite = draws[1:][np.isfinite(draws[1:])]
+    if not np.isfinite(draws[0]) or not len(finite):
         return Estimate(None, None, None, n, sources)
-    low, high = np.percentile(drawn, [_LOW, _HIGH])
+    low, high = np.percentile(finite, [_LOW, _HIGH])
     return Estimate(float(draws[0]), float(low), float(high), n, sources)

@@ -45,7 +45,7 @@ EngineName = Literal["stt", "turn", "llm", "tts"]
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The engines' times, in seconds. ``slowed``: factors on the first engine's time while the
+    """The engines' times, in seconds. ``slowdowns``: factors on the first engine's time while the
     second is busy."""
 
     stt_pass_s: float = 0.0
@@ -55,7 +55,7 @@ class Delays:
     llm_token_s: float = 0.0
     llm_read_ahead_s: float = 0.0
     tts_clause_s: float = 0.0
-    slowed: tuple[tuple[EngineName, EngineName, float], ...] = ()
+    slowdowns: tuple[tuple[EngineName, EngineName, float], ...] = ()
 
     def stt_s(self, audio_s: float) -> float:
         """One pass over this much audio."""
@@ -71,7 +71,7 @@ EMBEDDED = Delays(
     llm_token_s=0.012,
     llm_read_ahead_s=0.030,
     tts_clause_s=0.086,
-    slowed=(("stt", "turn", 1.45), ("turn", "stt", 2.0), ("llm", "turn", 1.3)),
+    slowdowns=(("stt", "turn", 1.45), ("turn", "stt", 2.0), ("llm", "turn", 1.3)),
 )
 """The default models on 2 cores of a server CPU (AVX-512), load 0.6 to 0.9. ``stt``, ``turn``:
 least squares over 30 passes of 1 to 6 s of recordings of people, and medians of 30 calls,
@@ -122,10 +122,10 @@ class ModelResults(Protocol):
 
 @dataclass
 class Computer:
-    """Its engines take virtual time. ``spent``: on which work, and how long."""
+    """Its engines take virtual time; ``uses`` has each engine's work and seconds."""
 
     delays: Delays
-    spent: list[tuple[EngineName, Work, float]] = field(default_factory=list)
+    uses: list[tuple[EngineName, Work, float]] = field(default_factory=list)
     _busy_until: dict[EngineName, float] = field(default_factory=dict)
 
     async def work(
@@ -137,12 +137,12 @@ class Computer:
             raise Cancelled
         loop = asyncio.get_running_loop()
         begins = max(loop.time(), self._busy_until.get(engine, 0.0))
-        for slow, beside, factor in self.delays.slowed:
+        for slow, beside, factor in self.delays.slowdowns:
             if slow == engine and self._busy_until.get(beside, 0.0) > begins:
                 seconds *= factor
         ends = self._busy_until[engine] = begins + seconds
         stopped, watch = asyncio.Event(), object()
-        work.watch(watch, lambda changed: stopped.set() if changed.cancelled else None)
+        work.watch(watch, lambda state: stopped.set() if state.cancelled else None)
         try:
             async with asyncio.timeout_at(ends):
                 await stopped.wait()
@@ -160,12 +160,12 @@ class Computer:
         stopped_at = ends if now >= ends or (not stoppable and now > begins) else max(begins, now)
         if self._busy_until[engine] == ends:
             self._busy_until[engine] = stopped_at
-        self.spent.append((engine, work, stopped_at - begins))
+        self.uses.append((engine, work, stopped_at - begins))
         work.engine_seconds += stopped_at - begins
 
     def seconds(self, priority: Priority) -> float:
         """Time spent on work whose final priority is this."""
-        return sum(seconds for _, work, seconds in self.spent if work.priority is priority)
+        return sum(seconds for _, work, seconds in self.uses if work.priority is priority)
 
 
 @dataclass

@@ -37,7 +37,7 @@ from rich.console import Console
 
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.ears import Ears, ears_of, open_memo
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.played_scene import session_settings
 from benchmarks.harness.played_session import SPOKEN, played_session
@@ -133,7 +133,7 @@ def _outcome(
 ) -> OverlapOutcome:
     onset_s = scene.onset / LISTEN_RATE
     first_reply = next(event.reply_id for _, event in log if isinstance(event, ReplyAudio))
-    sent = [
+    audio = [
         (at, len(event.pcm) / event.rate)
         for at, event in log
         if isinstance(event, ReplyAudio) and event.reply_id == first_reply
@@ -147,7 +147,7 @@ def _outcome(
         None,
     )
     told_at = next((at for at, event in log if isinstance(event, SpeechStarted)), None)
-    held_at, went_on_at = _gap(sent, onset_s, stopped_at)
+    held_at, went_on_at = _gap(audio, onset_s, stopped_at)
     verdict_at = told_at if stopped_at is not None else went_on_at
     rest_id = next(
         (e.reply_id for _, e in log if isinstance(e, ReplyStarted) and e.continues), None
@@ -161,38 +161,38 @@ def _outcome(
 
     silent_at = None
     if stopped_at is not None:
-        silent_at = min(stopped_at, _played_until(sent)) + CLIENT_LATENCY_S
-    read = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
+        silent_at = min(stopped_at, _played_until(audio)) + CLIENT_LATENCY_S
+    transcript = next((event.text for _, event in log if isinstance(event, TranscriptReady)), "")
     return OverlapOutcome(
         kind=scene.kind,
         source=scene.source,
-        said=scene.said,
+        said=scene.text,
         stopped=stopped_at is not None,
         lost=stopped_at is not None and rest_at is None,
         held_ms=since(held_at),
         verdict_ms=since(verdict_at),
         silent_ms=since(silent_at),
         resumed_ms=since(rest_at),
-        read=read,
-        first_word=_first_word(scene, read, _end(log), ears),
+        read=transcript,
+        first_word=_first_word(scene, transcript, _end(log), ears),
     )
 
 
 def _gap(
-    sent: list[tuple[float, float]], onset_s: float, stopped_at: float | None
+    audio: list[tuple[float, float]], onset_s: float, stopped_at: float | None
 ) -> tuple[float | None, float | None]:
     """When sending stops after the onset, and when it goes on."""
-    for (at, _), (after, _) in itertools.pairwise(sent):
+    for (at, _), (after, _) in itertools.pairwise(audio):
         if after > onset_s and after - at > GAP_S:
             return max(at, onset_s), after
-    return (max(sent[-1][0], onset_s) if stopped_at else None), None
+    return (max(audio[-1][0], onset_s) if stopped_at else None), None
 
 
-def _played_until(sent: list[tuple[float, float]]) -> float:
+def _played_until(audio: list[tuple[float, float]]) -> float:
     clock = PlaybackClock()
-    for at, seconds in sent:
+    for at, seconds in audio:
         clock.send(seconds, at)
-    last = sent[-1][0]
+    last = audio[-1][0]
     return last + clock.sent_seconds - clock.heard_seconds(last)
 
 
@@ -206,16 +206,16 @@ def _end(log: Sequence[Published]) -> int | None:
 
 
 def _first_word(
-    scene: InterruptionScene, read: str, end: int | None, ears: Ears | None
+    scene: InterruptionScene, transcript: str, end: int | None, ears: Ears | None
 ) -> bool | None:
     """``None`` if one pass does not find it either."""
     if not scene.interrupts or ears is None:
         return None
     start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)
     ideal = words(ears.transcribe(scene.pcm[start:end]))
-    if ideal[:1] != words(scene.said)[:1]:
+    if ideal[:1] != words(scene.text)[:1]:
         return None
-    return words(read)[:1] == ideal[:1]
+    return words(transcript)[:1] == ideal[:1]
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -227,18 +227,18 @@ def figures(outcomes: Sequence[OverlapOutcome]) -> dict[str, Any]:
         kind: [each for each in outcomes if each.kind == kind] for kind in get_args(Kind)
     }
     of["meant"], of["not meant"] = of["question"] + of["command"], of["backchannel"] + of["noise"]
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for name, some in of.items():
         if some:
-            found[name] = {"stopped": _share(bootstrap, some, "stopped")}
+            report[name] = {"stopped": _share(bootstrap, some, "stopped")}
             for moment in MOMENTS:
-                found[name][moment] = _times(bootstrap, some, moment)
+                report[name][moment] = _times(bootstrap, some, moment)
         if some and name in NOT_MEANT:
-            found[name]["lost"] = _share(bootstrap, some, "lost")
-            found[name]["resumed_ms"] = _times(bootstrap, some, "resumed_ms")
-    if understood := [each for each in of["meant"] if each.first_word is not None]:
-        found["meant"]["first_word"] = _share(bootstrap, understood, "first_word")
-    return found
+            report[name]["lost"] = _share(bootstrap, some, "lost")
+            report[name]["resumed_ms"] = _times(bootstrap, some, "resumed_ms")
+    if with_words := [each for each in of["meant"] if each.first_word is not None]:
+        report["meant"]["first_word"] = _share(bootstrap, with_words, "first_word")
+    return report
 
 
 def _share(bootstrap: Bootstrap, outcomes: Sequence[OverlapOutcome], name: str) -> dict[str, Any]:
@@ -247,23 +247,23 @@ def _share(bootstrap: Bootstrap, outcomes: Sequence[OverlapOutcome], name: str) 
 
 
 def _times(bootstrap: Bootstrap, outcomes: Sequence[OverlapOutcome], name: str) -> dict[str, Any]:
-    known = [each for each in outcomes if getattr(each, name) is not None]
-    values = [float(getattr(each, name)) for each in known]
-    sources = [each.source for each in known]
+    some = [each for each in outcomes if getattr(each, name) is not None]
+    values = [float(getattr(each, name)) for each in some]
+    sources = [each.source for each in some]
     return {
         f"p{percent}": asdict(bootstrap.percentile(values, percent, sources))
         for percent in (50, 95)
     }
 
 
-def _show(console: Console, found: dict[str, Any]) -> None:
+def _show(console: Console, report: dict[str, Any]) -> None:
     def text(estimate: dict[str, Any], factor: float = 1, digits: int = 0) -> str:
         if estimate["value"] is None:
             return "-"
         value, low, high = (estimate[key] * factor for key in ("value", "low", "high"))
         return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}] n={estimate['n']}"
 
-    for kind, data in found.items():
+    for kind, data in report.items():
         console.print(f"[bold]{kind}[/bold]: stopped {text(data['stopped'], 100, 1)} %")
         if "lost" in data:
             console.print(f"    lost {text(data['lost'], 100, 1)} %")
@@ -282,26 +282,26 @@ def main() -> None:
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
     parser.add_argument("--people", type=Path, help="made by benchmarks.turns.backchannels")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    settings = load_settings(given.config or "default", given.sets).settings
+    args = parser.parse_args()
+    settings = load_settings(args.config or "default", args.sets).settings
     console = Console(highlight=False, soft_wrap=True)
-    with opened_memo(settings) as memo:
+    with open_memo(settings) as memo:
         ears = ears_of(settings, memo)
         try:
-            if given.language:
-                rng, heard = np.random.default_rng(given.seed), WhisperEars(ears)
-                of: Iterable[InterruptionScene] = phrases(given.language, rng)
-                outcomes = [play(one, heard, settings, given.language, WHISPER_S) for one in of]
-            elif given.corpus:
+            if args.language:
+                rng, whisper = np.random.default_rng(args.seed), WhisperEars(ears)
+                of: Iterable[InterruptionScene] = phrases(args.language, rng)
+                outcomes = [play(one, whisper, settings, args.language, WHISPER_S) for one in of]
+            elif args.corpus:
                 voices = Voices(weights("piper-joe"), "Hello.")
-                of = scenes(given.part, given.corpus, voices, given.seed, given.people)
+                of = scenes(args.part, args.corpus, voices, args.seed, args.people)
                 outcomes = [play(one, ears, settings) for one in of]
             else:
                 parser.error("give a corpus or --language")
         except FileNotFoundError as error:
             sys.exit(str(error))
-    found = figures(outcomes)
-    _show(console, found)
+    report = figures(outcomes)
+    _show(console, report)
     for each in outcomes:
         what = f"{each.kind} {each.said!r} read {each.read!r} ({each.source})"
         if each.first_word is False:
@@ -310,12 +310,12 @@ def main() -> None:
         if wrong and each.kind != "side speech":
             console.print(f"  wrong: {what}")
     data = {
-        "part": given.language or given.part,
-        "seed": given.seed,
-        "set": given.sets,
-        "figures": found,
+        "part": args.language or args.part,
+        "seed": args.seed,
+        "set": args.sets,
+        "figures": report,
     }
-    keep({**data, "scenes": [asdict(each) for each in outcomes]}, given.out)
+    keep({**data, "scenes": [asdict(each) for each in outcomes]}, args.out)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from app.talk.realtime_client import RATE, dial
 from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.robot import InterruptionTimes, RobotClient
-from benchmarks.harness.scripted_engines import NAME, installed
+from benchmarks.harness.scripted_engines import NAME, install
 from benchmarks.interruptions.scenes import scenes
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 
@@ -47,7 +47,7 @@ SETS: Mapping[str, Sequence[str]] = {"default": (), "never": ("--set", "echo.can
 @asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
     """Both servers; their addresses."""
-    installed(directory / "plugin")
+    install(directory / "plugin")
     tree = {"extends": "default", "llm": {"engine": NAME, "sentences": SENTENCES}}
     (directory / "long.yaml").write_text(json.dumps(tree))  # which is YAML, too
     config = ("--config", str(directory / "long.yaml"))
@@ -58,31 +58,31 @@ async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
         }
 
 
-async def measure(said: Sequence[Pcm], seed: int) -> list[tuple[str, InterruptionTimes]]:
-    """By server."""
-    rng, found = np.random.default_rng(seed), []
+async def measure(clips: Sequence[Pcm], seed: int) -> list[tuple[str, InterruptionTimes]]:
+    """The times, each with the name of its server."""
+    rng, times = np.random.default_rng(seed), []
     with tempfile.TemporaryDirectory() as folder:
         async with serving(Path(folder)) as urls:
-            for number, pcm in enumerate(said):
+            for number, pcm in enumerate(clips):
                 after_s = float(rng.uniform(*SPEAKS_AFTER_S))
                 for name in sorted(urls, reverse=bool(number % 2)):
                     async with dial(urls[name]) as socket:
                         robot = RobotClient(socket)
                         await robot.configure()
-                        found.append((name, await robot.interrupt(pcm, 0.0, after_s)))
-    return found
+                        times.append((name, await robot.interrupt(pcm, 0.0, after_s)))
+    return times
 
 
-def figures(found: Sequence[tuple[str, InterruptionTimes]]) -> dict[str, Any]:
+def figures(results: Sequence[tuple[str, InterruptionTimes]]) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for server in SETS:
-        of = [each for name, each in found if name == server]
-        times = {
+        of = [each for name, each in results if name == server]
+        moments = {
             "silent_ms": [each.silent_ms for each in of if not each.missed],
             "told_ms": [each.told_ms for each in of if each.told_ms is not None],
         }
         report[server] = {"n": len(of), "missed": sum(each.missed for each in of)}
-        for name, ms in times.items():
+        for name, ms in moments.items():
             report[server][name] = [round(float(np.percentile(ms, p))) for p in PERCENTILES if ms]
     return report
 
@@ -93,22 +93,22 @@ def main() -> None:
     parser.add_argument("--part", choices=("tuning", "frozen"), default="tuning")
     parser.add_argument("-n", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
     voices = Voices(weights("piper-joe"), "Hello.")
-    meant = [
-        each for each in scenes(given.part, given.corpus, voices, given.seed) if each.interrupts
+    interruptions = [
+        each for each in scenes(args.part, args.corpus, voices, args.seed) if each.interrupts
     ]
-    order = np.random.default_rng(given.seed).permutation(len(meant))
-    said = []
-    for number in range(given.n):
-        scene = meant[int(order[number % len(meant)])]
+    order = np.random.default_rng(args.seed).permutation(len(interruptions))
+    clips = []
+    for number in range(args.n):
+        scene = interruptions[int(order[number % len(interruptions)])]
         resampler = Resampler(LISTEN_RATE, RATE)
         pcm = resampler.feed(scene.pcm[scene.onset : scene.end])
-        said.append(np.concatenate((pcm, resampler.flush())))
-    found = asyncio.run(measure(said, given.seed))
-    rows = [{"server": name, **asdict(each)} for name, each in found]
-    finish({**figures(found), "rows": rows}, given.out, before, details="rows")
+        clips.append(np.concatenate((pcm, resampler.flush())))
+    times = asyncio.run(measure(clips, args.seed))
+    rows = [{"server": name, **asdict(each)} for name, each in times]
+    finish({**figures(times), "rows": rows}, args.out, before, details="rows")
 
 
 if __name__ == "__main__":

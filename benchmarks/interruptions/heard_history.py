@@ -64,7 +64,7 @@ _START_S, _FACTOR = 0.086, 0.08
 Piper's time on one core of the same machine."""
 _PIECE_S = 0.4
 _LEVEL = 0.5
-"""Of full scale, for the loudest sample."""
+"""The loudest sample, as a share of full scale."""
 
 
 # --- the voice ---------------------------------------------------------------------------------
@@ -97,12 +97,12 @@ class AlignedVoice(Protocol):
 
 @dataclass
 class AlignedTts:
-    """A stage in virtual time. ``said``: each requested clause, in order; ``known``: earlier
-    clauses, so that each answer is synthesised once."""
+    """A stage in virtual time. ``clauses``: those requested, in order; ``cache``: earlier
+    ones, so that each answer is synthesised once."""
 
     speaker: AlignedVoice
-    known: dict[tuple[str, float], AlignedClause] = field(default_factory=dict)
-    said: list[AlignedClause] = field(default_factory=list)
+    cache: dict[tuple[str, float], AlignedClause] = field(default_factory=dict)
+    clauses: list[AlignedClause] = field(default_factory=list)
     voices: Sequence[str] = ("joe",)
 
     @property
@@ -111,14 +111,14 @@ class AlignedTts:
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         key = request.text, request.speed
-        if key not in self.known:
-            self.known[key] = self._say(*key)
-        said = self.known[key]
-        self.said.append(said)
+        if key not in self.cache:
+            self.cache[key] = self._say(*key)
+        clause = self.cache[key]
+        self.clauses.append(clause)
         await asyncio.sleep(_START_S)
         size = int(_PIECE_S * self.rate)
-        for start in range(0, len(said.pcm), size):
-            piece = said.pcm[start : start + size]
+        for start in range(0, len(clause.pcm), size):
+            piece = clause.pcm[start : start + size]
             yield piece
             await asyncio.sleep(_FACTOR * len(piece) / self.rate)
 
@@ -136,22 +136,22 @@ class AlignedTts:
         return AlignedClause(to_pcm(signal * np.float32(_LEVEL)), tuple(words))
 
 
-def written_ends(text: str, said: AlignedClause) -> list[int]:
-    """For each word of ``text``, as written, the sample of ``said`` at which it has been spoken.
+def written_ends(text: str, clause: AlignedClause) -> list[int]:
+    """For each word of ``text``, as written, the sample of ``clause`` at which it has been spoken.
 
     Words spoken as written locate the others: in "on 31/12/2026." the second word ends with
     "twenty-six". Several such words in a row are spread evenly.
     """
-    written = [_plain(word) for word in text.split()]
-    spoken = [_plain(word) for word, _ in said.words]
-    ends = [end for _, end in said.words]
-    found: list[int] = []
-    matcher = difflib.SequenceMatcher(None, written, spoken, autojunk=False)
+    written_words = [_plain(word) for word in text.split()]
+    spoken_words = [_plain(word) for word, _ in clause.words]
+    ends = [end for _, end in clause.words]
+    word_ends: list[int] = []
+    matcher = difflib.SequenceMatcher(None, written_words, spoken_words, autojunk=False)
     for _, begin, end, first, last in matcher.get_opcodes():
         for number in range(1, end - begin + 1):
             at = first + round(number * (last - first) / (end - begin))
-            found.append(ends[at - 1] if at else 0)
-    return found
+            word_ends.append(ends[at - 1] if at else 0)
+    return word_ends
 
 
 def _plain(word: str) -> str:
@@ -163,7 +163,7 @@ def _plain(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """``at``: the moment, as a share of the answer's duration."""
+    """``at`` is the moment as a share of the answer's duration."""
 
     answer: str
     how: How
@@ -174,24 +174,24 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOutcome:
-    """``played``, ``kept``: words. ``unsent``: words kept from unsent clauses. ``over``: everything
-    had been heard before the interruption."""
+    """``unsent_words``: kept, but from unsent clauses. ``over``: everything had been heard before
+    the interruption."""
 
     interruption: Interruption
-    played: int
-    kept: int
-    unsent: int
+    played_words: int
+    kept_words: int
+    unsent_words: int
     over: bool
     near: str
 
     @property
     def error(self) -> int:
-        return self.kept - self.played
+        return self.kept_words - self.played_words
 
 
 @dataclass(frozen=True, slots=True)
 class ClientClause:
-    """One clause at the client. ``begins_s``: start of its audio, in seconds of the sent audio."""
+    """One clause at the client; its audio begins ``begins_s`` into the sent audio."""
 
     text: str
     pcm: Pcm
@@ -200,10 +200,10 @@ class ClientClause:
 
 def interruptions(count: int, seed: int) -> list[Interruption]:
     draw = random.Random(seed)
-    spoken = answers(ANSWERS, seed)
+    texts = answers(ANSWERS, seed)
     return [
         Interruption(
-            *(spoken[number % len(spoken)], HOWS[number % len(HOWS)], draw.choice(SPEEDS)),
+            *(texts[number % len(texts)], HOWS[number % len(HOWS)], draw.choice(SPEEDS)),
             *(draw.choice(LEADS_MS), draw.uniform(0.0, 1.0)),
         )
         for number in range(count)
@@ -211,8 +211,8 @@ def interruptions(count: int, seed: int) -> list[Interruption]:
 
 
 def play(each: Interruption, tts: AlignedTts, whole_s: float) -> HistoryOutcome | None:
-    """``whole_s``: length of the answer. ``None`` if nothing was playing."""
-    tts.said.clear()
+    """The outcome, for an answer of ``whole_s``; ``None`` if nothing was playing."""
+    tts.clauses.clear()
     log, told_at, item = run_virtual(_interrupt(each, tts, each.at * whole_s))
     return None if item is None else _outcome(each, log, told_at, item, tts)
 
@@ -236,32 +236,32 @@ async def _interrupt(
         llm=ScriptedLlm(deltas=deltas),
         stt=ScriptedStt(("Stop talking now please.",)),
         tts=tts,
-    ) as played:
-        await played.do(CreateResponse())
+    ) as stage:
+        await stage.do(CreateResponse())
         await asyncio.sleep(BEGUN_S + after_s)
-        told_at = await _break_in(played, each.how)
-        item = played.session.chat.get(played.events(ReplyItemStarted)[0].item.id)
+        told_at = await _break_in(stage, each.how)
+        item = stage.session.chat.get(stage.events(ReplyItemStarted)[0].item.id)
         assert isinstance(item, MessageItem)
-        heard = told_at is not None and item.parts
-        return list(played.log), told_at or 0.0, item if heard else None
+        is_heard = told_at is not None and item.parts
+        return list(stage.log), told_at or 0.0, item if is_heard else None
 
 
-async def _break_in(played: Scene, how: How) -> float | None:
-    """When the client learns of it; ``None``: the answer was over before."""
-    now = played.loop.time()
+async def _break_in(stage: Scene, how: How) -> float | None:
+    """The time at which the client learns of it; ``None`` if the answer was over before."""
+    now = stage.loop.time()
     if how == "cancel":
-        if played.events(ReplyFinished):
+        if stage.events(ReplyFinished):
             return None
-        await played.do(CancelResponse())
+        await stage.do(CancelResponse())
         return now
     if how == "truncate":
-        _, heard_s = _at_the_client(played.log, now)
-        item_id = played.events(ReplyItemStarted)[0].item.id
-        await played.do(TruncateItem(item_id, 0, int(heard_s * 1000)))
+        _, heard_s = _at_the_client(stage.log, now)
+        item_id = stage.events(ReplyItemStarted)[0].item.id
+        await stage.do(TruncateItem(item_id, 0, int(heard_s * 1000)))
         return now
-    await played.say(SPEECH_S)
-    await played.hear(1.0)
-    return played.time_of(SpeechStarted)
+    await stage.say(SPEECH_S)
+    await stage.hear(1.0)
+    return stage.time_of(SpeechStarted)
 
 
 def _outcome(
@@ -272,22 +272,22 @@ def _outcome(
     tts: AlignedTts,
 ) -> HistoryOutcome:
     clauses, heard_s = _at_the_client(log, told_at)
-    spoken = iter(tts.said)
-    played, written = 0, []
+    clause_audio = iter(tts.clauses)
+    count, tokens = 0, []
     for clause in clauses:
         words = clause.text.split()
-        written += words
+        tokens += words
         if not any(character.isalnum() for character in clause.text):
-            played += len(words) if clause.begins_s < heard_s else 0
-        elif voiced := next(spoken, None):  # otherwise it is not synthesised yet
+            count += len(words) if clause.begins_s < heard_s else 0
+        elif audio := next(clause_audio, None):  # otherwise it is not synthesised yet
             until = round((heard_s - clause.begins_s) * tts.rate)
-            played += _played(clause, voiced, until) if until > 0 else 0
-    kept = item.text.split()
-    assert written[: len(kept)] == kept, "the history is a beginning of what was said"
-    sent = sum(len(clause.text.split()) for clause in clauses if len(clause.pcm))
-    near = " ".join(written[max(0, played - 3) : played]) + " | " + " ".join(written[played:][:3])
-    over = played == len(written) and item.status == "completed"
-    return HistoryOutcome(each, played, len(kept), max(0, len(kept) - sent), over, near)
+            count += _words_played(clause, audio, until) if until > 0 else 0
+    history = item.text.split()
+    assert tokens[: len(history)] == history, "the history begins like the answer"
+    sent_count = sum(len(clause.text.split()) for clause in clauses if len(clause.pcm))
+    near = " ".join([*tokens[max(0, count - 3) : count], "|", *tokens[count:][:3]])
+    over = count == len(tokens) and item.status == "completed"
+    return HistoryOutcome(each, count, len(history), max(0, len(history) - sent_count), over, near)
 
 
 def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[ClientClause], float]:
@@ -311,15 +311,15 @@ def _at_the_client(log: Sequence[Published], told_at: float) -> tuple[list[Clien
     return clauses, heard_s
 
 
-def _played(clause: ClientClause, said: AlignedClause, until: int) -> int:
+def _words_played(clause: ClientClause, clip: AlignedClause, until: int) -> int:
     """Words of a clause whose first ``until`` samples were heard."""
-    cut = _offset(said.pcm, clause.pcm)
-    return sum(min(end, said.sound_end) - cut <= until for end in written_ends(clause.text, said))
+    gap = _offset(clip.pcm, clause.pcm)
+    return sum(min(end, clip.sound_end) - gap <= until for end in written_ends(clause.text, clip))
 
 
-def _offset(whole: Pcm, sent: Pcm) -> int:
+def _offset(whole: Pcm, part: Pcm) -> int:
     """How many samples of leading silence the pipeline has cut."""
-    head = sent[:2000]
+    head = part[:2000]
     for at in np.flatnonzero(whole[: len(whole) - len(head) + 1] == head[0]):
         if np.array_equal(whole[at : at + len(head)], head):
             return int(at)
@@ -346,7 +346,7 @@ def _figures(bootstrap: Bootstrap, outcomes: Sequence[HistoryOutcome]) -> dict[s
     return {
         "within_one_word": asdict(bootstrap.mean(near, sources)),
         "errors": {str(error): errors[error] for error in sorted(errors)},
-        "words_of_unsent_clauses": sum(each.unsent for each in outcomes),
+        "words_of_unsent_clauses": sum(each.unsent_words for each in outcomes),
     }
 
 
@@ -354,21 +354,21 @@ def main() -> None:
     parser = arguments(__doc__, "benchmarks.interruptions.heard_history")
     parser.add_argument("-n", dest="count", type=int, default=450)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    tts = AlignedTts(AlignedPiper(weights("piper-joe"), "joe", given.seed))
-    played = [
+    tts = AlignedTts(AlignedPiper(weights("piper-joe"), "joe", args.seed))
+    results = [
         play(each, tts, len(each.answer) * 0.062 / each.speed)
-        for each in interruptions(given.count, given.seed)
+        for each in interruptions(args.count, args.seed)
     ]
-    outcomes = [each for each in played if each and not each.over]
+    outcomes = [each for each in results if each and not each.over]
     wrong = [
         {**asdict(each.interruption), "error": each.error, "near": each.near}
         for each in outcomes
         if abs(each.error) > 1
     ]
-    data = {"interruptions": len(outcomes), "seed": given.seed, "figures": figures(outcomes)}
-    finish({**data, "wrong": wrong}, given.out, before, details="wrong")
+    data = {"interruptions": len(outcomes), "seed": args.seed, "figures": figures(outcomes)}
+    finish({**data, "wrong": wrong}, args.out, before, details="wrong")
 
 
 if __name__ == "__main__":

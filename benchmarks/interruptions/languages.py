@@ -24,9 +24,9 @@ from tests.support.whisper_weights import whisper_weights
 
 
 def _lines(text: str) -> Mapping[str, Sequence[str]]:
-    """Of ``de: Ja. / Gut.``."""
+    """From lines such as ``de: Ja. / Gut.``"""
     pairs = (line.split(": ", 1) for line in text.strip().splitlines())
-    return {language.strip(): said.split(" / ") for language, said in pairs}
+    return {language.strip(): texts.split(" / ") for language, texts in pairs}
 
 
 AGREES = _lines("""
@@ -55,7 +55,7 @@ WHISPER_S = 0.3
 
 @dataclass
 class CachedRecogniser:
-    """The recogniser of ``whisper.Whisper``, with kept results."""
+    """The recogniser of ``whisper.Whisper``, with cached results."""
 
     engine: whisper.WhisperRecogniser
     digest: bytes
@@ -79,9 +79,9 @@ class WhisperEars:
         options = whisper.WhisperOptions()
         weights = whisper_weights(weights_cache())
         engine = whisper.WhisperRecogniser(weights, options)
-        read = CachedRecogniser(engine, engine_digest(whisper.SPEC, options, weights), ears.memo)
-        self.passes = read.passes
-        self.stt = whisper.Whisper(cast(whisper.WhisperRecogniser, read), options)
+        stt = CachedRecogniser(engine, engine_digest(whisper.SPEC, options, weights), ears.memo)
+        self.passes = stt.passes
+        self.stt = whisper.Whisper(cast(whisper.WhisperRecogniser, stt), options)
         self.speech_scores, self.turn_over = ears.speech_scores, ears.turn_over
 
     def words_complete(self, messages: Sequence[Message]) -> float | None:
@@ -91,11 +91,11 @@ class WhisperEars:
 def phrases(language: str, rng: np.random.Generator) -> Iterator[InterruptionScene]:
     """Each phrase by each voice: words that agree must not stop the answer, commands must."""
     espeak = espeak_ng.build(espeak_ng.EspeakOptions(), None)
-    said: tuple[tuple[Kind, Sequence[str]], ...] = (
+    by_kind: tuple[tuple[Kind, Sequence[str]], ...] = (
         ("backchannel", AGREES[language]),
         ("command", STOPS[language]),
     )
-    for kind, texts in said:
+    for kind, texts in by_kind:
         for text in texts:
             voices = {f"espeak-ng {v}": _espeak(espeak, text, language, v) for v in ESPEAK_VOICES}
             if language in VOICES:
@@ -109,7 +109,7 @@ def _espeak(espeak: espeak_ng.Espeak, text: str, language: str, variant: str) ->
     request = SpeechRequest(text, language + variant, language=language)
     resampler = Resampler(espeak.rate, LISTEN_RATE)
     chunks = espeak.synthesize(request, Uncancelled())
-    made = [resampler.feed(chunk) for chunk in chunks if chunk is not None]
-    pcm = np.concatenate((*made, resampler.flush()))
+    parts = [resampler.feed(chunk) for chunk in chunks if chunk is not None]
+    pcm = np.concatenate((*parts, resampler.flush()))
     loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 300)
     return pcm[loud[0] : loud[-1] + 1]

@@ -52,12 +52,12 @@ LONGEST_S = 5.0
 
 @dataclass(frozen=True, eq=False)
 class InterruptionScene:
-    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of the sound. ``said``: its
+    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of the sound. ``text``: its
     words, if any. ``source``: scenes that share it are not independent."""
 
     kind: Kind
     source: str
-    said: str
+    text: str
     pcm: Pcm
     onset: int
     end: int
@@ -80,7 +80,7 @@ def scenes(
     """Every kind, in this order; ``people``: a folder of backchannels. Raises
     ``FileNotFoundError`` if there is no corpus, or no sound in that folder."""
     rng = np.random.default_rng(seed)
-    people_heard = recordings(people / part) if people else []
+    people_files = recordings(people / part) if people else []
     turns = [
         scene
         for scene in load(corpus / part)
@@ -89,18 +89,18 @@ def scenes(
     ]
     for index in rng.permutation(len(turns))[:questions]:
         turn = turns[index]
-        heard = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
+        sound = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
         source = f"{turn.speaker}: {turn.text}"
-        yield over_an_answer("question", source, turn.text, heard, rng)
-    spoken: tuple[tuple[Kind, Sequence[str]], ...] = (
+        yield over_an_answer("question", source, turn.text, sound, rng)
+    synthetic: tuple[tuple[Kind, Sequence[str]], ...] = (
         ("command", COMMANDS[part]),
         ("backchannel", BACKCHANNELS[part]),
     )
-    for kind, texts in spoken:
+    for kind, texts in synthetic:
         for text, name in ((text, name) for text in texts for name in VOICES[part]):
-            said = voices.say(name, text)
+            speech = voices.say(name, text)
             for _ in range(2):
-                yield over_an_answer(kind, f"synthetic {name}: {text}", text, _voice(said), rng)
+                yield over_an_answer(kind, f"synthetic {name}: {text}", text, _voice(speech), rng)
     for _ in range(HUMS):
         yield over_an_answer("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
     for name, make in NOISES.items():
@@ -114,40 +114,40 @@ def scenes(
         )
         source = f"{turn.speaker}: {turn.text}"
         yield over_an_answer("side speech", source, turn.text, far, rng, SIDE_SPEECH_DB)
-    for file in people_heard:
+    for file in people_files:
         for _ in range(2):
-            heard = acoustics.to_signal(read_sound(file))
-            yield over_an_answer("backchannel of people", f"real {file.stem}", "", heard, rng)
+            sound = acoustics.to_signal(read_sound(file))
+            yield over_an_answer("backchannel of people", f"real {file.stem}", "", sound, rng)
 
 
 def recordings(folder: Path) -> list[Path]:
     """Its sound files. Raises ``FileNotFoundError`` if there are none."""
-    found = sorted(folder.glob("*.flac"))
-    if not found:
+    files = sorted(folder.glob("*.flac"))
+    if not files:
         raise FileNotFoundError(
             f"{folder} has no FLAC files. Run: python -m benchmarks.turns.backchannels --out FOLDER"
         )
-    return found
+    return files
 
 
-def _voice(said: Speech) -> Signal:
-    return acoustics.to_signal(said.pcm[said.onset : said.end])
+def _voice(speech: Speech) -> Signal:
+    return acoustics.to_signal(speech.pcm[speech.onset : speech.end])
 
 
 def over_an_answer(
     kind: Kind,
     source: str,
-    said: str,
-    heard: Signal,
+    text: str,
+    sound: Signal,
     rng: np.random.Generator,
     softer_db: float = 0.0,
 ) -> InterruptionScene:
     level_dbfs = float(rng.uniform(*LEVEL_DBFS)) + softer_db
-    heard = acoustics.gained(heard, level_dbfs - acoustics.rms_dbfs(heard))
+    sound = acoustics.gained(sound, level_dbfs - acoustics.rms_dbfs(sound))
     onset = int(rng.uniform(*ONSET_S) * LISTEN_RATE)
-    whole = acoustics.room_tone(onset + len(heard) + int(AFTER_S * LISTEN_RATE), rng)
-    whole[onset : onset + len(heard)] += heard
-    return InterruptionScene(kind, source, said, acoustics.to_pcm(whole), onset, onset + len(heard))
+    whole = acoustics.room_tone(onset + len(sound) + int(AFTER_S * LISTEN_RATE), rng)
+    whole[onset : onset + len(sound)] += sound
+    return InterruptionScene(kind, source, text, acoustics.to_pcm(whole), onset, onset + len(sound))
 
 
 # --- computed sounds ---------------------------------------------------------------------------

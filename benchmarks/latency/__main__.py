@@ -55,12 +55,12 @@ from app.server.process_usage import usage
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed, connect
-from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.ears import Ears, ears_of, open_memo
 from benchmarks.harness.program import arguments, keep, load, weights_cache
 from benchmarks.harness.scripted_engines import (
     NAME,
     TimedWords,
-    installed,
+    install,
     with_full_stop,
     write_cue,
     write_opinions,
@@ -71,10 +71,10 @@ from benchmarks.latency.clips import (
     Take,
     labelled_recordings,
     perform,
+    perform_all,
     recordings_of_corpus,
     recordings_of_people,
     scenes_with_pauses,
-    takes,
     with_inner_pause,
 )
 from pipeline.conversation.prompt import prompt
@@ -93,7 +93,7 @@ Advance = Callable[[], None]
 
 async def play(
     url: str,
-    performed: Sequence[Take],
+    takes: Sequence[Take],
     advance: Advance,
     *,
     first: bool = False,
@@ -105,10 +105,10 @@ async def play(
     rest goes on in a new conversation. Raises ``NoServer``.
     """
     rows: list[Row] = []
-    while len(rows) < len(performed):
+    while len(rows) < len(takes):
         async with connect(url) as client:
             await client.configure()
-            for take in performed[len(rows) :][:TURNS_PER_CONVERSATION]:
+            for take in takes[len(rows) :][:TURNS_PER_CONVERSATION]:
                 rows.append(await _turn(client, take, first, cue))
                 advance()
                 if rows[-1]["failure"]:
@@ -119,10 +119,10 @@ async def play(
 async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | None) -> Row:
     began_at = time.monotonic()
     if cue:
-        said = [
-            TimedWords(began_at + begins, began_at + ends, text) for begins, ends, text in take.said
+        words = [
+            TimedWords(began_at + start, began_at + end, text) for start, end, text in take.words
         ]
-        write_cue(cue, said)
+        write_cue(cue, words)
     turn, failure = SpokenTurn(speech_end_at=began_at), ""
     try:
         turn = await client.speak(take.pcm, take.end)
@@ -132,42 +132,42 @@ async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | Non
     return {
         "clip": take.name,
         "group": take.group,
-        "how": {key: _rounded(value) for key, value in take.how.items()},
+        "how": {key: _round(value) for key, value in take.how.items()},
         "first": first,
         "load": load(),
         "cut_off": turn.cut_offs > 0,
-        **{stage: _rounded(ms.get(stage)) for stage in (VOICE_TO_VOICE, *STAGES)},
+        **{stage: _round(ms.get(stage)) for stage in (VOICE_TO_VOICE, *STAGES)},
         "heard": turn.heard,
         "failure": failure,
     }
 
 
-def _rounded(value: Any) -> Any:
+def _round(value: Any) -> Any:
     return round(value, 2) if isinstance(value, float) else value
 
 
 # --- the configured engines --------------------------------------------------------------------
 
 
-async def embedded(given: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
+async def embedded(args: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
     """Some starts with one first turn each; the last server gets the warm turns."""
-    performed = takes(_recordings(given), given.turns, given.seed)
+    takes = perform_all(_recordings(args), args.turns, args.seed)
     rows: list[Row] = []
     starts_s = []
     ends: dict[str, Any] = {}
-    config = ["--config", given.config] if given.config else []
+    config = ["--config", args.config] if args.config else []
     async with AsyncExitStack() as stack:
         servers: Mapping[str, RealServer] = {}
-        if given.real_servers:
+        if args.real_servers:
             servers = await stack.enter_async_context(_real_servers())
             config = ["--config", "remote", *_flags(_urls(servers))]
-        for start in range(given.starts):
-            async with spawned_server([*config, *_flags(given.sets)]) as server:
+        for start in range(args.starts):
+            async with spawned_server([*config, *_flags(args.sets)]) as server:
                 starts_s.append(round(server.start_seconds, 2))
-                opening = [performed[start % len(performed)]]
+                opening = [takes[start % len(takes)]]
                 rows += await play(server.url, opening, advance, first=True)
-                if start + 1 == given.starts:
-                    rows += await play(server.url, performed, advance)
+                if start + 1 == args.starts:
+                    rows += await play(server.url, takes, advance)
                     ends = _ends(server, servers)
     return {**summary(rows), **ends, "starts_s": starts_s, "turns": rows}
 
@@ -197,54 +197,54 @@ def _flags(sets: Iterable[str]) -> list[str]:
     return [flag for each in sets for flag in ("--set", each)]
 
 
-def _recordings(given: argparse.Namespace) -> list[DrySpeech]:
+def _recordings(args: argparse.Namespace) -> list[DrySpeech]:
     """Raises ``FileNotFoundError`` if the corpus or the folder does not exist."""
-    if given.people:
-        return list(labelled_recordings(given.people))
-    found = list(recordings_of_people())
-    return [*found, *recordings_of_corpus(given.corpus)] if given.corpus else found
+    if args.people:
+        return list(labelled_recordings(args.people))
+    recordings = list(recordings_of_people())
+    return [*recordings, *recordings_of_corpus(args.corpus)] if args.corpus else recordings
 
 
 # --- scripted engines --------------------------------------------------------------------------
 
 
-async def scripted(given: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
+async def scripted(args: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
     """Two parts, each with its own server."""
-    installed(folder / "plugin")
-    recordings = _recordings(given)
+    install(folder / "plugin")
+    recordings = _recordings(args)
     clean = [each for each in recordings if each.ends_plainly]
     parts = {
-        "clean": takes(clean, given.turns, given.seed),
-        "pauses": _with_pauses(given, recordings),
+        "clean": perform_all(clean, args.turns, args.seed),
+        "pauses": _with_pauses(args, recordings),
     }
     return {
-        name: await _part(given, folder / name, part, advance)
+        name: await _part(args, folder / name, part, advance)
         for name, part in parts.items()
         if part
     }
 
 
 async def _part(
-    given: argparse.Namespace, folder: Path, part: Sequence[Take], advance: Advance
+    args: argparse.Namespace, folder: Path, part: Sequence[Take], advance: Advance
 ) -> dict[str, Any]:
     cue = folder / "cue.json"
-    config = _config(given, folder, cue, part)
-    async with spawned_server(["--config", str(config), *_flags(given.sets)]) as server:
+    config = _config(args, folder, cue, part)
+    async with spawned_server(["--config", str(config), *_flags(args.sets)]) as server:
         rows = await play(server.url, part[:1], advance, first=True, cue=cue)
         rows += await play(server.url, part, advance, cue=cue)
-        share = await _discarded(server.url)
+        share = await _discarded_share(server.url)
     return {**summary(rows), "discarded": share, "turns": rows}
 
 
-def _config(given: argparse.Namespace, folder: Path, cue: Path, part: Sequence[Take]) -> Path:
+def _config(args: argparse.Namespace, folder: Path, cue: Path, part: Sequence[Take]) -> Path:
     """Settings with scripted engines, in a file of ``folder``."""
     folder.mkdir()
     # Opinions of the embedded language model, whatever the settings given.
     settings, opinions = load_settings("default").settings, folder / "opinions.json"
-    with opened_memo(settings) as memo:
+    with open_memo(settings) as memo:
         write_opinions(opinions, _opinions(part, ears_of(settings, memo), settings))
-    engine = {"engine": NAME, "cue": str(cue), "opinions": str(opinions), "seed": given.seed}
-    base = str(Path(given.config).resolve()) if given.config else "default"
+    engine = {"engine": NAME, "cue": str(cue), "opinions": str(opinions), "seed": args.seed}
+    base = str(Path(args.config).resolve()) if args.config else "default"
     tree: dict[str, Any] = {"extends": base, "stt": engine, "llm": engine, "tts": engine}
     # The voice hums, and an apology would count as one of its calls.
     tree |= {"playback": {"watch_voice": False}, "conversation": {"apology": ""}}
@@ -253,7 +253,7 @@ def _config(given: argparse.Namespace, folder: Path, cue: Path, part: Sequence[T
     return path
 
 
-async def _discarded(url: str) -> float | None:
+async def _discarded_share(url: str) -> float | None:
     """The share of the engines' time spent on discarded answers."""
     await asyncio.sleep(1.0)  # the last turn is booked when its connection has ended
     address = url.replace("ws:", "http:").partition("/v1/")[0] + "/metrics"
@@ -267,31 +267,31 @@ async def _discarded(url: str) -> float | None:
 
 def _opinions(part: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:
     """The probability of being complete for each text that a recogniser may hear at a pause."""
-    found: dict[str, float] = {}
-    for text in {text for take in part for text in _heard([text for *_, text in take.said])}:
-        said = [MessageItem("", "user", (TextPart(text),))]
-        probability = ears.words_complete(prompt(settings.conversation.instructions, said))
+    probabilities: dict[str, float] = {}
+    for text in {text for take in part for text in _transcripts([text for *_, text in take.words])}:
+        messages = [MessageItem("", "user", (TextPart(text),))]
+        probability = ears.words_complete(prompt(settings.conversation.instructions, messages))
         if probability is not None:
-            found[text] = probability
-    return found
+            probabilities[text] = probability
+    return probabilities
 
 
-def _heard(parts: Sequence[str]) -> Iterator[str]:
+def _transcripts(parts: Sequence[str]) -> Iterator[str]:
     """An utterance begins with any part, and is read up to any word."""
     for first in range(len(parts)):
         words = " ".join(parts[first:]).split()
         yield from map(with_full_stop, itertools.accumulate(words, "{} {}".format))
 
 
-def _with_pauses(given: argparse.Namespace, recordings: Sequence[DrySpeech]) -> list[Take]:
+def _with_pauses(args: argparse.Namespace, recordings: Sequence[DrySpeech]) -> list[Take]:
     """Takes from the corpus, or else recordings with a pause cut in."""
-    if not given.pauses:
+    if not args.pauses:
         return []
-    if given.corpus and (scenes := list(scenes_with_pauses(given.corpus))):
-        return takes(scenes, given.pauses, given.seed)
-    rng = np.random.default_rng(given.seed)
-    drawn = itertools.islice(itertools.cycle(recordings), given.pauses)
-    return [perform(with_inner_pause(each, rng), rng) for each in drawn]
+    if args.corpus and (scenes := list(scenes_with_pauses(args.corpus))):
+        return perform_all(scenes, args.pauses, args.seed)
+    rng = np.random.default_rng(args.seed)
+    sources = itertools.islice(itertools.cycle(recordings), args.pauses)
+    return [perform(with_inner_pause(each, rng), rng) for each in sources]
 
 
 # --- figures -----------------------------------------------------------------------------------
@@ -320,8 +320,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _spread(bootstrap: Bootstrap, rows: Sequence[Row], stage: str) -> dict[str, Any]:
     """Percentiles with their intervals, over the rows that have this stage."""
-    known = [row for row in rows if row[stage] is not None]
-    values, groups = [row[stage] for row in known], [row["group"] for row in known]
+    stage_rows = [row for row in rows if row[stage] is not None]
+    values, groups = [row[stage] for row in stage_rows], [row["group"] for row in stage_rows]
     return {f"p{q}": asdict(bootstrap.percentile(values, q, groups)) for q in PERCENTS}
 
 
@@ -358,27 +358,27 @@ def main() -> None:
     parser.add_argument("--real-servers", action="store_true")
     parser.add_argument("--pauses", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    spoken = parser.add_mutually_exclusive_group()
-    spoken.add_argument("--corpus", type=Path)
-    spoken.add_argument("--people", type=Path)
-    given = parser.parse_args()
-    is_embedded = given.what == "embedded"
-    if given.people and not is_embedded:
+    speech = parser.add_mutually_exclusive_group()
+    speech.add_argument("--corpus", type=Path)
+    speech.add_argument("--people", type=Path)
+    args = parser.parse_args()
+    is_embedded = args.what == "embedded"
+    if args.people and not is_embedded:
         parser.error("--people is for embedded: the scripted recogniser needs the words")
-    given.turns = given.turns or (200 if is_embedded else 100)
-    extra = given.starts if is_embedded else given.pauses + 2
+    args.turns = args.turns or (200 if is_embedded else 100)
+    extra = args.starts if is_embedded else args.pauses + 2
     with (
         tempfile.TemporaryDirectory() as folder,
         Progress(console=Console(stderr=True), transient=True) as progress,
     ):
-        bar = progress.add_task(given.what, total=given.turns + extra)
+        bar = progress.add_task(args.what, total=args.turns + extra)
         measure = embedded if is_embedded else scripted
         try:
-            data = asyncio.run(measure(given, Path(folder), lambda: progress.advance(bar)))
+            data = asyncio.run(measure(args, Path(folder), lambda: progress.advance(bar)))
         except ReachyVoiceError as error:
             sys.exit(str(error))
-    asked = {name: getattr(given, name) for name in ("seed", "config", "sets")}
-    keep({**data, **asked}, given.out)
+    conditions = {name: getattr(args, name) for name in ("seed", "config", "sets")}
+    keep({**data, **conditions}, args.out)
     console = Console(highlight=False, emoji=False, soft_wrap=True)
     for name, part in ({"embedded": data} if is_embedded else data).items():
         _show(console, name, part)

@@ -27,7 +27,7 @@ from app.talk.realtime_client import RATE
 from benchmarks.harness.program import arguments, finish, load
 from benchmarks.harness.statistics import Bootstrap, interval
 from benchmarks.latency.__main__ import Row, play
-from benchmarks.latency.clips import Take, labelled_recordings, recordings_of_people, takes
+from benchmarks.latency.clips import Take, labelled_recordings, perform_all, recordings_of_people
 
 ARMS = ("alone", "beside")
 SPEECH_S, TOKENS = 60, 2000
@@ -35,7 +35,7 @@ PERCENTS = (50, 95)
 SETTLE_S = 1.0
 
 
-async def measure(performed: Sequence[Take], speech: bytes) -> tuple[dict[str, list[Row]], int]:
+async def measure(takes: Sequence[Take], speech: bytes) -> tuple[dict[str, list[Row]], int]:
     """Rows by arm, and how many plain requests were answered."""
     rows: dict[str, list[Row]] = {arm: [] for arm in ARMS}
     served = 0
@@ -45,8 +45,8 @@ async def measure(performed: Sequence[Take], speech: bytes) -> tuple[dict[str, l
         served += 1
 
     async with spawned_server(()) as server:
-        await play(server.url, performed[:1], lambda: None, first=True)
-        for number, take in enumerate(performed):
+        await play(server.url, takes[:1], lambda: None, first=True)
+        for number, take in enumerate(takes):
             for arm in sorted(ARMS, reverse=bool(number % 2)):
                 if arm == "alone":
                     rows[arm] += await play(server.url, [take], lambda: None)
@@ -69,9 +69,9 @@ async def asking(url: str, speech: bytes, count: Callable[[], None]) -> AsyncIte
             count()
 
     async with httpx.AsyncClient(base_url=api, trust_env=False, timeout=None) as client:
-        wanted = {"messages": words, "max_tokens": TOKENS}
+        completion = {"messages": words, "max_tokens": TOKENS}
         asks = (
-            lambda: client.post("/chat/completions", json=wanted),
+            lambda: client.post("/chat/completions", json=completion),
             lambda: client.post("/audio/transcriptions", files=file),
         )
         async with asyncio.TaskGroup() as group:
@@ -83,7 +83,7 @@ async def asking(url: str, speech: bytes, count: Callable[[], None]) -> AsyncIte
 
 
 def figures(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """Of the takes that were answered in both arms."""
+    """Figures of the takes that were answered in both arms."""
     both = zip(*(rows[arm] for arm in ARMS), strict=True)
     pairs = [pair for pair in both if None not in [row[VOICE_TO_VOICE] for row in pair]]
     sources = [alone["group"] for alone, _ in pairs]
@@ -93,18 +93,18 @@ def figures(rows: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
             bootstrap.percentiles([pair[arm][VOICE_TO_VOICE] for pair in pairs], percent, sources)
             for arm in range(len(ARMS))
         )
-        moved = interval(beside - alone, len(pairs), len(set(sources)))
+        difference = interval(beside - alone, len(pairs), len(set(sources)))
         report[f"p{percent}"] = {
             "alone": round(alone[0]),
             "beside": round(beside[0]),
-            "moved": asdict(moved),
+            "moved": asdict(difference),
         }
     return report
 
 
-def _minute(performed: Sequence[Take]) -> bytes:
+def _minute(takes: Sequence[Take]) -> bytes:
     """A minute of the takes' speech as a WAV file."""
-    sound = np.concatenate([take.pcm for take in performed])
+    sound = np.concatenate([take.pcm for take in takes])
     sound = np.tile(sound, 1 + SPEECH_S * RATE // len(sound))[: SPEECH_S * RATE]
     file = io.BytesIO()
     soundfile.write(file, sound, RATE, format="WAV", subtype="PCM_16")
@@ -116,13 +116,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=200)
     parser.add_argument("--people", type=Path)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    found = labelled_recordings(given.people) if given.people else recordings_of_people()
-    performed = takes(list(found), given.turns, given.seed)
-    rows, served = asyncio.run(measure(performed, _minute(performed)))
+    recordings = labelled_recordings(args.people) if args.people else recordings_of_people()
+    takes = perform_all(list(recordings), args.turns, args.seed)
+    rows, served = asyncio.run(measure(takes, _minute(takes)))
     data = {**figures(rows), "served": served, "turns": rows}
-    finish(data, given.out, before, details="turns")
+    finish(data, args.out, before, details="turns")
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ class Take:
     group: str
     pcm: Pcm
     end: int
-    said: tuple[tuple[float, float, str], ...]
+    words: tuple[tuple[float, float, str], ...]
     how: dict[str, float | str] = field(default_factory=dict)
 
 
@@ -82,13 +82,13 @@ class Take:
 @cache
 def recordings_of_people() -> tuple[DrySpeech, ...]:
     """Recordings of ``tests/support/recordings.py`` with at most ``MAX_SPEECH_S`` of speech."""
-    found = []
+    recordings = []
     for each in real_recordings():
         if speech_end(each.pcm, LISTEN_RATE) <= MAX_SPEECH_S * LISTEN_RATE:
             signal = acoustics.to_signal(each.pcm)
             plainly = each.name not in INCOMPLETE
-            found.append(DrySpeech(each.name, each.name, signal, each.text, (), plainly))
-    return tuple(found)
+            recordings.append(DrySpeech(each.name, each.name, signal, each.text, (), plainly))
+    return tuple(recordings)
 
 
 def recordings_of_corpus(directory: Path) -> Iterator[DrySpeech]:
@@ -137,39 +137,39 @@ def _of_scene(scene: RecordedTurn, plainly: bool) -> DrySpeech:
 # --- made of recordings ------------------------------------------------------------------------
 
 
-def with_inner_pause(recorded: DrySpeech, rng: np.random.Generator) -> DrySpeech:
+def with_inner_pause(speech: DrySpeech, rng: np.random.Generator) -> DrySpeech:
     """The same with a pause of ``INNER_PAUSE_S`` at the softest place of its middle third."""
-    signal = recorded.signal
+    signal = speech.signal
     span = energy.speech_span(signal)
     third = span.samples // 3
     at = energy.quietest(signal, span.start + third, span.end - third)
     pause = acoustics.room_tone(int(rng.uniform(*INNER_PAUSE_S) * LISTEN_RATE), rng)
     whole = np.concatenate((signal[:at], pause, signal[at:]))
-    name = f"{recorded.name}+pause"
+    name = f"{speech.name}+pause"
     pauses = ((at, at + len(pause)),)
-    return DrySpeech(name, recorded.group, whole, recorded.text, pauses, ends_plainly=False)
+    return DrySpeech(name, speech.group, whole, speech.text, pauses, ends_plainly=False)
 
 
 # --- performances ------------------------------------------------------------------------------
 
 
-def takes(recordings: Sequence[DrySpeech], count: int, seed: int) -> list[Take]:
+def perform_all(recordings: Sequence[DrySpeech], count: int, seed: int) -> list[Take]:
     """``count`` performances in a random order, spread evenly over the recordings."""
     rng = np.random.default_rng(seed)
     order: list[DrySpeech] = []
     while len(order) < count:
         order += [recordings[index] for index in rng.permutation(len(recordings))]
-    return [perform(recorded, rng) for recorded in order[:count]]
+    return [perform(speech, rng) for speech in order[:count]]
 
 
-def perform(recorded: DrySpeech, rng: np.random.Generator) -> Take:
+def perform(speech: DrySpeech, rng: np.random.Generator) -> Take:
     """One performance; see the module."""
     speed = float(rng.uniform(*SPEED))
-    dry = acoustics.at_speed(recorded.signal, speed)
-    if recorded.end is None:
+    dry = acoustics.at_speed(speech.signal, speed)
+    if speech.end is None:
         end = speech_end(acoustics.to_pcm(dry), LISTEN_RATE)
     else:
-        end = round(recorded.end / speed)
+        end = round(speech.end / speed)
     headroom_db = HEADROOM_DBFS - 20 * float(np.log10(np.abs(dry).max() + 1e-9))
     gain_db = min(float(rng.uniform(*GAIN_DB)), headroom_db)
     dry = acoustics.gained(dry, gain_db)
@@ -190,18 +190,18 @@ def perform(recorded: DrySpeech, rng: np.random.Generator) -> Take:
     how: dict[str, float | str] = {"speed": speed, "gain_db": gain_db, "rt60_s": rt60_s}
     how |= {"noise": kind, "snr_db": snr_db}
     pcm = acoustics.to_pcm(soxr.resample(noisy, LISTEN_RATE, RATE))
-    said = _said(recorded, speed, end, lead)
-    return Take(recorded.name, recorded.group, pcm, (lead + end) * RATE // LISTEN_RATE, said, how)
+    words = _timed_words(speech, speed, end, lead)
+    return Take(speech.name, speech.group, pcm, (lead + end) * RATE // LISTEN_RATE, words, how)
 
 
-def _said(
-    recorded: DrySpeech, speed: float, end: int, lead: int
+def _timed_words(
+    speech: DrySpeech, speed: float, end: int, lead: int
 ) -> tuple[tuple[float, float, str], ...]:
     """The words between the pauses, assuming words of equal length."""
-    onset = energy.speech_span(recorded.signal).start / speed
-    borders = [onset, *(at / speed for pause in recorded.pauses for at in pause), float(end)]
+    onset = energy.speech_span(speech.signal).start / speed
+    borders = [onset, *(at / speed for pause in speech.pauses for at in pause), float(end)]
     parts = [pair for pair in _pairs(borders) if pair[1] > pair[0]]
-    texts = _shared_out(recorded.text.split(), [b - a for a, b in parts])
+    texts = _share_out(speech.text.split(), [b - a for a, b in parts])
     seconds = [((lead + a) / LISTEN_RATE, (lead + b) / LISTEN_RATE) for a, b in parts]
     return tuple((a, b, text) for (a, b), text in zip(seconds, texts, strict=True))
 
@@ -211,7 +211,7 @@ def _pairs(borders: Iterable[float]) -> Iterator[tuple[float, float]]:
     return zip(flat, flat, strict=True)
 
 
-def _shared_out(words: Sequence[str], lengths: Sequence[float]) -> list[str]:
+def _share_out(words: Sequence[str], lengths: Sequence[float]) -> list[str]:
     """``words`` in order over parts of these lengths."""
     ends = [round(len(words) * total / sum(lengths)) for total in itertools.accumulate(lengths)]
     return [" ".join(words[a:b]) for a, b in itertools.pairwise([0, *ends])]

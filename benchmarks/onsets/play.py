@@ -95,8 +95,8 @@ class OracleUtterance:
 
     async def finish(self, work: Work) -> Transcript:
         await asyncio.sleep(ORACLE_S)
-        spoken = self.oracle.hears_speech(self.number, self.samples)
-        return Transcript("words" if spoken else "", self.samples / LISTEN_RATE)
+        is_speech = self.oracle.hears_speech(self.number, self.samples)
+        return Transcript("words" if is_speech else "", self.samples / LISTEN_RATE)
 
     def close(self) -> None:
         pass
@@ -120,32 +120,32 @@ class Ranges:
     """The ranges of a session's turns, in samples at ``LISTEN_RATE``, from its events."""
 
     def __init__(self, log: Iterable[Published]) -> None:
-        self.started: list[tuple[float, int]] = []
-        starts, stops, committed = {}, {}, []
+        self.starts: list[tuple[float, int]] = []
+        starts, stops, item_ids = {}, {}, []
         for at, event in log:
             match event:
                 case SpeechStarted():
                     starts[event.item_id] = event.audio_ms * SAMPLES_PER_MS
-                    self.started.append((at, event.audio_ms * SAMPLES_PER_MS))
+                    self.starts.append((at, event.audio_ms * SAMPLES_PER_MS))
                 case SpeechStopped():
                     stops[event.item_id] = event.audio_ms * SAMPLES_PER_MS
                 case InputCommitted():
-                    committed.append(event.item_id)
-        self.committed = [(starts[name], stops[name]) for name in committed if name in starts]
+                    item_ids.append(event.item_id)
+        self.committed = [(starts[name], stops[name]) for name in item_ids if name in starts]
 
 
 def outcome(scene: OnsetScene, log: Sequence[Published]) -> OnsetOutcome:
     ranges = Ranges(log)
     onset_s = scene.onset / LISTEN_RATE
     holding = [each for each in ranges.committed if each[0] <= scene.onset < each[1]]
-    found = next(iter(holding or ranges.committed), None)
-    after = [at - onset_s for at, _ in ranges.started if at >= onset_s]
+    committed = next(iter(holding or ranges.committed), None)
+    after = [at - onset_s for at, _ in ranges.starts if at >= onset_s]
     return OnsetOutcome(
         bool(holding),
-        (scene.onset - found[0]) / SAMPLES_PER_MS if found else None,
+        (scene.onset - committed[0]) / SAMPLES_PER_MS if committed else None,
         after[0] * 1000 if after else None,
-        sum(at < onset_s for at, _ in ranges.started),
-        found,
+        sum(at < onset_s for at, _ in ranges.starts),
+        committed,
     )
 
 

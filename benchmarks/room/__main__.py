@@ -91,7 +91,7 @@ def hearing_ms(home: Home, seconds: float = 120.0) -> float:
     vad = build(SileroOptions(), weights("silero-vad"))
     rng = np.random.default_rng(3)
     count = round(seconds * LISTEN_RATE)
-    pcm = to_pcm(home.heard("television", draw_room(rng), count, rng))
+    pcm = to_pcm(home.at_mic("television", draw_room(rng), count, rng))
     began = time.process_time()
     asyncio.run(turns_in(pcm, vad, load_settings(None).settings.endpointing))
     return round((time.process_time() - began) * 1000 / seconds, 2)
@@ -101,7 +101,7 @@ def hearing_ms(home: Home, seconds: float = 120.0) -> float:
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
-    """By group; rates an hour, shares, ms."""
+    """Rates an hour, shares and ms, by group."""
     groups = dict.fromkeys(each.group for each in outcomes)
     of = {group: [each for each in outcomes if each.group == group] for group in groups}
     return {group: {k: asdict(v) for k, v in _figures(some)} for group, some in of.items()}
@@ -144,8 +144,8 @@ def _figures(some: Sequence[Outcome]) -> Iterator[tuple[str, Estimate]]:
             yield f"first audio P{percent}, ms", bootstrap.percentile(audio, percent, sources)
 
 
-def lines(found: dict[str, dict[str, Any]]) -> Iterator[str]:
-    for group, data in found.items():
+def lines(report: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for group, data in report.items():
         yield group
         for name, each in data.items():
             plain = any(unit in name for unit in ("hour", "ms", "a turn"))
@@ -165,19 +165,19 @@ def main() -> None:
     parser.add_argument("--sound", choices=SOUNDS, action="append", help="may be repeated")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    given = parser.parse_args()
-    parts = given.part or PARTS
+    args = parser.parse_args()
+    parts = args.part or PARTS
     voices = Path(tempfile.gettempdir()) / "reachy-voice-room-voices.npz"
     say_all(weights("piper-joe"), voices, SPOKEN)
-    packages = Packages((Path("/"), *given.packages))
-    todo = list(cases(parts, given.sound or SOUNDS, given.n, given.minutes))
-    how = (voices, given.people, packages, given.seed, given.config, tuple(given.sets))
-    report: dict[str, Any] = {"set": given.sets, "seed": given.seed, "people": bool(given.people)}
+    packages = Packages((Path("/"), *args.packages))
+    todo = list(cases(parts, args.sound or SOUNDS, args.n, args.minutes))
+    how = (voices, args.people, packages, args.seed, args.config, tuple(args.sets))
+    report: dict[str, Any] = {"set": args.sets, "seed": args.seed, "people": bool(args.people)}
     try:
-        home = Home(RobotVoices.load(voices), given.people, packages)
+        home = Home(RobotVoices.load(voices), args.people, packages)
         report["hearing_ms"] = hearing_ms(home) if "cost" in parts else None
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
+        with ProcessPoolExecutor(args.jobs, mp_context=spawn) as pool:
             batches = [todo[at : at + BATCH] for at in range(0, len(todo), BATCH)]
             playing = [pool.submit(play_all, batch, *how) for batch in batches]
             outcomes: list[Outcome] = []
@@ -190,7 +190,7 @@ def main() -> None:
     report["figures"] = figures(sorted(outcomes, key=lambda each: order[each.group]))
     print("\n".join(lines(report["figures"])))
     print("hearing, ms of processor a second:", report["hearing_ms"])
-    keep({**report, "scenes": [asdict(each) for each in outcomes]}, given.out)
+    keep({**report, "scenes": [asdict(each) for each in outcomes]}, args.out)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from app.settings.load import load_settings
 from app.settings.model import Settings
 from benchmarks.echo.scenes import RobotVoices, active_dbfs
 from benchmarks.harness.acoustics import Signal, gained, room_tone, to_pcm
-from benchmarks.harness.ears import Ears, ears_of, opened_memo
+from benchmarks.harness.ears import Ears, ears_of, open_memo
 from benchmarks.harness.played_scene import CHUNK_SAMPLES, session_settings
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.rooms import draw_room, through
@@ -51,7 +51,7 @@ _SHORT, _LONG = ("Yes. ",), ("Then ", "I ", "went ", "on. ") * 20
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``db``: level of the sound beside the person's. ``number``: which room, and which person."""
+    """``db`` is the sound's level less the person's; ``number`` chooses the room and the person."""
 
     part: Part
     sound: Sound | None
@@ -70,8 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoomScene:
-    """``begin``, ``end``: samples of the first and after the last word of ``request``. ``beside``:
-    the sound alone."""
+    """``request`` has its words in samples ``begin`` to ``end``; ``beside`` is the sound alone."""
 
     pcm: Pcm
     beside: Signal
@@ -120,12 +119,12 @@ def scene(case: Case, home: Home, seed: int) -> RoomScene:
     whole = room_tone(count, rng)
     beside = np.zeros(count, np.float32)
     if case.sound:
-        beside = home.heard(case.sound, room, count, rng)
+        beside = home.at_mic(case.sound, room, count, rng)
         beside = gained(beside, speech_dbfs + case.db - level_dbfs(case.sound, beside))
     if request is None:
         return RoomScene(to_pcm(whole + beside), beside)
-    said = through(request.signal, room.response(room.talker))
-    whole[begin : begin + len(said)] += gained(said, speech_dbfs - active_dbfs(said))
+    speech = through(request.signal, room.response(room.talker))
+    whole[begin : begin + len(speech)] += gained(speech, speech_dbfs - active_dbfs(speech))
     return RoomScene(
         to_pcm(whole + beside), beside, request, begin + request.begin, begin + request.end
     )
@@ -140,12 +139,12 @@ def play_all(
     config: str,
     sets: tuple[str, ...],
 ) -> list[Outcome]:
-    """In a process of its own."""
+    """Play scenes in a process of their own."""
     home = _home(voices, people, packages)
     settings, ears = _ears(config, sets)
-    found = [play(case, scene(case, home, seed), ears, settings) for case in batch]
+    outcomes = [play(case, scene(case, home, seed), ears, settings) for case in batch]
     ears.memo.save()
-    return found
+    return outcomes
 
 
 @cache
@@ -156,22 +155,22 @@ def _home(voices: Path, people: Path | None, packages: Packages) -> Home:
 @cache
 def _ears(config: str, sets: tuple[str, ...]) -> tuple[Settings, Ears]:
     settings = load_settings(config, sets).settings
-    return settings, ears_of(settings, opened_memo(settings))
+    return settings, ears_of(settings, open_memo(settings))
 
 
-def play(case: Case, heard: RoomScene, ears: Ears, settings: Settings) -> Outcome:
+def play(case: Case, room_scene: RoomScene, ears: Ears, settings: Settings) -> Outcome:
     llm = VirtualLlm(ears, Computer(EMBEDDED))
     llm.answer = {"silence": _SHORT, "answers": _LONG}.get(case.part, llm.answer)
-    stages = virtual_stages(heard.pcm, llm)
+    stages = virtual_stages(room_scene.pcm, llm)
     asking = case.part == "answers"
-    log = run_virtual(_listen(heard.pcm, stages, session_settings(settings), asking))
-    return _outcome(case, heard, log, ears)
+    log = run_virtual(_listen(room_scene.pcm, stages, session_settings(settings), asking))
+    return _outcome(case, room_scene, log, ears)
 
 
 async def _listen(
     pcm: Pcm, stages: Stages, settings: SessionSettings, asking: bool
 ) -> list[Published]:
-    """``asking``: the client asks for an answer whenever none is given."""
+    """With ``asking``, the client asks for an answer whenever none is being said."""
     log: list[Published] = []
     active: set[str] = set()
     played_to = 0.0
@@ -207,7 +206,7 @@ async def _listen(
 
 @dataclass(slots=True)
 class RoomTurn:
-    """``over_s``: when it was over; ``end_s``: where its audio ends."""
+    """It was over at ``over_s``; its audio ends at ``end_s``."""
 
     start_s: float
     over_s: float | None = None
@@ -216,67 +215,67 @@ class RoomTurn:
 
 
 def turns_of(log: Sequence[Published]) -> list[RoomTurn]:
-    found: dict[str, RoomTurn] = {}
+    turns: dict[str, RoomTurn] = {}
     for at, event in log:
         match event:
             case SpeechStarted():
-                found[event.item_id] = RoomTurn(event.audio_ms / 1000)
-            case SpeechStopped() if event.item_id in found:
-                found[event.item_id].over_s = at
-                found[event.item_id].end_s = event.audio_ms / 1000
-            case TranscriptReady() if event.item_id in found:
-                found[event.item_id].text = event.text
-    return list(found.values())
+                turns[event.item_id] = RoomTurn(event.audio_ms / 1000)
+            case SpeechStopped() if event.item_id in turns:
+                turns[event.item_id].over_s = at
+                turns[event.item_id].end_s = event.audio_ms / 1000
+            case TranscriptReady() if event.item_id in turns:
+                turns[event.item_id].text = event.text
+    return list(turns.values())
 
 
-def _outcome(case: Case, heard: RoomScene, log: Sequence[Published], ears: Ears) -> Outcome:
-    found = Outcome(case.group, f"room {case.number}", len(heard.pcm) / LISTEN_RATE / 3600)
-    begin_s, end_s = heard.begin / LISTEN_RATE, heard.end / LISTEN_RATE
+def _outcome(case: Case, room_scene: RoomScene, log: Sequence[Published], ears: Ears) -> Outcome:
+    outcome = Outcome(case.group, f"room {case.number}", len(room_scene.pcm) / LISTEN_RATE / 3600)
+    begin_s, end_s = room_scene.begin / LISTEN_RATE, room_scene.end / LISTEN_RATE
     own: list[RoomTurn] = []
     for turn in turns_of(log):
         if turn.start_s < end_s and (turn.end_s is None or turn.end_s > begin_s):
             own.append(turn)
             continue
-        found.turns += 1
-        found.texts += [turn.text] if turn.text else []
-    finished = [event for _, event in log if isinstance(event, ReplyFinished)]
-    resumed = sum(isinstance(event, ReplyStarted) and bool(event.continues) for _, event in log)
-    found.stopped = sum(event.reason == "turn_detected" for event in finished)
-    found.lost = max(0, found.stopped - resumed)
-    if heard.request:
-        found.source = heard.request.name
-        found.open = any(turn.over_s is None for turn in own)
-        _understood(found, heard.request, own, heard, ears)
-        if own and not found.open:
+        outcome.turns += 1
+        outcome.texts += [turn.text] if turn.text else []
+    endings = [event for _, event in log if isinstance(event, ReplyFinished)]
+    rests = sum(isinstance(event, ReplyStarted) and bool(event.continues) for _, event in log)
+    outcome.stopped = sum(event.reason == "turn_detected" for event in endings)
+    outcome.lost = max(0, outcome.stopped - rests)
+    if room_scene.request:
+        outcome.source = room_scene.request.name
+        outcome.open = any(turn.over_s is None for turn in own)
+        _score_words(outcome, room_scene.request, own, room_scene, ears)
+        if own and not outcome.open:
             over_s = max(turn.over_s or 0.0 for turn in own)
-            found.over_ms = round((over_s - end_s) * 1000, 1)
+            outcome.over_ms = round((over_s - end_s) * 1000, 1)
             audio = (at for at, each in log if isinstance(each, ReplyAudio) and at >= over_s)
             audio_s = next(audio, None)
-            found.audio_ms = None if audio_s is None else round((audio_s - end_s) * 1000, 1)
-    return found
+            outcome.audio_ms = None if audio_s is None else round((audio_s - end_s) * 1000, 1)
+    return outcome
 
 
-def _understood(
-    found: Outcome, request: Request, own: Sequence[RoomTurn], heard: RoomScene, ears: Ears
+def _score_words(
+    outcome: Outcome, request: Request, own: Sequence[RoomTurn], room_scene: RoomScene, ears: Ears
 ) -> None:
     """The words of the person's turns."""
     dry = ears.transcribe(to_pcm(request.signal))
-    said, wanted = Counter(words(dry)), Counter(request.slots or words(dry))
-    found.heard = " ".join(turn.text for turn in own if turn.text)
-    found.own_turns = sum(bool(turn.text) for turn in own)
-    got = Counter(words(found.heard))
-    found.wanted, found.kept = wanted.total(), (got & wanted).total()
-    found.control = found.kept
-    errors = word_errors(dry, found.heard)
-    found.errors, found.spoken = errors.errors, errors.words
-    quiet = not heard.beside.any()
+    dry_words, target_words = Counter(words(dry)), Counter(request.slots or words(dry))
+    outcome.heard = " ".join(turn.text for turn in own if turn.text)
+    outcome.own_turns = sum(bool(turn.text) for turn in own)
+    text_words = Counter(words(outcome.heard))
+    outcome.wanted, outcome.kept = target_words.total(), (text_words & target_words).total()
+    outcome.control = outcome.kept
+    errors = word_errors(dry, outcome.heard)
+    outcome.errors, outcome.spoken = errors.errors, errors.words
+    quiet = not room_scene.beside.any()
     if quiet and len(own) == 1 and own[0].end_s:
         start, end = (round(at * LISTEN_RATE) for at in (own[0].start_s, own[0].end_s))
-        longer = Counter(words(ears.transcribe(heard.pcm[start : end + _LONGER])))
-        found.control = (longer & wanted).total()
-    if (more := got - said) and not quiet:
-        last_s = max(turn.end_s or len(heard.pcm) / LISTEN_RATE for turn in own)
+        longer = Counter(words(ears.transcribe(room_scene.pcm[start : end + _LONGER])))
+        outcome.control = (longer & target_words).total()
+    if (more := text_words - dry_words) and not quiet:
+        last_s = max(turn.end_s or len(room_scene.pcm) / LISTEN_RATE for turn in own)
         pieces = range(0, round(last_s * LISTEN_RATE), _PIECE)
-        texts = [ears.transcribe(to_pcm(heard.beside[at : at + _PIECE])) for at in pieces]
+        texts = [ears.transcribe(to_pcm(room_scene.beside[at : at + _PIECE])) for at in pieces]
         theirs = set(words(" ".join(texts)))
-        found.of_others = sum(count for word, count in more.items() if word in theirs)
+        outcome.of_others = sum(count for word, count in more.items() if word in theirs)

@@ -61,8 +61,8 @@ SPOKEN = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """``signal``: a person's words to the robot; ``begin``, ``end``: the first sample of the first
-    word, and the one after the last. ``slots``: the words that must be understood; empty: all."""
+    """A person's words to the robot, from ``begin`` to ``end``, as samples of ``signal``. The words
+    of ``slots`` must be understood; all if it is empty."""
 
     name: str
     signal: Signal
@@ -98,43 +98,43 @@ class Home:
 
     @property
     def requests(self) -> int:
-        """How many there are."""
+        """The number of different ones."""
         return len(self._recordings) or len(FRESH_TEXTS)
 
     def request(self, number: int) -> Request:
-        """One of them, in an order of their own."""
+        """The request of this number, in a shuffled order."""
         index = int(np.random.default_rng(7).permutation(self.requests)[number % self.requests])
         if not self._recordings:
             voice = _TALKING_VOICES[index % len(_TALKING_VOICES)]
-            return self._spoken(voice, FRESH_TEXTS[index])
+            return self._spoken_request(voice, FRESH_TEXTS[index])
         file = self._recordings[index]
         return Request(file.stem, to_signal(read_sound(file)), self._slots(file))
 
     def one_word(self, number: int) -> Request:
         voice, word = SPOKEN[number % (len(COMMAND_VOICES) * len(COMMAND_WORDS))]
-        return self._spoken(voice, word)
+        return self._spoken_request(voice, word)
 
     def one_minute(self, number: int) -> Request:
         """Without a pause."""
         index = number % len(_READING_VOICES)
         return Request(_READING_VOICES[index], self._readings[index][: 60 * LISTEN_RATE])
 
-    def _spoken(self, voice: str, text: str) -> Request:
+    def _spoken_request(self, voice: str, text: str) -> Request:
         return Request(f"{voice}: {text}", self._say(voice, text), tuple(words(text)))
 
     def _say(self, voice: str, text: str) -> Signal:
-        return _levelled(to_signal(self._voices.say(voice, text)))
+        return _at_level(to_signal(self._voices.say(voice, text)))
 
     def _slots(self, file: Path) -> tuple[str, ...]:
         intents = file.parent / "intents.json"
         if not intents.is_file():
             return ()
-        meant = json.loads(intents.read_text(encoding="utf-8")).get(file.stem, {})
-        return tuple(words(" ".join(meant.get("slots", {}).values())))
+        intent = json.loads(intents.read_text(encoding="utf-8")).get(file.stem, {})
+        return tuple(words(" ".join(intent.get("slots", {}).values())))
 
     # -- beside it
 
-    def heard(self, sound: Sound, room: Room, count: int, rng: np.random.Generator) -> Signal:
+    def at_mic(self, sound: Sound, room: Room, count: int, rng: np.random.Generator) -> Signal:
         """``sound`` where the microphone is, at any level. All but the servo come from anywhere in
         the room."""
         if sound == "servo":
@@ -162,12 +162,12 @@ class Home:
     @cached_property
     def _music(self) -> list[Signal]:
         folder = self._packages.find(_MUSIC, "asterisk-moh-opsound-g722")
-        return [_levelled(to_signal(g722(file))) for file in sorted(folder.glob("*.g722"))]
+        return [_at_level(to_signal(g722(file))) for file in sorted(folder.glob("*.g722"))]
 
     @cached_property
     def _readings(self) -> list[Signal]:
         return [
-            shortened(np.concatenate([self._say(voice, text) for text in _TEXTS]), 0.1)
+            shorten(np.concatenate([self._say(voice, text) for text in _TEXTS]), 0.1)
             for voice in _READING_VOICES
         ]
 
@@ -175,18 +175,18 @@ class Home:
     def _talks(self) -> list[Signal]:
         """Conversations of two, or what a voice says if no people are given."""
         talks = [
-            np.sum([_levelled(to_signal(read_sound(file, each))) for each in (0, 1)], axis=0)
+            np.sum([_at_level(to_signal(read_sound(file, each))) for each in (0, 1)], axis=0)
             for file in self._conversations
         ]
-        return [shortened(talk, 0.4) for talk in talks] or self._readings
+        return [shorten(talk, 0.4) for talk in talks] or self._readings
 
 
-def shortened(signal: Signal, longest_s: float) -> Signal:
+def shorten(signal: Signal, longest_s: float) -> Signal:
     """``signal`` with no silence longer than that."""
-    kept = np.ones(len(signal), np.bool_)
+    keep = np.ones(len(signal), np.bool_)
     for span in silences(signal, longest_s):
-        kept[span.start + round(longest_s * LISTEN_RATE) : span.end] = False
-    return signal[kept]
+        keep[span.start + round(longest_s * LISTEN_RATE) : span.end] = False
+    return signal[keep]
 
 
 def servo(count: int, rng: np.random.Generator) -> Signal:
@@ -212,9 +212,9 @@ def servo(count: int, rng: np.random.Generator) -> Signal:
 
 
 def level_dbfs(sound: Sound, signal: Signal) -> float:
-    """Of sounds that come and go, without their pauses."""
+    """The level, without the pauses of sounds that come and go."""
     return rms_dbfs(signal) if sound in ("fan", "music") else active_dbfs(signal)
 
 
-def _levelled(signal: Signal) -> Signal:
+def _at_level(signal: Signal) -> Signal:
     return gained(signal, _DBFS - active_dbfs(signal))

@@ -20,7 +20,7 @@ from benchmarks.turns.metrics import LONGEST_S, SHORTEST_S, SceneScore
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 
 _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
-ASKED_AT_MS = 192
+ASK_AT_MS = 192
 """Silence after which Smart Turn runs: pipecat's 0.2 s, in whole windows."""
 TIME_OUTS_MS = (512, 768, 992, 1504, 2016, 3008)
 """Silence that ends a turn regardless of Smart Turn; pipecat waits 3 s."""
@@ -47,7 +47,7 @@ Decision = Callable[[Site], Due]
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """Result of one decision in one scene. ``latency_ms``: ``None`` if the end was not answered."""
+    """Result of one decision in one scene. Without ``latency_ms``, the end was not answered."""
 
     group: str
     latency_ms: float | None
@@ -66,11 +66,11 @@ class Curve:
     def cut_rate_at(self, latency_ms: Floats) -> Floats:
         """Interpolated, draw by draw; beyond the ends, the value of the nearest point."""
         rates = np.empty(len(latency_ms))
-        for draw, wanted in enumerate(latency_ms):
+        for draw, at_ms in enumerate(latency_ms):
             known = np.isfinite(self.latency_ms[:, draw]) & np.isfinite(self.cut_rate[:, draw])
             latency, rate = self.latency_ms[known, draw], self.cut_rate[known, draw]
             order = np.argsort(latency, kind="stable")
-            rates[draw] = np.interp(wanted, latency[order], rate[order]) if known.any() else np.nan
+            rates[draw] = np.interp(at_ms, latency[order], rate[order]) if known.any() else np.nan
         return rates
 
 
@@ -83,17 +83,17 @@ def timer(wait_ms: float) -> Decision:
     return lambda site: due
 
 
-def asked_once(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
+def ask_once(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
     """Smart Turn hears ``ASKED_AT_MS`` of silence; if it is not sure, a time-out ends the turn."""
-    sure, unsure = Due(ASKED_AT_MS, 1000 * delays.turn_s), timer(time_out_ms)
+    sure, unsure = Due(ASK_AT_MS, 1000 * delays.turn_s), timer(time_out_ms)
 
     def decide(site: Site) -> Due:
-        return sure if site.audio.get(ASKED_AT_MS, 0.0) >= threshold else unsure(site)
+        return sure if site.audio.get(ASK_AT_MS, 0.0) >= threshold else unsure(site)
 
     return decide
 
 
-def asked_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
+def ask_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
     """Smart Turn runs repeatedly while the silence grows."""
     unsure = timer(time_out_ms)
 
@@ -101,7 +101,7 @@ def asked_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED)
         sure = [
             Due(ms, 1000 * delays.turn_s)
             for ms, probability in site.audio.items()
-            if ms >= ASKED_AT_MS and probability >= threshold
+            if ms >= ASK_AT_MS and probability >= threshold
         ]
         return min([*sure, unsure(site)], key=lambda due: due.total_ms)
 
@@ -119,8 +119,8 @@ def gate_ms(site: Site, due: Due) -> float | None:
     if site.resumed_ms is not None and due.silence_ms > site.resumed_ms:
         return None
     last = site.heard_end + samples(due.silence_ms)
-    arrived = -(-last // CHUNK_SAMPLES) * CHUNK_SAMPLES
-    return milliseconds(arrived - site.heard_end) + due.thought_ms + site.lag_ms
+    arrival = -(-last // CHUNK_SAMPLES) * CHUNK_SAMPLES
+    return milliseconds(arrival - site.heard_end) + due.thought_ms + site.lag_ms
 
 
 def outcomes(
@@ -136,7 +136,7 @@ def outcomes(
 
 def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> DecisionOutcome:
     latency_ms = None
-    cut: set[int] = set()
+    places: set[int] = set()
     for site in sites:
         gate = gate_ms(site, decide(site))
         if gate is None:
@@ -144,8 +144,10 @@ def _outcome(score: SceneScore, sites: Sequence[Site], decide: Decision) -> Deci
         if site.label == "end":
             latency_ms = gate if gate >= 0 else None
         elif _counts(site) and site.pause_ms is not None and 0 < gate <= site.pause_ms:
-            cut.add(_place(site))
-    return DecisionOutcome(score.group, latency_ms, len(cut), sum(p.counts for p in score.pauses))
+            places.add(_place(site))
+    return DecisionOutcome(
+        score.group, latency_ms, len(places), sum(p.counts for p in score.pauses)
+    )
 
 
 def _counts(site: Site) -> bool:
@@ -158,17 +160,17 @@ def _place(site: Site) -> int:
     return site.heard_end - samples(site.lag_ms or 0)
 
 
-def point(found: Sequence[DecisionOutcome], bootstrap: Bootstrap) -> tuple[Floats, Floats]:
+def point(results: Sequence[DecisionOutcome], bootstrap: Bootstrap) -> tuple[Floats, Floats]:
     """Mean latency and cut-off rate in each draw."""
-    groups = [outcome.group for outcome in found]
-    answered = [(o.latency_ms, o.group) for o in found if o.latency_ms is not None]
-    latencies, answered_groups = [ms for ms, _ in answered], [group for _, group in answered]
+    groups = [outcome.group for outcome in results]
+    answers = [(o.latency_ms, o.group) for o in results if o.latency_ms is not None]
+    latencies, answer_groups = [ms for ms, _ in answers], [group for _, group in answers]
     latency = quotient(
-        bootstrap.sums(latencies, answered_groups),
-        bootstrap.sums(np.ones(len(answered)), answered_groups),
+        bootstrap.sums(latencies, answer_groups),
+        bootstrap.sums(np.ones(len(answers)), answer_groups),
     )
-    cuts = bootstrap.sums([float(o.cuts) for o in found], groups)
-    pauses = bootstrap.sums([float(o.pauses) for o in found], groups)
+    cuts = bootstrap.sums([float(o.cuts) for o in results], groups)
+    pauses = bootstrap.sums([float(o.pauses) for o in results], groups)
     return latency, quotient(cuts, pauses)
 
 
@@ -193,7 +195,7 @@ def curves(
     """
     return [
         curve([policy(t, ms) for t in THRESHOLDS], sites, scores, bootstrap)
-        for policy in (asked_once, asked_again)
+        for policy in (ask_once, ask_again)
         for ms in TIME_OUTS_MS
     ]
 

@@ -22,7 +22,7 @@ from benchmarks.turns.clips import Clip
 from benchmarks.turns.compose import compose
 from benchmarks.turns.listen import ClipRecogniser
 from benchmarks.turns.people import Packages, actors, allison, queen, readers, sky, with_borders
-from benchmarks.turns.plan import Pauses, conditions, interleaved, pausing_first, with_speed
+from benchmarks.turns.plan import Pauses, conditions, interleave, pausing_first, with_speed
 from benchmarks.turns.splice import utterance
 from benchmarks.turns.voices import Flite, PiperSpeaker, Voice
 from benchmarks.turns.wording import read
@@ -56,14 +56,14 @@ def build(part: Part, seed: int, sources: Sources) -> list[RecordedTurn]:
     real = people(part, seed, sources, listener)
     synthetic = speakers(part, seed, sources, listener)
     pauses = Pauses(_rng(seed, f"{part} pauses"))
-    spoken = [utterance(clip, pauses.cuts(clip, _REAL_CUTS)) for clip in real]
-    made = [utterance(clip, pauses.cuts(clip, _SYNTHETIC_CUTS)) for clip in synthetic]
+    real_turns = [utterance(clip, pauses.cuts(clip, _REAL_CUTS)) for clip in real]
+    synthetic_turns = [utterance(clip, pauses.cuts(clip, _SYNTHETIC_CUTS)) for clip in synthetic]
     scenes = []
-    mixed = interleaved(spoken, made)
-    drawn = conditions(len(mixed), _rng(seed, f"{part} conditions"))
-    for number, (each, heard) in enumerate(zip(mixed, drawn, strict=True)):
-        name = f"{part}-{number:03d}-{each.clip.name}"
-        scenes.append(_as_labelled(compose(each, heard, part, name, seed)))
+    all_turns = interleave(real_turns, synthetic_turns)
+    draws = conditions(len(all_turns), _rng(seed, f"{part} conditions"))
+    for number, (turn, draw) in enumerate(zip(all_turns, draws, strict=True)):
+        name = f"{part}-{number:03d}-{turn.clip.name}"
+        scenes.append(_as_labelled(compose(turn, draw, part, name, seed)))
     return scenes
 
 
@@ -88,9 +88,9 @@ def speakers(part: Part, seed: int, sources: Sources, listener: ClipRecogniser) 
     rng = _rng(seed, f"{part} voices")
     voices = [_voice(name, sources, seed) for name in VOICES[part]]
     first, others = voices[0], voices[1:]
-    for number, written in enumerate(read(part)):
+    for number, turn in enumerate(read(part)):
         for voice in (first, others[number % len(others)]):
-            clip = voice.say(written, float(rng.uniform(*_PACE)))
+            clip = voice.say(turn, float(rng.uniform(*_PACE)))
             clip = with_speed(clip, float(rng.uniform(*_SPEED)))
             yield replace(clip, borders=listener.surviving(clip))
 
@@ -127,14 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="folder with Debian packages unpacked by dpkg-deb -x; / is searched as well",
     )
-    options = parser.parse_args(arguments)
-    packages = Packages((Path("/"), *options.packages))
-    sources = Sources(options.weights.expanduser(), packages)
+    args = parser.parse_args(arguments)
+    packages = Packages((Path("/"), *args.packages))
+    sources = Sources(args.weights.expanduser(), packages)
     parts: tuple[Part, ...] = ("tuning", "frozen")
     try:
         for part in parts:
-            if options.part in (part, "both"):
-                _write(part, options.out, options.seed, sources)
+            if args.part in (part, "both"):
+                _write(part, args.out, args.seed, sources)
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(part: Part, out: Path, seed: int, sources: Sources) -> None:
-    begun = time.monotonic()
+    began = time.monotonic()
     scenes = build(part, seed, sources)
     unfinished, target, old = out / f".{part}.new", out / part, out / f".{part}.old"
     for leftover in (unfinished, old):
@@ -152,16 +152,16 @@ def _write(part: Part, out: Path, seed: int, sources: Sources) -> None:
         target.rename(old)
     unfinished.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-    print(f"{target}: {summary(scenes)}; built in {time.monotonic() - begun:.0f} s")
+    print(f"{target}: {summary(scenes)}; built in {time.monotonic() - began:.0f} s")
 
 
 def summary(scenes: Sequence[RecordedTurn]) -> str:
     """Numbers of scenes, pauses and seconds."""
     kinds = Counter(pause.kind for scene in scenes for pause in scene.pauses)
-    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    pauses = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     real = sum(scene.real for scene in scenes)
     minutes = sum(scene.seconds for scene in scenes) / 60
-    return f"{len(scenes)} scenes ({real} real), {minutes:.0f} min, pauses: {counted}"
+    return f"{len(scenes)} scenes ({real} real), {minutes:.0f} min, pauses: {pauses}"
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class Clip:
 
 @dataclass(frozen=True)
 class GameLine:
-    """One line of a person in a game. ``places``: its segments in the data file, each as offset and
-    size in bytes."""
+    """One line of a person in a game. ``places`` are its segments in the data file, each as
+    offset and size in bytes."""
 
     name: str
     speaker: str

@@ -37,7 +37,7 @@ _NOISES: tuple[NoiseKind, ...] = ("pink", "babble", "fan")
 
 @dataclass(frozen=True)
 class Conditions:
-    """``snr_db``: null means room tone alone. ``rt60_s``: null means no room."""
+    """Without ``snr_db`` there is room tone alone, without ``rt60_s`` no room."""
 
     snr_db: float | None = None
     rt60_s: float | None = None
@@ -57,28 +57,28 @@ class Draws:
 
 
 def compose(
-    spoken: SplicedClip, conditions: Conditions, part: Part, name: str, seed: int
+    utterance: SplicedClip, conditions: Conditions, part: Part, name: str, seed: int
 ) -> RecordedTurn:
     """The scene ``name``. The same arguments produce the same samples."""
     draws = Draws(seed, name)
     rng = draws.of("place")
     lead = round(rng.uniform(*LEAD_S) * LISTEN_RATE)
     tail = round(rng.uniform(*TAIL_S) * LISTEN_RATE)
-    onset, end = lead, lead + spoken.end - spoken.onset
-    shift = lead - spoken.onset
-    pauses = tuple(ScenePause(p.start + shift, p.end + shift, p.kind) for p in spoken.pauses)
+    onset, end = lead, lead + utterance.end - utterance.onset
+    shift = lead - utterance.onset
+    pauses = tuple(ScenePause(p.start + shift, p.end + shift, p.kind) for p in utterance.pauses)
     samples = end + tail
     active = active_samples(samples, onset, end, pauses)
-    dry = _dry(spoken, shift, samples, draws.of("floor"))
+    dry = _dry(utterance, shift, samples, draws.of("floor"))
     dry = gained(dry, float(rng.uniform(*LEVEL_DBFS)) - rms_dbfs(dry[active]))
     if conditions.rt60_s is not None:
         dry = in_room(dry, room_response(conditions.rt60_s, draws.of("room")))
-    heard = dry + room_tone(samples, draws.of("tone"))
+    mix = dry + room_tone(samples, draws.of("tone"))
     if conditions.snr_db is not None:
         which = draws.of("noise")
         sound = noise(_NOISES[int(which.integers(len(_NOISES)))], samples, which)
-        heard = heard + at_snr(dry, active, sound, conditions.snr_db)
-    clip = spoken.clip
+        mix = mix + at_snr(dry, active, sound, conditions.snr_db)
+    clip = utterance.clip
     return RecordedTurn(
         id=name,
         part=part,
@@ -89,12 +89,12 @@ def compose(
         asked=clip.asked,
         snr_db=conditions.snr_db,
         rt60_s=conditions.rt60_s,
-        pcm=to_pcm(heard),
+        pcm=to_pcm(mix),
         onset=onset,
         end=end,
         pauses=pauses,
         text_by=clip.text_by,
-        stretched=spoken.stretched,
+        stretched=utterance.stretched,
     )
 
 
@@ -107,14 +107,14 @@ def active_samples(samples: int, onset: int, end: int, pauses: tuple[ScenePause,
     return active
 
 
-def _dry(spoken: SplicedClip, shift: int, samples: int, rng: np.random.Generator) -> Signal:
+def _dry(utterance: SplicedClip, shift: int, samples: int, rng: np.random.Generator) -> Signal:
     """The utterance at ``shift``, with the recording's noise floor around it and in its pauses."""
     dry = np.zeros(samples, dtype=np.float32)
     inside = np.zeros(samples, dtype=np.float32)
-    dry[shift : shift + len(spoken.signal)] = spoken.signal
-    inside[shift : shift + len(spoken.speech)] = spoken.speech
-    floor = like_floor(spoken.clip.signal, samples, rng)
-    limit = rms_dbfs(spoken.clip.signal) - _FLOOR_UNDER_SPEECH_DB
+    dry[shift : shift + len(utterance.signal)] = utterance.signal
+    inside[shift : shift + len(utterance.speech)] = utterance.speech
+    floor = like_floor(utterance.clip.signal, samples, rng)
+    limit = rms_dbfs(utterance.clip.signal) - _FLOOR_UNDER_SPEECH_DB
     floor = gained(floor, min(0.0, limit - rms_dbfs(floor)))
-    filled: Signal = dry + floor * np.sqrt(1 - inside**2)
-    return filled
+    result: Signal = dry + floor * np.sqrt(1 - inside**2)
+    return result

@@ -47,17 +47,17 @@ class ClipRecogniser:
         At most one more word may be wrong, or two with a filler, which recognisers like to drop:
         a short piece gives a recogniser little context.
         """
-        said = _without_hesitation(clip.text)
-        whole = word_errors(said, _without_hesitation(self.hear(clip.signal))).errors
-        kept = []
+        text = _without_hesitation(clip.text)
+        whole = word_errors(text, _without_hesitation(self.hear(clip.signal))).errors
+        borders = []
         for border in clip.borders:
             sides = self.sides(clip.signal, border.at)
-            cut = word_errors(said, _without_hesitation(f"{sides.before} {sides.after}")).errors
-            allowed = 2 if border.kind == "filler" else 1
+            errors = word_errors(text, _without_hesitation(f"{sides.before} {sides.after}")).errors
+            allowance = 2 if border.kind == "filler" else 1
             both = words(sides.after) and (words(sides.before) or border.kind == "filler")
-            if both and cut <= whole + allowed:
-                kept.append(border)
-        return tuple(kept)
+            if both and errors <= whole + allowance:
+                borders.append(border)
+        return tuple(borders)
 
 
 class _Uncancelled:

@@ -49,7 +49,7 @@ class Answer:
     audio_ms: float | None
     heard_s: float
     sounds_ms: tuple[tuple[float, float], ...] = ()
-    """When the client heard it."""
+    """Start and end of each sound at the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,16 @@ class SceneScore:
         return sum(p.kind in INNER and p.cut and not p.merged for p in self.pauses)
 
 
-def score_scene(played: PlayedScene) -> SceneScore:
+def score_scene(playback: PlayedScene) -> SceneScore:
     """Compare the published events with the labels."""
-    scene = played.scene
-    answers, commits = list(_answers(played)), list(_commits(played))
+    scene = playback.scene
+    answers, commits = list(_answers(playback)), list(_commits(playback))
     end_ms = milliseconds(scene.end)
     last = answers[-1] if answers else None
     state: State = "missed" if last is None else "answered"
     if last and last.gate_ms < end_ms:
         state = "premature"
-    answered = last if state == "answered" else None
+    final = last if state == "answered" else None
     around = list(_around_pauses(scene))
     return SceneScore(
         scene.id,
@@ -153,24 +153,24 @@ def score_scene(played: PlayedScene) -> SceneScore:
         scene.kind,
         condition(scene),
         state,
-        answered.gate_ms - end_ms if answered else None,
-        answered.audio_ms - end_ms if answered and answered.audio_ms is not None else None,
+        final.gate_ms - end_ms if final else None,
+        final.audio_ms - end_ms if final and final.audio_ms is not None else None,
         tuple(
-            _pause(pause, answers, _merged(played, before, after, commits))
+            _pause(pause, answers, _is_merged(playback, before, after, commits))
             for pause, before, after in around
         ),
         tuple(
-            _two_sentences(pause, answers, _merged(played, before, after, commits))
+            _two_sentences(pause, answers, _is_merged(playback, before, after, commits))
             for pause, before, after in around
             if pause.kind == "sentence"
         ),
         sum(_is_stray(answer, scene) for answer in answers),
         _onset_lost(scene, commits),
         _onset_outside_ms(scene, commits),
-        played.used_s,
-        played.wasted_s,
-        played.ahead_s,
-        played.passes,
+        playback.used_s,
+        playback.wasted_s,
+        playback.ahead_s,
+        playback.passes,
         _overlap_ms(scene, answers),
     )
 
@@ -208,11 +208,11 @@ class _Playing:
         ]
 
 
-def _answers(played: PlayedScene) -> Iterator[Answer]:
-    """In the order of their gates; heard until cut, or until the scene ended."""
+def _answers(playback: PlayedScene) -> Iterator[Answer]:
+    """The answers in the order of their gates, heard until cut, or until the scene ended."""
     playing: dict[str, _Playing] = {}
     at = 0.0
-    for at, event in played.log:
+    for at, event in playback.log:
         match event:
             case ReplyStarted(reply_id):
                 playing[reply_id] = _Playing(at * 1000)
@@ -220,8 +220,8 @@ def _answers(played: PlayedScene) -> Iterator[Answer]:
                 playing[reply_id].send(len(event.pcm) / event.rate, at)
             case ReplyFinished(reply_id, status) if reply_id in playing:
                 whole = playing[reply_id].player.sent_seconds
-                cut = playing[reply_id].player.heard_seconds(at)
-                playing[reply_id].heard_s = whole if status == "completed" else cut
+                partial_s = playing[reply_id].player.heard_seconds(at)
+                playing[reply_id].heard_s = whole if status == "completed" else partial_s
             case SpeechStarted():
                 for answer in playing.values():
                     answer.flush(at)
@@ -230,22 +230,22 @@ def _answers(played: PlayedScene) -> Iterator[Answer]:
         yield Answer(answer.gate_ms, answer.audio_ms, heard_s, tuple(answer.sounds_ms))
 
 
-def _commits(played: PlayedScene) -> Iterator[Commit]:
+def _commits(playback: PlayedScene) -> Iterator[Commit]:
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     texts: dict[str, str] = {}
-    committed: list[str] = []
-    for _, event in played.log:
+    item_ids: list[str] = []
+    for _, event in playback.log:
         match event:
             case SpeechStarted(item_id, audio_ms):
                 starts[item_id] = audio_ms
             case SpeechStopped(item_id, audio_ms):
                 ends[item_id] = audio_ms
             case InputCommitted(item_id) if item_id in starts:
-                committed.append(item_id)
+                item_ids.append(item_id)
             case TranscriptReady(item_id, text):
                 texts[item_id] = text
-    for item_id in committed:
+    for item_id in item_ids:
         yield Commit(starts[item_id], ends[item_id], texts.get(item_id, ""))
 
 
@@ -274,10 +274,10 @@ def _is_stray(answer: Answer, scene: RecordedTurn) -> bool:
 
 def _overlap_ms(scene: RecordedTurn, answers: list[Answer]) -> float:
     return sum(
-        max(0.0, min(heard_to, milliseconds(to)) - max(heard, milliseconds(since)))
-        for since, to in _spoken(scene)
+        max(0.0, min(end, milliseconds(to)) - max(start, milliseconds(since)))
+        for since, to in _speech_spans(scene)
         for answer in answers
-        for heard, heard_to in answer.sounds_ms
+        for start, end in answer.sounds_ms
     )
 
 
@@ -286,18 +286,18 @@ def _two_sentences(pause: ScenePause, answers: list[Answer], merged: bool) -> Tw
     return TwoSentences(pause.seconds, merged, sum(a.heard_s for a in between))
 
 
-def _merged(
-    played: PlayedScene, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
+def _is_merged(
+    playback: PlayedScene, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
 ) -> bool:
     """Whether one answered question had the words of both stretches."""
-    parts = [_said_in(*span, commits) for span in (before, after)]
+    parts = [_text_in(*span, commits) for span in (before, after)]
     return None not in parts and any(
-        all(_asks(question, part or "") for part in parts) for question in _questions(played)
+        all(_asks(question, part or "") for part in parts) for question in _questions(playback)
     )
 
 
-def _spoken(scene: RecordedTurn) -> list[tuple[int, int]]:
-    """When the user speaks, by the labels, in samples."""
+def _speech_spans(scene: RecordedTurn) -> list[tuple[int, int]]:
+    """The stretches in which the user speaks, by the labels, in samples."""
     starts = [scene.onset, *(pause.end for pause in scene.pauses)]
     ends = [*(pause.start for pause in scene.pauses), scene.end]
     return list(zip(starts, ends, strict=True))
@@ -307,46 +307,46 @@ def _around_pauses(
     scene: RecordedTurn,
 ) -> Iterator[tuple[ScenePause, tuple[int, int], tuple[int, int]]]:
     """Each pause with the stretches of speech before and after it, up to the next pauses."""
-    spoken = _spoken(scene)
-    return zip(scene.pauses, spoken, spoken[1:], strict=False)
+    spans = _speech_spans(scene)
+    return zip(scene.pauses, spans, spans[1:], strict=False)
 
 
-def _said_in(start: int, end: int, commits: list[Commit]) -> str | None:
+def _text_in(start: int, end: int, commits: list[Commit]) -> str | None:
     """The recognised text of the samples ``start`` to ``end``, and around them; ``None``: most of
     them were not committed."""
-    if _covered(start, end, commits) < _COVERED:
+    if _committed_share(start, end, commits) < _COVERED:
         return None
     start_ms, end_ms = milliseconds(start), milliseconds(end)
     middle = (start_ms + end_ms) / 2
     return " ".join(c.text for c in commits if c.start_ms <= middle <= c.end_ms)
 
 
-def _covered(start: int, end: int, commits: list[Commit]) -> float:
+def _committed_share(start: int, end: int, commits: list[Commit]) -> float:
     """Share of the samples from ``start`` to ``end`` that were committed."""
     ranges = [(c.start_ms * LISTEN_RATE / 1000, c.end_ms * LISTEN_RATE / 1000) for c in commits]
     inside = sum(max(0.0, min(end, to) - max(start, since)) for since, to in ranges)
     return inside / (end - start)
 
 
-def _questions(played: PlayedScene) -> Iterator[str]:
+def _questions(playback: PlayedScene) -> Iterator[str]:
     """The questions of the confirmed answers."""
-    for messages in played.prompts:
+    for messages in playback.prompts:
         if messages and messages[-1].role == "user":
             yield messages[-1].content
 
 
 def _asks(question: str, text: str) -> bool:
     """Whether ``question`` has the words of ``text``, allowing small differences in spelling."""
-    wanted, asked = words(text), set(words(question))
-    return bool(wanted) and sum(word in asked for word in wanted) >= _COVERED * len(wanted)
+    parts, prompt = words(text), set(words(question))
+    return bool(parts) and sum(word in prompt for word in parts) >= _COVERED * len(parts)
 
 
 def _onset_lost(scene: RecordedTurn, commits: list[Commit]) -> bool | None:
     """``None``: the words are unknown, or nothing was recognised."""
-    said, heard = words(scene.text), [word for commit in commits for word in words(commit.text)]
-    if scene.text_by != "source" or not said or not heard:
+    truth, transcript = words(scene.text), words(" ".join(c.text for c in commits))
+    if scene.text_by != "source" or not truth or not transcript:
         return None
-    return said[0] not in heard[:2]
+    return truth[0] not in transcript[:2]
 
 
 def _onset_outside_ms(scene: RecordedTurn, commits: list[Commit]) -> float | None:

@@ -79,7 +79,7 @@ def _allison_clip(file: Path, name: str, text: str) -> Clip:
         speaker="allison",
         kind=kind_of(text),
         text=text,
-        signal=trimmed(to_signal(g722(file))),
+        signal=trim(to_signal(g722(file))),
     )
 
 
@@ -106,7 +106,7 @@ def _reader(recording: Recording) -> Clip:
         speaker=f"{package}-{speaker}",
         kind="digits" if recording.name == "dhd.2934z" else kind_of(text),
         text=text,
-        signal=trimmed(to_signal(pcm)),
+        signal=trim(to_signal(pcm)),
     )
 
 
@@ -132,28 +132,28 @@ def sky(packages: Packages) -> Game:
 
 
 def actors(
-    game: Game, wanted: int, listener: ClipRecogniser, rng: np.random.Generator
+    game: Game, count: int, listener: ClipRecogniser, rng: np.random.Generator
 ) -> list[Clip]:
-    """``wanted`` lines of ``game`` in an order drawn by ``rng``, without lines that are not turns.
+    """``count`` lines of ``game`` in an order drawn by ``rng``, without lines that are not turns.
 
     Half of them have natural pauses, a quarter are joined from several recordings (if the game has
     such lines), the others are short lines in any order.
     """
     lines = game.lines()
-    left = {kind: round(wanted * share) for kind, share in _SHARES.items()}
+    quota = {kind: round(count * share) for kind, share in _SHARES.items()}
     if all(len(line.places) == 1 for line in lines):
-        left["plain"] += left.pop("seams")
-    chosen: list[Clip] = []
+        quota["plain"] += quota.pop("seams")
+    clips: list[Clip] = []
     for index in rng.permutation(len(lines)):
         line = lines[int(index)]
-        pieces = [piece for sound in game.sounds(line) if len(piece := _spoken(sound))]
+        pieces = [piece for sound in game.sounds(line) if len(piece := _speech(sound))]
         kind = _pausing(pieces)
-        if left.get(kind, 0) and (clip := _actor(game.name, line, pieces, listener)):
-            left[kind] -= 1
-            chosen.append(clip)
-        if not any(left.values()):
+        if quota.get(kind, 0) and (clip := _actor(game.name, line, pieces, listener)):
+            quota[kind] -= 1
+            clips.append(clip)
+        if not any(quota.values()):
             break
-    return chosen
+    return clips
 
 
 def _pausing(pieces: Sequence[Signal]) -> str:
@@ -170,13 +170,13 @@ def _actor(
     game: str, line: GameLine, pieces: Sequence[Signal], listener: ClipRecogniser
 ) -> Clip | None:
     """The line as one turn; null if it is not understood as sentences."""
-    joined, seams = _joined(pieces)
-    text = listener.hear(joined)
-    if not plausible(text, joined):
+    whole, seams = _join(pieces)
+    text = listener.hear(whole)
+    if not plausible(text, whole):
         return None
     borders = []
     for at in seams:
-        tokens, errors = likely_token_after(text, listener.sides(joined, at))
+        tokens, errors = likely_token_after(text, listener.sides(whole, at))
         if errors > _MISHEARD_SHARE * len(text.split()):
             return None
         kind = border_kind(text, tokens)
@@ -187,13 +187,13 @@ def _actor(
         speaker=f"{game}-{line.speaker}",
         kind=kind_of(text),
         text=text,
-        signal=joined,
+        signal=whole,
         borders=tuple(borders),
         text_by="moonshine",
     )
 
 
-def _joined(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
+def _join(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
     """The pieces one after the other, with 0.2 s between them, and the middles of those."""
     between = np.zeros(LISTEN_RATE // 5, dtype=np.float32)
     whole = pieces[0]
@@ -204,10 +204,10 @@ def _joined(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
     return whole, seams
 
 
-def _spoken(signal: Signal) -> Signal:
+def _speech(signal: Signal) -> Signal:
     """The speech in ``signal``, at -20 dBFS; empty if shorter than a quarter second."""
     try:
-        speech = trimmed(signal)
+        speech = trim(signal)
     except ValueError:
         return signal[:0]
     if len(speech) < LISTEN_RATE // 4:
@@ -218,7 +218,7 @@ def _spoken(signal: Signal) -> Signal:
 # --- what they say -----------------------------------------------------------------------------
 
 
-def trimmed(signal: Signal) -> Signal:
+def trim(signal: Signal) -> Signal:
     """``signal`` with 30 ms around the speech. Raises ``ValueError`` if there is no speech."""
     span = speech_span(signal)
     return signal[max(0, span.start - _MARGIN_SAMPLES) : span.end + _MARGIN_SAMPLES]
@@ -251,16 +251,16 @@ def kind_of(text: str) -> SceneKind:
 def with_borders(clip: Clip, listener: ClipRecogniser) -> Clip:
     """``clip`` with its borders: one in each of its silences, and others in soft places where a cut
     leaves exactly the words of the whole on both sides."""
-    found = [border for border in clip.borders if border.seam]
+    borders = [border for border in clip.borders if border.seam]
     own = [(silence.start + silence.end) // 2 for silence in silences(clip.signal)]
     for at in own + _dips(clip.signal):
-        if any(abs(border.at - at) < LISTEN_RATE // 5 for border in found):
+        if any(abs(border.at - at) < LISTEN_RATE // 5 for border in borders):
             continue
         sides = listener.sides(clip.signal, at)
         tokens, errors = likely_token_after(clip.text, sides)
         if tokens and (errors == 0 or (at in own and errors <= len(clip.text.split()) // 2)):
-            found.append(WordBoundary(at, border_kind(clip.text, tokens), tokens))
-    return replace(clip, borders=tuple(sorted(found, key=lambda border: border.at)))
+            borders.append(WordBoundary(at, border_kind(clip.text, tokens), tokens))
+    return replace(clip, borders=tuple(sorted(borders, key=lambda border: border.at)))
 
 
 def _dips(signal: Signal, most: int = 5) -> list[int]:

@@ -37,12 +37,12 @@ class Deck:
     def __init__(self, values: Sequence[float], rng: np.random.Generator) -> None:
         self._values = values
         self._rng = rng
-        self._left: list[float] = []
+        self._rest: list[float] = []
 
     def draw(self) -> float:
-        if not self._left:
-            self._left = [self._values[int(i)] for i in self._rng.permutation(len(self._values))]
-        return self._left.pop()
+        if not self._rest:
+            self._rest = [self._values[int(i)] for i in self._rng.permutation(len(self._values))]
+        return self._rest.pop()
 
 
 class Pauses:
@@ -59,15 +59,15 @@ class Pauses:
         Fillers come first, because they are few.
         """
         free = [border for border in clip.borders if not border.seam]
-        wanted = 0
+        count = 0
         if self._rng.random() < share:
-            wanted = 2 if self._rng.random() < _TWO_CUTS_SHARE else 1
-        chosen = [border for border in clip.borders if border.seam]
+            count = 2 if self._rng.random() < _TWO_CUTS_SHARE else 1
+        borders = [border for border in clip.borders if border.seam]
         order = [free[int(index)] for index in self._rng.permutation(len(free))]
-        for border in sorted(order, key=lambda border: border.kind != "filler")[:wanted]:
-            if all(_apart(border, other) for other in chosen):
-                chosen.append(border)
-        return [self._cut(border) for border in sorted(chosen, key=lambda border: border.at)]
+        for border in sorted(order, key=lambda border: border.kind != "filler")[:count]:
+            if all(_apart(border, other) for other in borders):
+                borders.append(border)
+        return [self._cut(border) for border in sorted(borders, key=lambda border: border.at)]
 
     def _cut(self, border: WordBoundary) -> Cut:
         if border.kind == "sentence":
@@ -100,24 +100,24 @@ def with_speed(clip: Clip, factor: float) -> Clip:
     return replace(clip, signal=at_speed(clip.signal, factor), borders=borders)
 
 
-def pausing_first(clips: Iterable[Clip], wanted: int, plain_share: float) -> list[Clip]:
-    """The first ``wanted`` clips, at most ``plain_share`` of them without a natural pause.
+def pausing_first(clips: Iterable[Clip], count: int, plain_share: float) -> list[Clip]:
+    """The first ``count`` clips, at most ``plain_share`` of them without a natural pause.
 
     Natural pauses are rare in short lines, and the most valuable.
     """
-    plain_left = round(wanted * plain_share)
-    chosen: list[Clip] = []
+    plain_left = round(count * plain_share)
+    result: list[Clip] = []
     for clip in clips:
         pauses = bool(silences(clip.signal)) or any(border.seam for border in clip.borders)
         if not pauses and plain_left == 0:
             continue
         plain_left -= 0 if pauses else 1
-        chosen.append(clip)
-        if len(chosen) == wanted:
+        result.append(clip)
+        if len(result) == count:
             break
-    return chosen
+    return result
 
 
-def interleaved(*groups: Sequence[T]) -> list[T]:
+def interleave(*groups: Sequence[T]) -> list[T]:
     """One clip of each group in turn, so that a part of the corpus has all sources."""
     return [each for row in zip_longest(*groups) for each in row if each is not None]

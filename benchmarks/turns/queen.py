@@ -49,13 +49,13 @@ class Queen:
             stem, _, ending = name.rstrip(b"\0").decode("ascii").partition(".")
             if ending == "SB":
                 segments[stem[:-1]].append((offset, size))
-        found = []
+        lines = []
         for name, places in sorted(segments.items()):
             if _JOE.fullmatch(name):
-                found.append(GameLine(name, "joe", tuple(places)))
+                lines.append(GameLine(name, "joe", tuple(places)))
             elif person := _PERSON.fullmatch(name):
-                found.append(GameLine(name, f"room-{person['room']}", tuple(places)))
-        return found
+                lines.append(GameLine(name, f"room-{person['room']}", tuple(places)))
+        return lines
 
     def sounds(self, line: GameLine) -> list[Signal]:
         """Each segment of ``line``, at 16 kHz."""

@@ -22,12 +22,12 @@ two sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
 
 def parts(scores: Sequence[SceneScore]) -> dict[str, list[SceneScore]]:
     """All, and if there are both, the real and the synthetic ones."""
-    found = {
+    result = {
         "all": list(scores),
         "real": [score for score in scores if score.real],
         "synthetic": [score for score in scores if not score.real],
     }
-    return found if found["real"] and found["synthetic"] else {"all": found["all"]}
+    return result if result["real"] and result["synthetic"] else {"all": result["all"]}
 
 
 def figures(scores: Sequence[SceneScore], seed: int = 0) -> Figures:
@@ -57,9 +57,9 @@ def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         "gate_ms": _distribution([(s.gate_ms, s.group) for s in scores], bootstrap),
         "audio_ms": _distribution(audio_ms, bootstrap),
         "audio_after_700_ms": _slow(audio_ms, SLOW_MS, bootstrap),
-        "missed": _shown(bootstrap.mean([s.state == "missed" for s in scores], groups)),
-        "premature": _shown(bootstrap.mean([s.state == "premature" for s in scores], groups)),
-        "stray_answers": _shown(bootstrap.mean([s.strays for s in scores], groups)),
+        "missed": _plain(bootstrap.mean([s.state == "missed" for s in scores], groups)),
+        "premature": _plain(bootstrap.mean([s.state == "premature" for s in scores], groups)),
+        "stray_answers": _plain(bootstrap.mean([s.strays for s in scores], groups)),
         "onset_lost": _mean_of([(s.onset_lost, s.group) for s in scores], bootstrap),
         "onset_outside": _mean_of([(_outside(s), s.group) for s in scores], bootstrap),
     }
@@ -71,24 +71,24 @@ def _outside(score: SceneScore) -> bool | None:
 
 
 def _distribution(pairs: Iterable[tuple[float | None, str]], bootstrap: Bootstrap) -> Figures:
-    values, groups = _known(pairs)
-    measured = {"mean": bootstrap.mean(values, groups)}
-    measured |= {f"p{q}": bootstrap.percentile(values, q, groups) for q in _PERCENTILES}
-    return {name: _shown(estimate) for name, estimate in measured.items()}
+    values, groups = _with_values(pairs)
+    estimates = {"mean": bootstrap.mean(values, groups)}
+    estimates |= {f"p{q}": bootstrap.percentile(values, q, groups) for q in _PERCENTILES}
+    return {name: _plain(estimate) for name, estimate in estimates.items()}
 
 
 def _mean_of(pairs: Iterable[tuple[float | None, str]], bootstrap: Bootstrap) -> Figures:
-    return _shown(bootstrap.mean(*_known(pairs)))
+    return _plain(bootstrap.mean(*_with_values(pairs)))
 
 
-def _known(pairs: Iterable[tuple[float | None, str]]) -> tuple[list[float], list[str]]:
-    known = [(value, group) for value, group in pairs if value is not None]
-    return [value for value, _ in known], [group for _, group in known]
+def _with_values(pairs: Iterable[tuple[float | None, str]]) -> tuple[list[float], list[str]]:
+    rows = [(value, group) for value, group in pairs if value is not None]
+    return [value for value, _ in rows], [group for _, group in rows]
 
 
 def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     every = [(pause, score) for score in scores for pause in score.pauses]
-    counted = [(pause, score) for pause, score in every if pause.counts]
+    headline = [(pause, score) for pause, score in every if pause.counts]
 
     def rates(
         pauses: list[tuple[PauseScore, SceneScore]],
@@ -100,16 +100,16 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         }
 
     return {
-        "inner": _rate(counted, bootstrap),
+        "inner": _rate(headline, bootstrap),
         "unfinished": _rate([each for each in every if each[0].unfinished], bootstrap),
         "inner_or_just_after": _share(
-            [(pause.cut or pause.late, score.group) for pause, score in counted], bootstrap
+            [(pause.cut or pause.late, score.group) for pause, score in headline], bootstrap
         ),
         "by_kind": rates(every, lambda pause, score: pause.kind),
         "by_length_s": rates(
             [each for each in every if each[0].kind != "sentence"], lambda p, s: _length(p.seconds)
         ),
-        "by_condition": rates(counted, lambda pause, score: score.condition),
+        "by_condition": rates(headline, lambda pause, score: score.condition),
     }
 
 
@@ -122,10 +122,10 @@ def _overlap(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
         for score in scores
     ]
     return {
-        "ms_per_turn": _shown(bootstrap.mean([s.overlap_ms for s in scores], groups)),
-        "noticed": _shown(bootstrap.mean([s.overlap_ms > NOTICED_MS for s in scores], groups)),
-        "unrecovered": _shown(bootstrap.mean([s.unrecovered for s in scores], groups)),
-        "cost_ms": _shown(bootstrap.mean(costs, groups)),
+        "ms_per_turn": _plain(bootstrap.mean([s.overlap_ms for s in scores], groups)),
+        "noticed": _plain(bootstrap.mean([s.overlap_ms > NOTICED_MS for s in scores], groups)),
+        "unrecovered": _plain(bootstrap.mean([s.unrecovered for s in scores], groups)),
+        "cost_ms": _plain(bootstrap.mean(costs, groups)),
     }
 
 
@@ -140,7 +140,7 @@ def _rate(pauses: list[tuple[PauseScore, SceneScore]], bootstrap: Bootstrap) -> 
 
 
 def _share(pairs: Sequence[tuple[bool, str]], bootstrap: Bootstrap) -> Figures:
-    return _shown(bootstrap.mean([hit for hit, _ in pairs], [group for _, group in pairs]))
+    return _plain(bootstrap.mean([hit for hit, _ in pairs], [group for _, group in pairs]))
 
 
 def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
@@ -171,15 +171,15 @@ def _cost(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     every = [s.used_s + s.wasted_s + s.ahead_s for s in scores]
     ones = [1.0] * len(scores)
     return {
-        "wasted_share": _shown(bootstrap.ratio([s.wasted_s for s in scores], every, groups)),
-        "engine_s_per_scene": _shown(bootstrap.ratio(every, ones, groups)),
-        "stt_passes_per_scene": _shown(
+        "wasted_share": _plain(bootstrap.ratio([s.wasted_s for s in scores], every, groups)),
+        "engine_s_per_scene": _plain(bootstrap.ratio(every, ones, groups)),
+        "stt_passes_per_scene": _plain(
             bootstrap.ratio([float(s.passes) for s in scores], ones, groups)
         ),
     }
 
 
-def _shown(estimate: Estimate) -> Figures:
+def _plain(estimate: Estimate) -> Figures:
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in asdict(estimate).items()
@@ -267,5 +267,5 @@ def _text(estimate: object, unit: str) -> str:
     if not all(isinstance(number, float) for number in (value, low, high)):
         return ""
     scale, digits = (100, 1) if unit == "%" else (1, 0 if unit == "ms" else 2)
-    shown = [f"{number * scale:.{digits}f}" for number in (value, low, high)]  # type: ignore[operator]
-    return f"{shown[0]} {unit} [{shown[1]}, {shown[2]}]".replace("  ", " ") + f"  n={n}/{sources}"
+    texts = [f"{number * scale:.{digits}f}" for number in (value, low, high)]  # type: ignore[operator]
+    return f"{texts[0]} {unit} [{texts[1]}, {texts[2]}]".replace("  ", " ") + f"  n={n}/{sources}"

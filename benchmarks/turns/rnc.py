@@ -18,7 +18,7 @@ _Codes = dict[tuple[int, int], int]
 """Symbol by (number of bits, bits in the order they come, first one highest)."""
 
 
-def unpacked(data: bytes) -> bytes:
+def unpack(data: bytes) -> bytes:
     """Unpack the block at the start of ``data``. Raises ``ValueError`` if it is damaged."""
     if len(data) < _HEADER.size:
         raise ValueError("too short to be packed data")
@@ -29,13 +29,13 @@ def unpacked(data: bytes) -> bytes:
     bits.take(2)
     out = bytearray()
     for _ in range(chunks):
-        taken, distance, copied = (_table(bits) for _ in range(3))
+        literals, distances, copies = (_table(bits) for _ in range(3))
         turns = bits.take(16)
         for turn in range(turns):
-            out += bits.raw(_value(bits, taken))
+            out += bits.raw(_value(bits, literals))
             if turn < turns - 1:
-                back = _value(bits, distance) + 1
-                count = _value(bits, copied) + _SHORTEST_COPY
+                back = _value(bits, distances) + 1
+                count = _value(bits, copies) + _SHORTEST_COPY
                 if back > len(out):
                     raise ValueError("packed data is damaged")
                 for _ in range(count):
@@ -52,21 +52,21 @@ class _Bits:
         self._data = data
         self._at = at
         self._word = 0
-        self._left = 0
+        self._bits_left = 0
 
     def take(self, count: int) -> int:
         """The next ``count`` bits as a number, the first one lowest."""
         value = 0
         for place in range(count):
-            if not self._left:
+            if not self._bits_left:
                 self._word = int.from_bytes(self._data[self._at : self._at + 2], "little")
                 self._at += 2
-                self._left = 16
+                self._bits_left = 16
                 if self._at > len(self._data) + 2:
                     raise ValueError("packed data ends too early")
             value |= (self._word & 1) << place
             self._word >>= 1
-            self._left -= 1
+            self._bits_left -= 1
         return value
 
     def raw(self, count: int) -> bytes:

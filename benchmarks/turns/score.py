@@ -22,7 +22,7 @@ from pathlib import Path
 
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from benchmarks.harness.ears import ears_of, opened_memo
+from benchmarks.harness.ears import ears_of, open_memo
 from benchmarks.harness.labels import INDEX as LABELS
 from benchmarks.harness.labels import sources, turns
 from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
@@ -33,7 +33,7 @@ from benchmarks.harness.scene import INDEX as SCENES
 from benchmarks.harness.scene import RecordedTurn, load
 from benchmarks.harness.statistics import Bootstrap
 from benchmarks.harness.virtual_engines import BY_URL, EMBEDDED, H100, NO_DELAYS, Delays
-from benchmarks.turns.baselines import ASKED_AT_MS, Curve, compare, curves
+from benchmarks.turns.baselines import ASK_AT_MS, Curve, compare, curves
 from benchmarks.turns.metrics import SceneScore, score_scene
 from benchmarks.turns.report import Figures, baseline_lines, figures, parts, table
 from pipeline.errors import ReachyVoiceError
@@ -45,7 +45,7 @@ _DELAYS = {"embedded": EMBEDDED, "by-url": BY_URL, "h100": H100, "none": NO_DELA
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to score. ``overrides``: as given to ``--set``."""
+    """A corpus and the settings to score it with; ``overrides`` as for ``--set``."""
 
     directory: Path
     config: str | None
@@ -58,14 +58,14 @@ class Task:
 
     def scenes(self) -> Iterator[RecordedTurn]:
         """Raises ``FileNotFoundError`` if there are none."""
-        read = turns if (self.directory / LABELS).is_file() else load
-        return read(self.directory)
+        reader = turns if (self.directory / LABELS).is_file() else load
+        return reader(self.directory)
 
 
 def score_corpus(task: Task) -> list[SceneScore]:
     """Play and score every scene, in the corpus's order."""
     settings = task.settings
-    with opened_memo(settings) as memo:
+    with open_memo(settings) as memo:
         ears = ears_of(settings, memo)
         how = (session_settings(settings), task.delays, settings.conversation.instructions)
         return [score_scene(play(scene, ears, *how)) for scene in progress(task.scenes())]
@@ -80,7 +80,7 @@ def progress(scenes: Iterable[RecordedTurn]) -> Iterator[RecordedTurn]:
             print(f"{count} scenes, {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
-def swept(texts: Sequence[str]) -> list[tuple[str, ...]]:
+def sweep(texts: Sequence[str]) -> list[tuple[str, ...]]:
     """``--sweep a=1,2 --sweep b=3,4``: one set of overrides for each combination."""
     combinations: list[tuple[str, ...]] = [()]
     for text in texts:
@@ -89,7 +89,7 @@ def swept(texts: Sequence[str]) -> list[tuple[str, ...]]:
     return combinations
 
 
-def described(task: Task, scores: Sequence[SceneScore]) -> Figures:
+def result_of(task: Task, scores: Sequence[SceneScore]) -> Figures:
     """A complete result: the corpus, the settings, and the figures."""
     settings = task.settings
     return {
@@ -107,13 +107,13 @@ class SmartTurnAlone:
     """Baselines on one corpus, heard once for all our settings."""
 
     def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
-        """``scores``: of any settings."""
-        found = all_sites(task, (ASKED_AT_MS, *_GROWING_MS))
+        """``scores`` may be of any settings."""
+        pauses = all_sites(task, (ASK_AT_MS, *_GROWING_MS))
         self._parts: dict[str, tuple[Bootstrap, list[Curve]]] = {}
         for name, part in parts(scores).items():
             bootstrap = Bootstrap([score.group for score in part])
             scenes = {score.scene for score in part}
-            here = [site for site in found if site.scene in scenes]
+            here = [site for site in pauses if site.scene in scenes]
             self._parts[name] = bootstrap, curves(here, part, bootstrap)
 
     def beside(self, scores: Sequence[SceneScore]) -> Figures:
@@ -128,7 +128,7 @@ class SmartTurnAlone:
 def all_sites(task: Task, silences_ms: Sequence[int]) -> list[Site]:
     """Every pause of the corpus, with its features."""
     settings = task.settings
-    with opened_memo(settings) as memo:
+    with open_memo(settings) as memo:
         ears = ears_of(settings, memo)
         return [
             site
@@ -147,40 +147,38 @@ def main() -> None:
     parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
     parser.add_argument("--baselines", action="store_true", help="Smart Turn alone")
     parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
-    given = parser.parse_args()
+    args = parser.parse_args()
     try:
-        if given.features:
-            found = [site for task in _tasks(given) for site in all_sites(task, SILENCES_MS)]
-            print(dump(found, given.features), "pauses written")
+        if args.features:
+            pauses = [site for task in _tasks(args) for site in all_sites(task, SILENCES_MS)]
+            print(dump(pauses, args.features), "pauses written")
         else:
-            keep([result for task in _tasks(given) for result in _results(task, given)], given.out)
+            keep([result for task in _tasks(args) for result in _results(task, args)], args.out)
     except (FileNotFoundError, ReachyVoiceError) as error:
         sys.exit(str(error))
 
 
-def _results(task: Task, given: argparse.Namespace) -> Iterator[Figures]:
+def _results(task: Task, args: argparse.Namespace) -> Iterator[Figures]:
     """One for each set of overrides."""
     others = None
-    for overrides in swept(given.sweep):
-        task = replace(task, overrides=(*given.sets, *overrides))
+    for overrides in sweep(args.sweep):
+        task = replace(task, overrides=(*args.sets, *overrides))
         scores = score_corpus(task)
-        result = described(task, scores)
+        result = result_of(task, scores)
         print(task.directory.name, *(task.overrides or ["defaults"]))
         print("\n".join(table(result["figures"])))
-        if given.baselines:
+        if args.baselines:
             others = others or SmartTurnAlone(task, scores)
             result["baselines"] = others.beside(scores)
             print("\n".join(baseline_lines(result["baselines"])))
         yield result
 
 
-def _tasks(given: argparse.Namespace) -> list[Task]:
+def _tasks(args: argparse.Namespace) -> list[Task]:
     """Raises ``FileNotFoundError`` if the directory has nothing to score."""
-    directory: Path = given.directory
+    directory: Path = args.directory
     directories = [directory] if (directory / SCENES).is_file() else sources(directory)
-    return [
-        Task(each, given.config, tuple(given.sets), _DELAYS[given.delays]) for each in directories
-    ]
+    return [Task(each, args.config, tuple(args.sets), _DELAYS[args.delays]) for each in directories]
 
 
 if __name__ == "__main__":

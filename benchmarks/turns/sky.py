@@ -15,7 +15,7 @@ import soxr
 
 from benchmarks.harness.acoustics import Signal
 from benchmarks.turns.clips import GameLine
-from benchmarks.turns.rnc import unpacked
+from benchmarks.turns.rnc import unpack
 from pipeline.audio import LISTEN_RATE
 
 _RATE = 11_025
@@ -37,7 +37,7 @@ class Sky:
 
     def lines(self) -> list[GameLine]:
         """All packed lines, by number. The file does not say who speaks."""
-        found = []
+        lines = []
         for at in range(4, 4 + 8 * int.from_bytes(self._index[:4], "little"), 8):
             entry = self._index[at : at + 8]
             number, offset, size = (
@@ -46,15 +46,15 @@ class Sky:
             if offset >> 23:
                 offset = (offset & 0x7FFFFF) * _STEP
             if number in _SPEECH and size >> 22 == 0:
-                found.append(GameLine(str(number), "unknown", ((offset, size),)))
-        return sorted(found, key=lambda line: line.name)
+                lines.append(GameLine(str(number), "unknown", ((offset, size),)))
+        return sorted(lines, key=lambda line: line.name)
 
     def sounds(self, line: GameLine) -> list[Signal]:
         """The line at 16 kHz. Raises ``ValueError`` if it is damaged."""
         return [self._sound(offset + _HEADER_BYTES, size) for offset, size in line.places]
 
     def _sound(self, offset: int, size: int) -> Signal:
-        samples = np.frombuffer(unpacked(self._data[offset : offset + size]), np.uint8)
+        samples = np.frombuffer(unpack(self._data[offset : offset + size]), np.uint8)
         signal = (samples.astype(np.float32) - 128.0) / 128.0
-        resampled: Signal = soxr.resample(signal, _RATE, LISTEN_RATE, quality="HQ")
-        return resampled
+        result: Signal = soxr.resample(signal, _RATE, LISTEN_RATE, quality="HQ")
+        return result

@@ -61,16 +61,16 @@ def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> SplicedClip:
     for cut in sorted(cuts, key=lambda cut: cut.border.at):
         silence = _silence_at(short, cut.border.at)
         piece = clip.signal[first : cut.border.at]
-        longer = _drawn_out(piece, silence.start - first, cut.stretch)
-        filled = max(0, round(cut.seconds * LISTEN_RATE) - silence.samples)
-        pieces += [_faded(longer), (_zeros(filled), _zeros(filled))]
+        longer = _stretch_end(piece, silence.start - first, cut.stretch)
+        gap = max(0, round(cut.seconds * LISTEN_RATE) - silence.samples)
+        pieces += [_fade(longer), (_zeros(gap), _zeros(gap))]
         start = position + len(longer) - (cut.border.at - silence.start)
-        position += len(longer) + filled
-        pauses.append(ScenePause(start, start + silence.samples + filled, cut.border.kind))
+        position += len(longer) + gap
+        pauses.append(ScenePause(start, start + silence.samples + gap, cut.border.kind))
         shifts.append((cut.border.at, position - cut.border.at))
         first = cut.border.at
     last = min(len(clip.signal), whole.end + MARGIN_SAMPLES)
-    pieces.append(_faded(clip.signal[first:last]))
+    pieces.append(_fade(clip.signal[first:last]))
     shifts[0] = (0, -max(0, whole.start - MARGIN_SAMPLES))
     pauses += _own_pauses(clip, cuts, short, shifts)
     return SplicedClip(
@@ -91,18 +91,18 @@ def _own_pauses(
 
     ``shifts``: pairs of a sample of the clip and the shift of everything from there on.
     """
-    taken = {_silence_at(short, cut.border.at).start for cut in cuts}
-    found = []
+    cut_starts = {_silence_at(short, cut.border.at).start for cut in cuts}
+    pauses = []
     for silence in silences(clip.signal):
-        if silence.start in taken:
+        if silence.start in cut_starts:
             continue
         shift = [by for at, by in shifts if at <= silence.start][-1]
         kind: PauseKind = "natural"
         for border in clip.borders:
             if silence.start <= border.at <= silence.end and border.kind == "sentence":
                 kind = "sentence"
-        found.append(ScenePause(silence.start + shift, silence.end + shift, kind))
-    return found
+        pauses.append(ScenePause(silence.start + shift, silence.end + shift, kind))
+    return pauses
 
 
 def _silence_at(short: Sequence[Span], at: int) -> Span:
@@ -113,16 +113,16 @@ def _silence_at(short: Sequence[Span], at: int) -> Span:
     return Span(at, at)
 
 
-def _drawn_out(piece: Signal, speech_end: int, factor: float) -> Signal:
+def _stretch_end(piece: Signal, speech_end: int, factor: float) -> Signal:
     """``piece`` with the last 150 ms before ``speech_end`` lasting ``factor`` times as long."""
     begin = max(0, speech_end - _SYLLABLE_SAMPLES)
     if factor == 1.0 or speech_end - begin < _SYLLABLE_SAMPLES // 2:
         return piece
-    longer = stretched(piece[begin:speech_end], factor)
+    longer = stretch(piece[begin:speech_end], factor)
     return np.concatenate([piece[:begin], longer, piece[speech_end:]])
 
 
-def stretched(signal: Signal, factor: float) -> Signal:
+def stretch(signal: Signal, factor: float) -> Signal:
     """``signal`` stretched by ``factor`` at the same pitch; its beginning and end stay the same.
 
     Overlapping windows of 20 ms, each taken where it best fits the window before, within 5 ms of
@@ -134,22 +134,22 @@ def stretched(signal: Signal, factor: float) -> Signal:
     whole = np.zeros(samples + 3 * size)
     weight = np.zeros(len(whole))
     window = np.hanning(size + 1)[:size]
-    taken = size - hop
+    source = size - hop
     for at in range(0, samples + size, hop):
-        wanted = min(round((at - hop) / factor) + size, len(padded) - 2 * size)
+        target = min(round((at - hop) / factor) + size, len(padded) - 2 * size)
         if at > hop:
-            follows = padded[taken + hop : taken + hop + size]
-            offsets = range(max(0, wanted - reach), min(len(padded) - size, wanted + reach) + 1)
-            taken = max(offsets, key=lambda o: float(padded[o : o + size] @ follows))
+            follows = padded[source + hop : source + hop + size]
+            offsets = range(max(0, target - reach), min(len(padded) - size, target + reach) + 1)
+            source = max(offsets, key=lambda o: float(padded[o : o + size] @ follows))
         else:
-            taken = wanted
-        whole[at : at + size] += window * padded[taken : taken + size]
+            source = target
+        whole[at : at + size] += window * padded[source : source + size]
         weight[at : at + size] += window
     result = whole[hop : hop + samples] / np.maximum(weight[hop : hop + samples], 1e-3)
-    return _joined(signal, result.astype(np.float32))
+    return _blend_ends(signal, result.astype(np.float32))
 
 
-def _joined(signal: Signal, longer: Signal) -> Signal:
+def _blend_ends(signal: Signal, longer: Signal) -> Signal:
     """``longer`` with the first and last 5 ms of ``signal`` blended in, to avoid clicks."""
     size = min(80, len(signal) // 4)
     ramp = np.linspace(0.0, 1.0, size, dtype=np.float32)
@@ -158,7 +158,7 @@ def _joined(signal: Signal, longer: Signal) -> Signal:
     return longer
 
 
-def _faded(piece: Signal) -> tuple[Signal, Signal]:
+def _fade(piece: Signal) -> tuple[Signal, Signal]:
     """The piece with 8 ms ramps at both ends, and the ramps."""
     speech = np.ones(len(piece), dtype=np.float32)
     size = min(FADE_SAMPLES, len(piece) // 2)

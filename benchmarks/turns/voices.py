@@ -35,7 +35,7 @@ class Voice(Protocol):
     source: str
     speaker: str
 
-    def say(self, written: WrittenTurn, pace: float) -> Clip: ...
+    def say(self, turn: WrittenTurn, pace: float) -> Clip: ...
 
 
 class Flite:
@@ -48,42 +48,42 @@ class Flite:
         self.speaker = f"flite-{voice}"
         self._voice = voice
 
-    def say(self, written: WrittenTurn, pace: float) -> Clip:
+    def say(self, turn: WrittenTurn, pace: float) -> Clip:
         with tempfile.TemporaryDirectory() as folder:
             wav = Path(folder) / "said.wav"
-            printed = self._run(written.text, "-psdur", wav, pace)
+            output = self._run(turn.text, "-psdur", wav, pace)
             samples, rate = soundfile.read(wav, dtype="float32")
         signal: Signal = soxr.resample(samples, rate, LISTEN_RATE, quality="HQ")
-        at = [int(end_s * LISTEN_RATE) for end_s in _flite_ends(printed)]
+        at = [int(end_s * LISTEN_RATE) for end_s in _flite_ends(output)]
 
         def phones(text: str) -> int:
             return len(_flite_phones(self._run(text, "-ps", None, pace)))
 
-        return _clip(self, written, signal, at, phones)
+        return _clip(self, turn, signal, at, phones)
 
     def _run(self, text: str, show: str, wav: Path | None, pace: float) -> str:
         target = str(wav) if wav else "none"
         stretch = f"duration_stretch={pace:.3f}"
         how = ("-voice", self._voice, "--setf", stretch, show)
         command = ["flite", *how, "-t", text, "-o", target]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        return done.stdout
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+        return process.stdout
 
 
-def _flite_phones(printed: str) -> list[str]:
-    return [phone for phone in printed.split() if phone != "pau"]
+def _flite_phones(output: str) -> list[str]:
+    return [phone for phone in output.split() if phone != "pau"]
 
 
-def _flite_ends(printed: str) -> list[float]:
+def _flite_ends(output: str) -> list[float]:
     """End of each phone in seconds. Each sentence restarts at 0, with a pause."""
     ends: list[float] = []
     before_s = latest_s = 0.0
-    for found in _FLITE_FORMAT.finditer(printed):
-        end_s = float(found["end_s"])
+    for match in _FLITE_FORMAT.finditer(output):
+        end_s = float(match["end_s"])
         if before_s + end_s < latest_s:
             before_s = latest_s
         latest_s = before_s + end_s
-        if found["phone"] != "pau":
+        if match["phone"] != "pau":
             ends.append(latest_s)
     return ends
 
@@ -96,15 +96,15 @@ class PiperSpeaker:
         self.speaker = f"piper-{name}"
         self._voice = AlignedPiper(weights, name, seed)
 
-    def say(self, written: WrittenTurn, pace: float) -> Clip:
-        said, ends = self._voice.say(written.text, pace)
+    def say(self, turn: WrittenTurn, pace: float) -> Clip:
+        samples, ends = self._voice.say(turn.text, pace)
         rate = self._voice.rate
-        signal: Signal = soxr.resample(said, rate, LISTEN_RATE, quality="HQ").astype(np.float32)
+        signal: Signal = soxr.resample(samples, rate, LISTEN_RATE, quality="HQ").astype(np.float32)
         at = [end * LISTEN_RATE // rate for end in ends]
-        return _clip(self, written, signal, at, self._voice.phones)
+        return _clip(self, turn, signal, at, self._voice.phones)
 
 
-def _placed(signal: Signal, at: int) -> int:
+def _place(signal: Signal, at: int) -> int:
     """The middle of the silence at ``at``, or the softest place within 25 ms."""
     for silence in silences(signal, shortest_s=0.05):
         if silence.start - _NEAR_SAMPLES <= at <= silence.end + _NEAR_SAMPLES:
@@ -114,26 +114,26 @@ def _placed(signal: Signal, at: int) -> int:
 
 def _clip(
     voice: Voice,
-    written: WrittenTurn,
+    turn: WrittenTurn,
     signal: Signal,
     ends: Sequence[int],
     phones: Callable[[str], int],
 ) -> Clip:
-    """``ends``: the sample at which each phoneme ends; ``phones``: how many a text has."""
+    """``ends`` has the sample at which each phoneme ends; ``phones`` counts those of a text."""
     borders = []
-    for mark in written.marks:
+    for mark in turn.marks:
         count = phones(mark.before)
         if count < len(ends):
-            at = _placed(signal, ends[count - 1])
+            at = _place(signal, ends[count - 1])
             borders.append(WordBoundary(at, mark.kind, mark.words, mark.kind == "sentence"))
-    name = re.sub(r"[^a-z0-9]+", "-", written.text.lower()).strip("-")[:40].rstrip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", turn.text.lower()).strip("-")[:40].rstrip("-")
     return Clip(
         name=f"{voice.speaker}-{name}",
         source=voice.source,
         speaker=voice.speaker,
-        kind=written.kind,
-        text=written.text,
+        kind=turn.kind,
+        text=turn.text,
         signal=signal,
         borders=tuple(borders),
-        asked=written.asked,
+        asked=turn.asked,
     )

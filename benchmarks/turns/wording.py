@@ -27,7 +27,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class WrittenTurn:
-    """One turn to be spoken. ``asked``: the assistant's question before it."""
+    """One turn to be spoken; ``asked`` is the assistant's question before it."""
 
     kind: SceneKind
     text: str
@@ -41,17 +41,15 @@ def read(part: Part) -> list[WrittenTurn]:
     if unknown := set(document) - set(get_args(SceneKind)):
         raise ValueError(f"texts/{part}.yaml: unknown kinds {sorted(unknown)}")
     return [
-        parsed(entry, kind)
-        if isinstance(entry, str)
-        else parsed(entry["text"], kind, entry["asked"])
+        parse(entry, kind) if isinstance(entry, str) else parse(entry["text"], kind, entry["asked"])
         for kind, entries in document.items()
         for entry in entries
     ]
 
 
-def parsed(marked: str, kind: Any, asked: str = "") -> WrittenTurn:
-    """``marked``: a text with pause marks."""
-    pieces = _MARK.split(marked.strip())
+def parse(text: str, kind: Any, asked: str = "") -> WrittenTurn:
+    """A turn from its text with pause marks."""
+    pieces = _MARK.split(text.strip())
     marks: list[Mark] = []
     before = pieces[0]
     for mark, piece in zip(pieces[1::2], pieces[2::2], strict=True):

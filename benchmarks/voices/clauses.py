@@ -92,26 +92,26 @@ def answers(count: int, seed: int) -> list[str]:
     """``count`` answers of one to six sentences; the hard ones first."""
     draw = random.Random(seed)
     pool = _pool()
-    made = (" ".join(draw.choices(pool, k=draw.randint(1, 6))) for _ in range(count))
-    return list(itertools.islice(itertools.chain(ANSWERS, made), count))
+    random_answers = (" ".join(draw.choices(pool, k=draw.randint(1, 6))) for _ in range(count))
+    return list(itertools.islice(itertools.chain(ANSWERS, random_answers), count))
 
 
 def texts(count: int, seed: int) -> list[str]:
     """``count`` clauses, unique except for short ones, as a reply passes them to the voice."""
     draw = random.Random(seed)
     pool = _pool()
-    found: list[str] = list(itertools.chain.from_iterable(_cut(a, 185) for a in ANSWERS))
-    while len(found) < count:
+    clauses: list[str] = list(itertools.chain.from_iterable(_clauses(a, 185) for a in ANSWERS))
+    while len(clauses) < count:
         answer = " ".join(draw.choices(pool, k=draw.randint(1, 4)))
-        found += _cut(answer, draw.choice((0, 40, 80, 120, 185)))
-    return draw.sample(found, count)
+        clauses += _clauses(answer, draw.choice((0, 40, 80, 120, 185)))
+    return draw.sample(clauses, count)
 
 
 def _pool() -> list[str]:
     """Sentences of conversations."""
     pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
-    made = itertools.product(_WHO, _DOES, _WHAT, _ENDS)
-    return pool + [f"{who} {does} {what}{end}" for who, does, what, end in made]
+    parts = itertools.product(_WHO, _DOES, _WHAT, _ENDS)
+    return pool + [f"{who} {does} {what}{end}" for who, does, what, end in parts]
 
 
 def _lines(name: str) -> list[str]:
@@ -127,16 +127,16 @@ def _plain(line: str) -> str:
     return " ".join(_MARKS.sub(" ", line).split()).strip("'\"")
 
 
-def _cut(answer: str, longest_letters: int) -> list[str]:
+def _clauses(answer: str, longest_letters: int) -> list[str]:
     """The spoken pieces of an answer; the first is cut early, as always."""
     chunker = SpeechChunker("en")
     chunker.feed(answer)
     chunker.close()
-    found: list[str] = []
-    while piece := chunker.take(longest_letters if found else 0):
+    clauses: list[str] = []
+    while piece := chunker.take(longest_letters if clauses else 0):
         if piece.spoken:
-            found.append(piece.spoken)
-    return found
+            clauses.append(piece.spoken)
+    return clauses
 
 
 # --- voices ------------------------------------------------------------------------------------
@@ -164,12 +164,12 @@ def _engine(name: str, tts: Tts, voice: str, speed: float) -> EngineVoice:
 def voices(piper_weights: Path) -> list[EngineVoice]:
     """Piper and, where it is installed, espeak-ng, at several paces."""
     piper = build_piper(PiperOptions(), piper_weights)
-    found = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
+    every = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
     if shutil.which("espeak-ng"):
         espeak = build_espeak(EspeakOptions(), None)
         how = (("en-us", 1.0), ("en-gb", 0.8), ("en-us+f3", 1.2), ("en-us+whisper", 1.0))
-        found += [_engine(f"espeak {name} {speed}", espeak, name, speed) for name, speed in how]
-    return found
+        every += [_engine(f"espeak {name} {speed}", espeak, name, speed) for name, speed in how]
+    return every
 
 
 # --- clauses -----------------------------------------------------------------------------------
@@ -196,11 +196,11 @@ TALK_CLAUSES = 25
 """A conversation; the knowledge about the voice is dropped after it."""
 
 
-def said_by(voice: EngineVoice, spoken: Sequence[str]) -> Iterator[HealthyClause]:
-    """``spoken`` as one conversation after the other."""
-    for start in range(0, len(spoken), TALK_CLAUSES):
+def clauses_by(voice: EngineVoice, lines: Sequence[str]) -> Iterator[HealthyClause]:
+    """``lines`` as one conversation after the other."""
+    for start in range(0, len(lines), TALK_CLAUSES):
         ramp = Ramp()
-        for text in spoken[start : start + TALK_CLAUSES]:
+        for text in lines[start : start + TALK_CLAUSES]:
             pcm = voice.say(text)
             yield HealthyClause(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.measured)
             heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate

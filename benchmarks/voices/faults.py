@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.program import arguments, finish, load, weights
-from benchmarks.voices.clauses import HealthyClause, said_by, texts, voices
+from benchmarks.voices.clauses import HealthyClause, clauses_by, texts, voices
 from pipeline.audio import Pcm
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 
@@ -30,9 +30,9 @@ Random = np.random.Generator
 Signal = NDArray[np.float64]
 
 
-def watched(said: HealthyClause, pcm: Pcm) -> Fault | None:
-    """The verdict on ``pcm`` as if it were ``said``."""
-    watch = ClauseWatch(said.text, said.rate, said.pace_s, measured=said.known)
+def verdict(clause: HealthyClause, pcm: Pcm) -> Fault | None:
+    """The verdict on ``pcm`` as if it were ``clause``."""
+    watch = ClauseWatch(clause.text, clause.rate, clause.pace_s, measured=clause.known)
     return watch.feed(pcm) or watch.finish()
 
 
@@ -46,48 +46,48 @@ def _pcm(signal: Signal) -> Pcm:
     return np.clip(signal, -32768, 32767).astype(np.int16)
 
 
-def _level(said: HealthyClause) -> float:
-    return float(np.sqrt(np.mean(said.pcm.astype(np.float64) ** 2)))
+def _level(clause: HealthyClause) -> float:
+    return float(np.sqrt(np.mean(clause.pcm.astype(np.float64) ** 2)))
 
 
-def _begin(draw: Random, said: HealthyClause, least: float = 0.0) -> int:
-    return int(len(said.pcm) * draw.uniform(least, 0.85))
+def _begin(draw: Random, clause: HealthyClause, least: float = 0.0) -> int:
+    return int(len(clause.pcm) * draw.uniform(least, 0.85))
 
 
-def _after(draw: Random, said: HealthyClause, noise: Signal) -> Injected:
+def _after(draw: Random, clause: HealthyClause, noise: Signal) -> Injected:
     """Speech up to a random place, and from there ``noise`` as loud as the speech."""
-    at = _begin(draw, said)
-    noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-9) * _level(said)
-    return np.concatenate((said.pcm[:at], _pcm(noise))), at / said.rate
+    at = _begin(draw, clause)
+    noise = noise / max(float(np.sqrt(np.mean(noise**2))), 1e-9) * _level(clause)
+    return np.concatenate((clause.pcm[:at], _pcm(noise))), at / clause.rate
 
 
-def _seconds(said: HealthyClause) -> NDArray[np.float64]:
-    return np.arange(int(FAULT_S * said.rate)) / said.rate
+def _seconds(clause: HealthyClause) -> NDArray[np.float64]:
+    return np.arange(int(FAULT_S * clause.rate)) / clause.rate
 
 
-def _white(draw: Random, said: HealthyClause) -> Signal:
-    return draw.standard_normal(int(FAULT_S * said.rate))
+def _white(draw: Random, clause: HealthyClause) -> Signal:
+    return draw.standard_normal(int(FAULT_S * clause.rate))
 
 
-def _buzz(draw: Random, said: HealthyClause) -> Signal:
+def _buzz(draw: Random, clause: HealthyClause) -> Signal:
     pitch = draw.uniform(80, 250)
     return sum(
-        (np.sin(2 * np.pi * pitch * n * _seconds(said)) / n for n in range(1, 20)),
-        np.zeros(int(FAULT_S * said.rate)),
+        (np.sin(2 * np.pi * pitch * n * _seconds(clause)) / n for n in range(1, 20)),
+        np.zeros(int(FAULT_S * clause.rate)),
     )
 
 
-def _swelling(draw: Random, said: HealthyClause, signal: Signal) -> Signal:
-    """At the rhythm of syllables."""
-    swell: Signal = signal[: len(_seconds(said))] * (
-        0.55 + 0.45 * np.sin(2 * np.pi * draw.uniform(3, 6) * _seconds(said)[: len(signal)])
+def _swelling(draw: Random, clause: HealthyClause, signal: Signal) -> Signal:
+    """``signal``, swelling at the rhythm of syllables."""
+    swell: Signal = signal[: len(_seconds(clause))] * (
+        0.55 + 0.45 * np.sin(2 * np.pi * draw.uniform(3, 6) * _seconds(clause)[: len(signal)])
     )
     return swell
 
 
-def _garbage(draw: Random, said: HealthyClause) -> Signal:
+def _garbage(draw: Random, clause: HealthyClause) -> Signal:
     """A codec fed with random numbers: noise of another colour every 80 ms."""
-    size = said.rate * 80 // 1000
+    size = clause.rate * 80 // 1000
     pieces = []
     for _ in range(int(FAULT_S / 0.08)):
         spectrum = np.fft.rfft(draw.standard_normal(size))
@@ -98,33 +98,33 @@ def _garbage(draw: Random, said: HealthyClause) -> Signal:
     return np.concatenate(pieces)
 
 
-def _silence(draw: Random, said: HealthyClause, at_start: bool) -> Injected:
-    at = 0 if at_start else _begin(draw, said, 0.1)
-    silence = np.zeros(int(FAULT_S * said.rate), np.int16)
-    return np.concatenate((said.pcm[:at], silence)), at / said.rate
+def _silence(draw: Random, clause: HealthyClause, at_start: bool) -> Injected:
+    at = 0 if at_start else _begin(draw, clause, 0.1)
+    silence = np.zeros(int(FAULT_S * clause.rate), np.int16)
+    return np.concatenate((clause.pcm[:at], silence)), at / clause.rate
 
 
-def _loop(draw: Random, said: HealthyClause, exact: bool) -> Injected:
+def _loop(draw: Random, clause: HealthyClause, exact: bool) -> Injected:
     """The last half second to two seconds before a random place, repeated."""
-    period = int(draw.uniform(0.5, min(2.0, 0.9 * said.seconds)) * said.rate)
-    at = int(draw.uniform(period, max(period + 1, 0.95 * len(said.pcm))))
-    piece = said.pcm[at - period : at].astype(np.float64)
+    period = int(draw.uniform(0.5, min(2.0, 0.9 * clause.seconds)) * clause.rate)
+    at = int(draw.uniform(period, max(period + 1, 0.95 * len(clause.pcm))))
+    piece = clause.pcm[at - period : at].astype(np.float64)
     copies = []
-    for _ in range(int(FAULT_S * said.rate / period) + 1):
+    for _ in range(int(FAULT_S * clause.rate / period) + 1):
         if exact:
             copies.append(piece)
             continue
-        off = int(draw.integers(-said.rate // 100, said.rate // 100))
-        noise = 10 ** (-30 / 20) * _level(said) * draw.standard_normal(period)
+        off = int(draw.integers(-clause.rate // 100, clause.rate // 100))
+        noise = 10 ** (-30 / 20) * _level(clause) * draw.standard_normal(period)
         copies.append((np.roll(piece, off) + noise) * 10 ** (draw.uniform(-2, 2) / 20))
-    return np.concatenate((said.pcm[:at], _pcm(np.concatenate(copies)))), at / said.rate
+    return np.concatenate((clause.pcm[:at], _pcm(np.concatenate(copies)))), at / clause.rate
 
 
-def _endless(draw: Random, said: HealthyClause, others: Sequence[HealthyClause]) -> Injected:
+def _endless(draw: Random, clause: HealthyClause, others: Sequence[HealthyClause]) -> Injected:
     """Fluent speech of other words after the clause."""
-    more = [each.pcm for each in others if each.voice == said.voice and each is not said]
-    taken = [more[int(n)] for n in draw.integers(0, len(more), 8)]
-    return np.concatenate((said.pcm, *taken)), said.seconds
+    more = [each.pcm for each in others if each.voice == clause.voice and each is not clause]
+    speech = [more[int(n)] for n in draw.integers(0, len(more), 8)]
+    return np.concatenate((clause.pcm, *speech)), clause.seconds
 
 
 Inject = Callable[[Random, HealthyClause, Sequence[HealthyClause]], Injected]
@@ -155,46 +155,48 @@ class Detection:
     after_s: float | None
 
 
-def inject(name: str, said: HealthyClause, others: Sequence[HealthyClause], seed: int) -> Detection:
-    pcm, begins_s = FAULTS[name](np.random.default_rng(seed), said, others)
-    fault = watched(said, pcm)
+def inject(
+    name: str, clause: HealthyClause, others: Sequence[HealthyClause], seed: int
+) -> Detection:
+    pcm, begins_s = FAULTS[name](np.random.default_rng(seed), clause, others)
+    fault = verdict(clause, pcm)
     after_s = fault.known_s - begins_s if fault else None
     return Detection(name, fault, after_s)
 
 
 def healthy_report(clauses: Sequence[HealthyClause]) -> dict[str, Any]:
-    cut = [said for said in clauses if watched(said, said.pcm)]
+    false_alarms = [clause for clause in clauses if verdict(clause, clause.pcm)]
     return {
         "clauses": len(clauses),
-        "seconds": round(sum(said.seconds for said in clauses)),
-        "cut": len(cut),
-        "cut_percent": round(100 * len(cut) / len(clauses), 3),
+        "seconds": round(sum(clause.seconds for clause in clauses)),
+        "cut": len(false_alarms),
+        "cut_percent": round(100 * len(false_alarms) / len(clauses), 3),
         "by_voice": {
-            voice: {"clauses": n, "cut": sum(said.voice == voice for said in cut)}
-            for voice, n in Counter(said.voice for said in clauses).items()
+            voice: {"clauses": n, "cut": sum(clause.voice == voice for clause in false_alarms)}
+            for voice, n in Counter(clause.voice for clause in clauses).items()
         },
     }
 
 
-def faults_report(found: Iterable[Detection]) -> dict[str, Any]:
+def faults_report(detections: Iterable[Detection]) -> dict[str, Any]:
     by_name: dict[str, list[Detection]] = {}
-    for each in found:
+    for each in detections:
         by_name.setdefault(each.name, []).append(each)
     return {name: _figures(each) for name, each in by_name.items()}
 
 
-def _figures(found: Sequence[Detection]) -> dict[str, Any]:
-    after = sorted(f.after_s for f in found if f.after_s is not None and f.after_s >= 0)
+def _figures(detections: Sequence[Detection]) -> dict[str, Any]:
+    after = sorted(f.after_s for f in detections if f.after_s is not None and f.after_s >= 0)
     quantiles = {
         f"after_s_p{p}": round(float(np.quantile(after, p / 100)), 2) for p in (50, 95, 99) if after
     }
     return {
-        "n": len(found),
+        "n": len(detections),
         "found": len(after),
-        "found_percent": round(100 * len(after) / len(found), 2),
-        "within_1_s_percent": round(100 * sum(a <= 1.0 for a in after) / len(found), 2),
+        "found_percent": round(100 * len(after) / len(detections), 2),
+        "within_1_s_percent": round(100 * sum(a <= 1.0 for a in after) / len(detections), 2),
         **quantiles,
-        "taken_as": dict(Counter(f.fault.kind for f in found if f.fault)),
+        "taken_as": dict(Counter(f.fault.kind for f in detections if f.fault)),
     }
 
 
@@ -202,13 +204,13 @@ def clauses_of(count: int, seed: int) -> list[HealthyClause]:
     """``count`` healthy clauses, spread evenly over the installed voices."""
     speakers = voices(weights("piper-joe"))
     each = -(-count // len(speakers))
-    spoken = texts(each * len(speakers), seed)
-    random.Random(seed).shuffle(spoken)
+    lines = texts(each * len(speakers), seed)
+    random.Random(seed).shuffle(lines)
     return [
-        said
+        clause
         for number, voice in enumerate(speakers)
-        for said in said_by(voice, spoken[number * each : (number + 1) * each])
-        if len(said.pcm)
+        for clause in clauses_by(voice, lines[number * each : (number + 1) * each])
+        if len(clause.pcm)
     ]
 
 
@@ -217,22 +219,22 @@ def main() -> None:
     parser.add_argument("--clauses", type=int, default=2500)
     parser.add_argument("--faults", type=int, default=400, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     before = load()
-    clauses = clauses_of(given.clauses, given.seed)
-    draw = random.Random(given.seed)
-    long = [said for said in clauses if said.seconds > 0.8]
-    found = [
-        inject(name, draw.choice(long), clauses, given.seed + number)
+    clauses = clauses_of(args.clauses, args.seed)
+    draw = random.Random(args.seed)
+    long = [clause for clause in clauses if clause.seconds > 0.8]
+    detections = [
+        inject(name, draw.choice(long), clauses, args.seed + number)
         for name in FAULTS
-        for number in range(given.faults)
+        for number in range(args.faults)
     ]
     report = {
         "healthy": healthy_report(clauses),
-        "faults": faults_report(found),
-        "seed": given.seed,
+        "faults": faults_report(detections),
+        "seed": args.seed,
     }
-    finish(report, given.out, before)
+    finish(report, args.out, before)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.settings.model import ConversationSettings
-from benchmarks.answers.conversations import HeldOutTurn, Talk, TurnVerdict, figures, judged
+from benchmarks.answers.conversations import HeldOutTurn, Talk, TurnVerdict, figures, judge
 from pipeline.engines.contract import Delta, TextDelta, ToolCall
 from pipeline.messages import LlmRequest
 
@@ -34,7 +34,7 @@ def verdict(said: str | ToolCall, before: Sequence[str] = (), **turn: Any) -> Tu
     session: Any = Says(*before, said)
     talk = Talk(session, ConversationSettings(), tools=True)
     turns = [*(HeldOutTurn(user="Hm.") for _ in before), HeldOutTurn(user="Well?", **turn)]
-    return list(judged(talk, turns))[-1]
+    return list(judge(talk, turns))[-1]
 
 
 @pytest.mark.parametrize(

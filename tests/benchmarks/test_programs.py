@@ -35,7 +35,7 @@ from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.interruptions.scenes import over_an_answer
 from benchmarks.latency import __main__ as latency
 from benchmarks.latency.clips import Take
-from benchmarks.picture import Caption, Dialogue, drawn
+from benchmarks.picture import Caption, Dialogue, draw
 from benchmarks.turns import score
 from benchmarks.turns.metrics import score_scene
 from benchmarks.turns.report import value_at
@@ -154,9 +154,9 @@ def test_heard_history(how: How) -> None:
     voice = AlignedTts(EvenPiper())
     outcome = interrupted(Interruption(answer, how, 1.0, 250, 0.5), voice, whole_s=6.0)
     assert outcome
-    assert 0 < outcome.played < len(answer.split())
+    assert 0 < outcome.played_words < len(answer.split())
     assert abs(outcome.error) <= 1
-    assert outcome.unsent == 0
+    assert outcome.unsent_words == 0
 
 
 @pytest.mark.real
@@ -191,7 +191,7 @@ def test_echo_scenes() -> None:
     said = speechlike(1, 8)
     clip = InterruptionClip("x", "", "source", said, onset(said))
     for ser_db in (6, -6):
-        level = active_dbfs(made.heard(clip, ser_db)) - active_dbfs(made.echo)
+        level = active_dbfs(made.interruption(clip, ser_db)) - active_dbfs(made.echo)
         assert level == pytest.approx(ser_db, abs=0.1)
 
 
@@ -252,5 +252,5 @@ def test_a_conversation_is_drawn_as_it_was_heard() -> None:
         transcript="Because.",
         silent_s=5.5,
     )
-    texts = [node.text for node in ElementTree.fromstring(drawn(heard)).iter() if node.text]
+    texts = [node.text for node in ElementTree.fromstring(draw(heard)).iter() if node.text]
     assert {"“Because.”", "<Stop>", "answers after 1000 ms", "silent after 500 ms"} <= set(texts)

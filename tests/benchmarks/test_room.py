@@ -17,7 +17,7 @@ from benchmarks.harness.ears import Ears
 from benchmarks.harness.rooms import draw_room
 from benchmarks.room.__main__ import PARTS, cases, figures, lines
 from benchmarks.room.play import Case, Outcome, RoomScene, play, scene
-from benchmarks.room.sounds import SOUNDS, Home, Request, shortened
+from benchmarks.room.sounds import SOUNDS, Home, Request, shorten
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import EngineOptions
@@ -103,7 +103,7 @@ def test_a_sound_has_the_requested_level_and_a_room_is_the_same_for_all(home: Ho
 @pytest.mark.parametrize("sound", [each for each in SOUNDS if each != "music"])
 def test_sounds_are_seeded(sound: Any, home: Home) -> None:
     one, other = (
-        home.heard(sound, draw_room(np.random.default_rng(5)), SECOND, np.random.default_rng(5))
+        home.at_mic(sound, draw_room(np.random.default_rng(5)), SECOND, np.random.default_rng(5))
         for _ in range(2)
     )
     assert len(one) == SECOND
@@ -114,7 +114,7 @@ def test_sounds_are_seeded(sound: Any, home: Home) -> None:
 def test_silences_are_shortened() -> None:
     said = speechlike(1, 1)
     long = np.concatenate((said, np.zeros(2 * SECOND, np.float32), said))
-    assert len(shortened(long, 0.4)) == pytest.approx(len(long) - 1.6 * SECOND, abs=0.1 * SECOND)
+    assert len(shorten(long, 0.4)) == pytest.approx(len(long) - 1.6 * SECOND, abs=0.1 * SECOND)
 
 
 def test_people_are_taken_from_a_folder(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_people_are_taken_from_a_folder(tmp_path: Path) -> None:
     assert home.requests == 1
     assert (home.request(5).name, home.request(5).slots) == ("a", ("twelve", "ounce"))
     rng = np.random.default_rng(1)
-    assert home.heard("television", draw_room(rng), SECOND, rng).any()
+    assert home.at_mic("television", draw_room(rng), SECOND, rng).any()
 
 
 def test_the_figures() -> None:
