@@ -5,19 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from websockets.asyncio.client import ClientConnection
 
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
-from app.talk.realtime_client import RealtimeClient, SpokenTurn, TurnFailed
 from benchmarks.answers.__main__ import AnswerResult
 from benchmarks.answers.__main__ import figures as figures_of_answers
 from benchmarks.answers.judge import Question, read
@@ -33,8 +30,6 @@ from benchmarks.interruptions.__main__ import play as spoken_over
 from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interruption
 from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.interruptions.scenes import over_an_answer
-from benchmarks.latency import __main__ as latency
-from benchmarks.latency.clips import Take
 from benchmarks.picture import Caption, Dialogue, draw
 from benchmarks.turns import score
 from benchmarks.turns.metrics import score_scene
@@ -220,28 +215,7 @@ def test_gpu_language_model(tmp_path: Path) -> None:
     assert end.probability > 0.9
 
 
-# --- the server --------------------------------------------------------------------------------
-
-
-async def test_latency_goes_on_after_a_turn_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Talker(RealtimeClient):
-        async def configure(self, session: dict[str, Any] | None = None) -> None:
-            pass
-
-        async def speak(self, pcm: Any, speech_end: int) -> SpokenTurn:
-            if speech_end == 1:
-                raise TurnFailed("The server did not answer")
-            return SpokenTurn(speech_end_at=1.0, first_audio_at=1.2)
-
-    @asynccontextmanager
-    async def connect(url: str) -> AsyncIterator[RealtimeClient]:
-        yield Talker(cast(ClientConnection, None))
-
-    monkeypatch.setattr(latency, "connect", connect)
-    takes = [Take(str(n), "g", np.zeros(1, np.int16), n, ()) for n in range(3)]
-    played = await latency.play("ws://", takes, lambda: None)
-    assert [bool(each["failure"]) for each in played] == [False, True, False]
-    assert [each["voice_to_voice"] for each in played] == [200.0, None, 200.0]
+# --- a picture -----------------------------------------------------------------------------------
 
 
 def test_a_conversation_is_drawn_as_it_was_heard() -> None:

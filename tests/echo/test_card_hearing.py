@@ -13,7 +13,7 @@ from pipeline.echo.card import CardEcho, CardReference
 from pipeline.echo.path import EchoWindow, Playback
 from pipeline.events import ReplyAudio, ReplyHeld, ReplyStarted, ReplyWentOn, SpeechStarted
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
-from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
+from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, play, say, scene, silence
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 
 pytestmark = pytest.mark.machine
@@ -167,13 +167,10 @@ def test_half_duplex_hears_again_soon_after() -> None:
     assert first == 10 * PIECE + 6 * RATE // 10
 
 
-@in_virtual_time
-async def test_ducking_starts_and_ends_in_turn() -> None:
-    async with scene(llm=story(), hearing=ChipHearing(WINDOW)) as told:
-        await told.say(1.0)
-        await told.hear(1.5)
-        await told.say(0.3)
-        await told.hear(3.0)
+def test_ducking_starts_and_ends_in_turn() -> None:
+    told = play(
+        say(1.0), silence(1.5), say(0.3), silence(3.0), llm=story(), hearing=ChipHearing(WINDOW)
+    )
     (reply,) = (e.reply_id for e in told.events(ReplyStarted)[:1])
     held = [type(e) for e in told.events(object) if isinstance(e, ReplyHeld | ReplyWentOn)]
     assert held[0] is ReplyHeld

@@ -8,16 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline import commands
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
-from pipeline.commands import (
-    CancelResponse,
-    Configure,
-    CreateResponse,
-    ResponseOptions,
-    SessionConfig,
-    TruncateItem,
-    TurnDetection,
-)
 from pipeline.echo.path import NOTHING_KNOWN
 from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
@@ -30,9 +22,9 @@ pytestmark = pytest.mark.quick
 RATE = LISTEN_RATE
 PIECE = RATE // 50
 HEARD = SessionSettings(echo=Echo(cancel="auto"))
-CONFIG = SessionConfig(
+CONFIG = commands.SessionConfig(
     instructions="Be brief.",
-    turn_detection=TurnDetection(),
+    turn_detection=commands.TurnDetection(),
     output_format=AudioFormat(rate=RATE),
 )
 PUSH_TO_TALK = replace(CONFIG, turn_detection=None)
@@ -139,10 +131,10 @@ async def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
 
     async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
         for _ in range(5):
-            await played.do(CreateResponse())
+            await played.do(commands.CreateResponse())
             await played.hear(STORY_S + 1)
         assert ahead_s(path) < STORY_S + 9
-        await played.do(Configure(CONFIG))
+        await played.do(commands.Configure(CONFIG))
         await played.hear(1.0)
         assert abs(place_of(path, asyncio.get_running_loop().time())) <= PIECE
 
@@ -155,16 +147,16 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
 
     async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
         await played.hear(0.5)
-        await played.do(CreateResponse())
+        await played.do(commands.CreateResponse())
         await played.hear(3.0)
         before_s = ahead_s(path)
-        aside = CreateResponse(options=ResponseOptions(in_conversation=False))
+        aside = commands.CreateResponse(options=commands.ResponseOptions(in_conversation=False))
         await played.do(aside)
         await asyncio.sleep(0)
         if cancel:
             running = played.session._replies._replies
             (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
-            await played.do(CancelResponse(response_id=aside_id))
+            await played.do(commands.CancelResponse(response_id=aside_id))
         await played.hear(0.5)
         assert ahead_s(path) == pytest.approx(before_s, abs=0.1)
 
@@ -179,13 +171,13 @@ async def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> No
 
     async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
         for _ in range(2):
-            await played.do(CreateResponse())
+            await played.do(commands.CreateResponse())
             await played.hear(STORY_S + 1)
-        await played.do(CreateResponse())
+        await played.do(commands.CreateResponse())
         await played.hear(3.0)
         assert ahead_s(path) > 10
         items = [item for event in played.events(ReplyFinished) for item in event.items]
         item = items[-1] if newest else items[0]
-        await played.do(TruncateItem(item.id, 0, 2000))
+        await played.do(commands.TruncateItem(item.id, 0, 2000))
         now = asyncio.get_running_loop().time()
         assert (path._reference.end <= path._reference._clock.index(now)) == newest

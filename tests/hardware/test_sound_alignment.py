@@ -171,7 +171,7 @@ def test_any_two_rates_stay_aligned(microphone_hz: int, speaker_hz: int) -> None
     alignment = Alignment(*rates)
     blocks: list[SoundBlock] = []
     heard = played = 0
-    for now_ms in range(0, 20_000, 5):
+    for now_ms in range(0, 12_000, 5):
         while played * 1000 < now_ms * speaker_hz:
             alignment.played(_clicks(played, speaker_hz))
             played += speaker_hz // 200
@@ -181,7 +181,7 @@ def test_any_two_rates_stay_aligned(microphone_hz: int, speaker_hz: int) -> None
     pcm = np.concatenate([block.pcm for block in blocks])
     reference = np.concatenate([block.reference for block in blocks])
     assert sum(block.lost_samples for block in blocks) == 0
-    for second in (2, 18):
+    for second in (2, 10):
         near = slice(second * RATE - 1000, second * RATE + 1000)
         at = near.start + int(np.argmax(pcm[near]))
         block = blocks[at // BLOCK_SAMPLES]

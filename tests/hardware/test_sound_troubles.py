@@ -148,15 +148,10 @@ async def test_a_program_that_was_held_up_has_lost_no_device(driver_too: bool) -
 STEP = 160
 
 
+@pytest.mark.machine  # 50 s of sound in steps of 10 ms
 @pytest.mark.parametrize(
     ("ppm", "microphone_hz", "speaker_hz"),
-    [
-        (-100.0, 16_000, 16_000),
-        (100.0, 16_000, 16_000),
-        (100.0, 44_100, 44_100),
-        (-100.0, 44_100, 48_000),
-        (100.0, 32_000, 44_100),
-    ],
+    [(100.0, 16_000, 16_000), (-100.0, 44_100, 44_100), (-100.0, 44_100, 48_000)],
 )
 def test_clocks_that_differ_are_followed(ppm: float, microphone_hz: int, speaker_hz: int) -> None:
     """Answers of 8 s, pauses of 2; time stamps are wrong by up to 1 ms."""

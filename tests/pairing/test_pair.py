@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,16 +19,10 @@ from app.access.file import AccessFile, AccessList
 from app.pairing.flow import alone
 from app.pairing.steps import PairError, PairingStep
 from pipeline.errors import ConfigError
-from tests.support.fake_robot import ADDRESS, HOSTED, Manner, fake_robot
+from tests.support.fake_robot import ADDRESS, HOSTED, FakeRobot, Manner, fake_robot
 from tests.support.pair_scene import QUICK, Scene, scene
 
 pytestmark = pytest.mark.machine
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) -> None:
@@ -151,14 +146,23 @@ async def test_settings_that_cannot_be_restored_are_reported(here: Scene) -> Non
     assert left.fix == "In the app: Settings -> Connection"
 
 
-async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
-    async with fake_robot(Manner(blocked="")) as robot:
+@asynccontextmanager
+async def cancelled(
+    here: Scene, blocked: str, moment: PairingStep = PairingStep.SETTING
+) -> AsyncIterator[FakeRobot]:
+    """Pairing, cancelled at the end of the block as ``asyncio.run`` does on Ctrl-C."""
+    async with fake_robot(Manner(blocked=blocked)) as robot:
         task = asyncio.create_task(here.pair(robot))
-        await here.until(PairingStep.SETTING)
-        await asyncio.to_thread(here.file.path.write_text, "{")
+        await here.until(moment)
+        yield robot
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
+    async with cancelled(here, ""):
+        await asyncio.to_thread(here.file.path.write_text, "{")
     left = here.outcomes[-1]
     assert (left.step, left.state) == (PairingStep.ACCESS, "left")
     assert left.what == f"{ADDRESS} is still allowed to connect"
@@ -167,26 +171,16 @@ async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> No
 
 async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
     """By hand in the app's settings, or another machine's pair."""
-    async with fake_robot(Manner(blocked="no")) as robot:
-        task = asyncio.create_task(here.pair(robot))
-        await here.until(PairingStep.SETTING)
+    async with cancelled(here, "no") as robot:
         robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
+    assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
     (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
     assert left.what == "The app's connection was changed meanwhile: local 192.168.1.9:8765"
 
 
 async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
-    async with fake_robot(Manner(blocked="no")) as robot:
-        task = asyncio.create_task(here.pair(robot))
-        await here.until(PairingStep.SETTING)
+    async with cancelled(here, "no") as robot:
         robot.manner.needs_restart = True
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
     said = "The app's former connection is restored, once it is restarted"
     assert here.said(PairingStep.SETTING)[-1] == said
 
@@ -195,14 +189,9 @@ async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> N
     "moment", [PairingStep.ROBOT, PairingStep.APP, PairingStep.ACCESS, PairingStep.SETTING]
 )
 async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: PairingStep) -> None:
-    """Cancelled right after each step, as ``asyncio.run`` does on Ctrl-C."""
-    async with fake_robot(Manner(blocked="")) as robot:
-        task = asyncio.create_task(here.pair(robot))
-        await here.until(moment)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert robot.mode == HOSTED
+    async with cancelled(here, "", moment) as robot:
+        pass
+    assert robot.mode == HOSTED
     assert await here.allowed() == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ from tests.support.far_server import free_port
 from tests.support.pair_scene import QUICK, Scene, scene
 
 pytestmark = pytest.mark.machine
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path) as made:
-        yield made
 
 
 async def failure(here: Scene, robot: FakeRobot, *, port: int = 0) -> tuple[str, str, str]:

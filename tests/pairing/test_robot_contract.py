@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 from websockets.asyncio.client import connect
@@ -47,13 +46,6 @@ from tests.clients.robot_app import (
 from tests.clients.serving import Served, Wire, scripted_server
 
 pytestmark = pytest.mark.machine
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    async with scripted_server() as served:
-        yield served
-        served.conformed()
 
 
 def only_wire(served: Served) -> Wire:

@@ -23,7 +23,6 @@ from pipeline.messages import Message, SpeechRequest
 from pipeline.work import CancelToken
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
-from pipeline.workers.worker import Worker
 from tests.clients.engines import (
     NOON,
     SAY_STORY,
@@ -54,6 +53,7 @@ from tests.clients.robot_app import (
 )
 from tests.clients.serving import Served, scripted_server
 from tests.support.robot_tools import robot_tools
+from tests.support.toy_engine import running
 
 pytestmark = pytest.mark.machine
 
@@ -62,13 +62,6 @@ DANCE = RobotTool("dance", needs_response=False)
 PICTURE_BYTES = 900_000
 PLAYED_OUT = silence(0.5)
 """Until an answer that was sent has been heard, too."""
-
-
-@pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    async with scripted_server() as served:
-        yield served
-        served.conformed()
 
 
 async def test_row_15_a_large_picture_comes_in_and_never_goes_out() -> None:
@@ -134,22 +127,6 @@ async def ping(robot: RobotApp) -> asyncio.Future[float]:
     socket: Any = robot.connection._connection
     pong: asyncio.Future[float] = await socket.ping()
     return pong
-
-
-class running:  # noqa: N801
-    """A worker, for as long as the context lasts."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-
-    async def __aenter__(self) -> None:
-        ready = asyncio.Event()
-        self._task = asyncio.create_task(self._worker.run(ready.set))
-        await ready.wait()
-
-    async def __aexit__(self, *error: object) -> None:
-        self._worker.close()
-        await self._task
 
 
 async def test_row_17_no_client_is_admitted_before_the_models_are_warm(served: Served) -> None:

@@ -64,8 +64,8 @@ class CountingConversation(ScriptedConversation):
 
 
 def test_the_model_waits_for_a_slow_voice() -> None:
-    llm, ahead = CountingLlm(("Word after word. ",) * 200), list[int]()
-    acts = (CreateResponse(), wait(3.5), lambda _: ahead.append(llm.written), wait(20_000))
+    llm, ahead = CountingLlm(("Word after word. ",) * 50), list[int]()
+    acts = (CreateResponse(), wait(3.5), lambda _: ahead.append(llm.written), wait(5_000))
     played = play(*acts, llm=llm, tts=ScriptedTts(first_s=4))
     assert AHEAD_CHARS <= ahead[0] <= AHEAD_CHARS + 100
     assert played.statuses == ["completed"]

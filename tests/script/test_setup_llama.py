@@ -18,6 +18,10 @@ from tests.script.test_setup_stack import place as place
 
 pytestmark = pytest.mark.machine
 
+BUILT = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
+BUILD = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{BUILT}'
+"""What ``pip wheel`` leaves."""
+
 
 class TestLlamaForCuda:
     def test_the_wheel_is_another_for_each_compiler_and_gpu(self, place: Place) -> None:
@@ -64,7 +68,7 @@ class TestLlamaForCuda:
     def test_it_must_load_with_its_gpu_part(self, place: Place) -> None:
         wheel = llama.LlamaWheel(place, "cp311", CUDA)
         wheel.home.mkdir(parents=True)
-        built = wheel.home / "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
+        built = wheel.home / BUILT
         built.write_bytes(b"wheel")
         (wheel.home / "sha256").write_text(hashlib.sha256(b"wheel").hexdigest())
         step = steps.llama(place, CUDA)
@@ -73,20 +77,18 @@ class TestLlamaForCuda:
         assert "llama_supports_gpu_offload" in called(place)[-1]
 
     def test_a_damaged_wheel_in_the_cache_is_built_again(self, place: Place) -> None:
-        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
-        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
-        answer_pip(place, f'case "$*" in *" wheel "*) {build};; esac')
+        answer_pip(place, f'case "$*" in *" wheel "*) {BUILD};; esac')
         wheel = llama.LlamaWheel(place, "cp311")
         for _ in range(2):  # the second finds it in the cache
             do(place, steps.llama(place, pictures=True))
-        assert wheel.cached() == wheel.home / built
+        assert wheel.cached() == wheel.home / BUILT
         assert " wheel " in str(called(place))
-        (wheel.home / built).write_text("cut sho")
+        (wheel.home / BUILT).write_text("cut sho")
         assert wheel.cached() is None
         do(place, steps.llama(place))
         assert not wheel.cached(), "one without pictures will do"
         do(place, steps.llama(place, pictures=True))
-        assert (wheel.home / built).read_text() == "good\n"
+        assert (wheel.home / BUILT).read_text() == "good\n"
         assert str(called(place)).count(" wheel ") == 3
 
 
@@ -127,9 +129,7 @@ class TestPortableLlama:
         monkeypatch.setattr("platform.machine", lambda: "x86_64")
         monkeypatch.setenv(llama.PORTABLE, value)
         monkeypatch.setattr(llama, "own_instructions", lambda: "avx2")
-        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
-        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
-        answer_pip(place, f'case "$*" in *" wheel "*) {build};; esac')
+        answer_pip(place, f'case "$*" in *" wheel "*) {BUILD};; esac')
         do(place, steps.llama(place))
         assert place.stamps.read(llama.PROCESSOR_STAMP) == needed
 
@@ -143,9 +143,7 @@ class TestLlamaServer:
         program.parent.mkdir(parents=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
-        built = "llama_cpp_python-0.3.36-py3-none-linux_x86_64.whl"
-        build = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{built}'
-        answer_pip(place, f'case "$*" in *" wheel "*) {build};; *" download "*) exit 1;; esac')
+        answer_pip(place, f'case "$*" in *" wheel "*) {BUILD};; *" download "*) exit 1;; esac')
         do(place, llama_server(place))
         assert llama_server(place).is_done(place)
         (place.root / "script" / "llama_server" / "CMakeLists.txt").write_text("")

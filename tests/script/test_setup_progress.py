@@ -85,8 +85,10 @@ def test_a_step_that_fails_is_not_done(place: Place) -> None:
     def fail(log: Log) -> None:
         log.run(["false"], "it could not be done")
 
+    step = Step("broken", "Broken", lambda: "inputs", fail)
     with pytest.raises(SetupError):
-        flow.set_up(place, [Step("broken", "Broken", lambda: "inputs", fail)])
+        flow.set_up(place, [step])
+    assert not step.is_done(place)
     assert SetupProgress(place).read()["steps"]["broken"]["ended"] is None
 
 

@@ -23,18 +23,11 @@ from app.server.reconnect import ParkedConversations
 from app.server.server import build_app
 from app.server.serving import _folder
 from app.settings.load import load_settings
+from pipeline import items
 from pipeline.audio import Recording
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.prompt import prompt
 from pipeline.errors import ConfigError
-from pipeline.items import (
-    AudioPart,
-    FunctionCallItem,
-    FunctionOutputItem,
-    ImagePart,
-    MessageItem,
-    TextPart,
-)
 from pipeline.messages import Message, Tool
 from tests.support.asgi_client import AsgiClient
 from tests.support.staged_server import StagedAssistant
@@ -44,7 +37,7 @@ pytestmark = pytest.mark.quick
 KEY = "a key that all servers of a fleet share"
 WHO, OTHER = Identity(b"digest", "192.168.1.7"), Identity(b"digest", "192.168.1.8")
 TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)
-SPEECH = AudioPart("I am Ada.", 1.0, Recording(np.zeros(16_000, np.int16), 16_000))
+SPEECH = items.AudioPart("I am Ada.", 1.0, Recording(np.zeros(16_000, np.int16), 16_000))
 
 
 class Clock:
@@ -56,13 +49,15 @@ class Clock:
 
 def a_chat() -> Chat:
     chat = Chat()
-    chat.add(MessageItem("1", "user", (TextPart("Long ago."),)))
-    chat.add(MessageItem("2", "user", (SPEECH, ImagePart("data:image/png;base64,AAAA"))))
-    chat.add(FunctionCallItem("3", "call", "dance", '{"how": "well"}'))
-    chat.add(FunctionOutputItem("4", "call", "done"))
-    answer = AudioPart("Hello, Ada.", 1.2, None, (("Hello, ", 0.5), ("Ada.", 0.7)), 1.2)
-    chat.add(MessageItem("5", "assistant", (answer,), "incomplete"))
-    chat.add(MessageItem("6", "assistant", (TextPart("Sorry."),), notice=True))
+    chat.add(items.MessageItem("1", "user", (items.TextPart("Long ago."),)))
+    chat.add(
+        items.MessageItem("2", "user", (SPEECH, items.ImagePart("data:image/png;base64,AAAA")))
+    )
+    chat.add(items.FunctionCallItem("3", "call", "dance", '{"how": "well"}'))
+    chat.add(items.FunctionOutputItem("4", "call", "done"))
+    answer = items.AudioPart("Hello, Ada.", 1.2, None, (("Hello, ", 0.5), ("Ada.", 0.7)), 1.2)
+    chat.add(items.MessageItem("5", "assistant", (answer,), "incomplete"))
+    chat.add(items.MessageItem("6", "assistant", (items.TextPart("Sorry."),), notice=True))
     chat.forget_before("2")
     return chat
 
@@ -83,7 +78,7 @@ def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
     assert read_by_the_model(chat) == read_by_the_model(before)
     assert [item.id for item in chat.context] == ["2", "3", "4", "5", "6"]
     chat.truncate("5", 0.6)
-    assert isinstance(answer := chat.get("5"), MessageItem)
+    assert isinstance(answer := chat.get("5"), items.MessageItem)
     assert answer.text.strip() == "Hello,"
     assert there.read(OTHER) is None
     there.forget(WHO)

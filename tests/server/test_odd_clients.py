@@ -13,7 +13,7 @@ from tests.support.vanishing import vanishing
 
 pytestmark = pytest.mark.quick
 
-TIMES = 60
+TIMES = 30
 
 
 async def test_nothing_is_left_of_clients_that_vanish() -> None:

@@ -11,7 +11,7 @@ from pipeline.commands import Configure, NoiseReduction
 from pipeline.events import InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.turn_record import TurnRecord
-from reachy_voice.testing import VOICE, Scene, ScriptedStt, in_virtual_time, scene
+from reachy_voice.testing import VOICE, Scene, ScriptedStt, in_virtual_time, play, say, scene
 
 pytestmark = pytest.mark.quick
 
@@ -24,18 +24,15 @@ def loud_s(stt: ScriptedStt, level: int) -> float:
     return float(np.count_nonzero(np.abs(stt.finished[-1]) == level)) / 16_000
 
 
-@in_virtual_time
-async def test_a_turn_ends_although_a_television_goes_on() -> None:
+def test_a_turn_ends_although_a_television_goes_on() -> None:
     stt = ScriptedStt()
-    async with scene(stt=stt) as played:
-        await played.hear(1.5, level=SPEAKER)
-        await played.hear(12, level=TELEVISION)
-        assert len(played.events(SpeechStarted)) == 1
-        assert played.time_of(InputCommitted) - played.began < 1.5 + 1.0
-        (stopped,) = played.events(SpeechStopped)
-        assert stopped.background_db == pytest.approx(20, abs=0.5)
-        assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.01)
-        assert loud_s(stt, TELEVISION) < 0.25
+    played = play(say(1.5, SPEAKER), say(12, TELEVISION), stt=stt)
+    assert len(played.events(SpeechStarted)) == 1
+    assert played.time_of(InputCommitted) - played.began < 1.5 + 1.0
+    (stopped,) = played.events(SpeechStopped)
+    assert stopped.background_db == pytest.approx(20, abs=0.5)
+    assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.01)
+    assert loud_s(stt, TELEVISION) < 0.25
     (record,) = played.events(TurnRecord)
     assert record.background_db == stopped.background_db
 
@@ -51,31 +48,28 @@ async def test_a_turn_ends_although_a_television_goes_on() -> None:
         ("far_field", 9.0, False),
     ],
 )
-@in_virtual_time
-async def test_the_client_says_how_near_its_speakers_are(
+def test_the_client_says_how_near_its_speakers_are(
     asked: NoiseReduction | None, ours: float | None, ends: bool
 ) -> None:
     settings = SessionSettings(endpointing=Endpointing(background_db=ours))
-    async with scene(settings=settings) as played:
-        await played.do(Configure(replace(VOICE, noise_reduction=asked)))
-        await played.hear(1.5, level=SPEAKER)
-        await played.hear(4, level=SECOND)
-        assert bool(played.events(InputCommitted)) == ends
+    played = play(
+        Configure(replace(VOICE, noise_reduction=asked)),
+        say(1.5, SPEAKER),
+        say(4, SECOND),
+        settings=settings,
+    )
+    assert bool(played.events(InputCommitted)) == ends
 
 
-@in_virtual_time
-async def test_a_nearer_speaker_displaces_what_was_open() -> None:
+def test_a_nearer_speaker_displaces_what_was_open() -> None:
     stt = ScriptedStt()
-    async with scene(stt=stt) as played:
-        await played.hear(3, level=TELEVISION)
-        await played.hear(1.5, level=SPEAKER)
-        await played.hear(3, level=TELEVISION)
-        background, turn = played.events(SpeechStarted)
-        assert [each.item_id for each in played.events(SpeechRejected)] == [background.item_id]
-        assert [each.item_id for each in played.events(InputCommitted)] == [turn.item_id]
-        assert turn.audio_ms == pytest.approx(2872, abs=64)
-        assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.05)
-        assert loud_s(stt, TELEVISION) < 0.4
+    played = play(say(3, TELEVISION), say(1.5, SPEAKER), say(3, TELEVISION), stt=stt)
+    background, turn = played.events(SpeechStarted)
+    assert [each.item_id for each in played.events(SpeechRejected)] == [background.item_id]
+    assert [each.item_id for each in played.events(InputCommitted)] == [turn.item_id]
+    assert turn.audio_ms == pytest.approx(2872, abs=64)
+    assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.05)
+    assert loud_s(stt, TELEVISION) < 0.4
 
 
 @in_virtual_time

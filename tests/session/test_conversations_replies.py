@@ -298,6 +298,7 @@ def test_without_interruption_an_answer_goes_on_and_the_next_turn_gets_its_own()
     assert f"{max(first, 834)} says 'I am here.'" in table
     assert "1434 says 'And I stay.'" in table, "while the user speaks"
     assert f"{second} answer begins" in table
+    assert story.prompt()[-1] == ("user", "And what day?")
 
 
 def test_without_create_response_a_turn_waits_for_the_client() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline import events
 from pipeline.audio import AudioFormat, Recording
 from pipeline.commands import (
     AddItem,
@@ -24,22 +25,6 @@ from pipeline.commands import (
 )
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.events import (
-    InputCommitted,
-    ItemAdded,
-    ItemDeleted,
-    ItemRetrieved,
-    ItemTruncated,
-    Refused,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyItemFinished,
-    ReplyItemStarted,
-    ReplyStarted,
-    SpeculationDiscarded,
-    SpeechStarted,
-    TranscriptFailed,
-)
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
 from pipeline.messages import Message, Sampling
 from pipeline.settings import SessionSettings
@@ -82,7 +67,7 @@ def recorded(item_id: str) -> AddItem:
 
 
 def committed_id(played: Scene) -> str:
-    return played.events(InputCommitted)[0].item_id
+    return played.events(events.InputCommitted)[0].item_id
 
 
 # --- what is refused ---------------------------------------------------------------------------
@@ -203,7 +188,7 @@ def test_what_is_refused_changes_nothing(acts, options, expect) -> None:  # type
 def test_a_commit_of_next_to_nothing_is_refused_and_says_why() -> None:
     played = play(silence(0.06), CommitAudio("ev_1"), config=PUSH_TO_TALK)
     assert played.refusals == [("ev_1", "input_audio_buffer_commit_empty")]
-    assert "60.00ms" in played.events(Refused)[0].message
+    assert "60.00ms" in played.events(events.Refused)[0].message
 
 
 @pytest.mark.parametrize("cancelled_at_s", [0.05, 0.5, 30.0])
@@ -212,7 +197,7 @@ async def test_cancel_of_a_response_that_is_over_is_ignored(cancelled_at_s: floa
     """0.05 s: before its first sound; 30 s: it ended by itself."""
     async with scene() as played:
         await played.act(*HI, wait(cancelled_at_s))
-        [first] = [event.reply_id for event in played.events(ReplyStarted)]
+        [first] = [event.reply_id for event in played.events(events.ReplyStarted)]
         await played.do(CancelResponse(first), CancelResponse(first))
         await played.act(write("again", "item_y"), CreateResponse(), wait(0.5))
         await played.do(CancelResponse(first), CancelResponse("resp_unknown", event_id="e1"))
@@ -226,7 +211,7 @@ async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused()
     async with scene() as played:
         await played.act(say(1.0), silence(0.1), CancelResponse("resp_guess", event_id="e1"))
         await played.act(silence(2.0))
-        [first] = [event.reply_id for event in played.events(ReplyStarted)]
+        [first] = [event.reply_id for event in played.events(events.ReplyStarted)]
         await played.act(say(0.3), CancelResponse(first), CancelResponse(first), silence(0.02))
     assert [event_id for event_id, _ in played.refusals] == ["e1"]
     assert played.reply.status == "cancelled"
@@ -286,7 +271,7 @@ async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused()
         row(
             "an id stolen from running speech",
             say(0.5),
-            lambda played: played.do(write("mine", played.events(SpeechStarted)[0].item_id)),
+            lambda played: played.do(write("mine", played.events(events.SpeechStarted)[0].item_id)),
             silence(5),
             expect={
                 "statuses": ["completed"],
@@ -309,8 +294,8 @@ def test_the_answer_ends_and_the_session_goes_on(acts, options, expect) -> None:
 def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
     stt = ScriptedStt(error=EngineError("no ears"))
     played = play(say(1.0), silence(2.0), stt=stt)
-    assert [event.message for event in played.events(TranscriptFailed)] == ["no ears"]
-    assert len(played.events(ItemAdded)) == 1
+    assert [event.message for event in played.events(events.TranscriptFailed)] == ["no ears"]
+    assert len(played.events(events.ItemAdded)) == 1
 
 
 def test_an_out_of_band_response_survives_a_barge_in() -> None:
@@ -330,10 +315,10 @@ def test_speed_and_format_change_what_is_spoken() -> None:
     slow = CreateResponse(ResponseOptions(output_format=AudioFormat("pcmu", 8_000)))
     config = replace(PUSH_TO_TALK, speed=1.5)
     played = play(CreateResponse(), silence(2.0), slow, silence(2.0), config=config)
-    formats = [event.format for event in played.events(ReplyStarted)]
+    formats = [event.format for event in played.events(events.ReplyStarted)]
     assert formats == [AudioFormat(rate=16_000), AudioFormat("pcmu", 8_000)]
     by_rate = dict.fromkeys((16000, 8000), 0.0)
-    for event in played.events(ReplyAudio):
+    for event in played.events(events.ReplyAudio):
         by_rate[event.rate] += len(event.pcm) / event.rate
     assert by_rate == pytest.approx({16_000: 1.4, 8_000: 1.4}, abs=0.01)
 
@@ -441,8 +426,8 @@ async def test_a_speculative_answer_to_what_has_changed_since_is_thrown_away() -
         await played.act(say(1.0), silence(0.18))
         assert len(played.prompts) == 1
         await played.act(AddItem(text_item("s", "It rains.", "system")), written, silence(5.0))
-    assert played.events(SpeculationDiscarded)
-    assert [event.modality for event in played.events(ReplyStarted)] == ["text"]
+    assert played.events(events.SpeculationDiscarded)
+    assert [event.modality for event in played.events(events.ReplyStarted)] == ["text"]
     rain, hello = ("system", "It rains."), ("user", "hello")
     assert played.prompts[-1] == [("system", "Be long."), rain, hello]
 
@@ -522,11 +507,11 @@ async def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committ
     async with scene() as played:
         await played.act(say(1.0), silence(5.0))
         await played.do(RetrieveItem(committed_id(played)), RetrieveItem(played.reply.items[0].id))
-    heard, answered = (event.item.parts[0] for event in played.events(ItemRetrieved))  # type: ignore[union-attr]
+    heard, answered = (event.item.parts[0] for event in played.events(events.ItemRetrieved))  # type: ignore[union-attr]
     (recognised,) = played.stages.stt.finished  # type: ignore[attr-defined]
     assert heard.audio.rate == 16_000
     assert np.array_equal(heard.audio.pcm, recognised)
-    sent = np.concatenate([event.pcm for event in played.events(ReplyAudio)])
+    sent = np.concatenate([event.pcm for event in played.events(events.ReplyAudio)])
     assert np.array_equal(answered.audio.pcm, sent)
     assert answered.transcript == GREETED
 
@@ -535,7 +520,7 @@ async def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committ
 async def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None:
     async with scene() as played:
         await played.act(say(1.0), silence(0.8), say(0.3))
-        (finished,) = played.events(ReplyFinished)
+        (finished,) = played.events(events.ReplyFinished)
         assert finished.reason == "turn_detected"
         item_id = finished.items[0].id
         guess = played.session.chat.get(item_id).parts[0].seconds  # type: ignore[union-attr]
@@ -545,8 +530,8 @@ async def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -
         assert part.seconds == earlier / 1000
         assert part.audio.seconds == pytest.approx(earlier / 1000)
         await played.do(TruncateItem(item_id, 0, earlier + 5000, "mine"))
-    assert len(played.events(ItemTruncated)) == 1
-    (refused,) = played.events(Refused)
+    assert len(played.events(events.ItemTruncated)) == 1
+    (refused,) = played.events(events.Refused)
     assert refused.event_id == "mine"
     assert "already shorter than" in refused.message
 
@@ -559,15 +544,15 @@ async def test_what_is_being_said_can_be_cut_before_it_is_cancelled(
     llm = ScriptedLlm(("One two three four. ",) * 3, per_token_s=0.5)
     async with scene(config=replace(VOICE, turn_detection=detection), llm=llm) as played:
         await played.act(CreateResponse(), silence(0.5))
-        item_id = played.events(ReplyItemStarted)[0].item.id
+        item_id = played.events(events.ReplyItemStarted)[0].item.id
         much, little = TruncateItem(item_id, 0, 99_000, "much"), TruncateItem(item_id, 0, 300)
         await played.act(much, little, CancelResponse(), silence(1.0))
     assert [event_id for event_id, _ in played.refusals] == ["much"]
-    assert len(played.events(ItemTruncated)) == 1
+    assert len(played.events(events.ItemTruncated)) == 1
     (part,) = played.session.chat.get(item_id).parts  # type: ignore[union-attr]
     assert (part.transcript, part.seconds) == ("One", 0.3)
     assert part.audio.seconds == pytest.approx(0.3)
-    assert len(played.events(ReplyItemFinished)) == 1
+    assert len(played.events(events.ReplyItemFinished)) == 1
 
 
 @in_virtual_time
@@ -582,7 +567,7 @@ async def test_a_conversation_full_of_speech_still_takes_the_output_of_a_call() 
         await played.do(AddItem(text_item("t", "hi"), event_id="mine"))
     assert [event_id for event_id, _ in played.refusals] == ["mine"]
     assert played.session.chat.last_id == "o"
-    assert len(played.events(ItemDeleted)) == 8 + 8 + 1 - 8
+    assert len(played.events(events.ItemDeleted)) == 8 + 8 + 1 - 8
 
 
 # --- transcripts of what changes meanwhile -----------------------------------------------------
@@ -626,5 +611,5 @@ def test_an_engine_that_stops_while_it_transcribes_does_not_end_the_session() ->
     mend = lambda played: setattr(stt, "error", None)  # noqa: E731
     acts = (*SPOKEN, recorded("r"), wait(1), mend, *SPOKEN, wait(1))
     played = play(*acts, config=PUSH_TO_TALK, stt=stt)
-    assert len(played.events(TranscriptFailed)) == 2
+    assert len(played.events(events.TranscriptFailed)) == 2
     assert played.transcripts == ["hello"]

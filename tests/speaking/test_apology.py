@@ -10,16 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline import events
 from pipeline.commands import CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
 from pipeline.errors import EngineError
-from pipeline.events import (
-    ItemRetrieved,
-    ItemTruncated,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyStarted,
-    ReplyText,
-)
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
@@ -144,7 +137,7 @@ async def test_after_a_failing_language_model_the_apology_is_said() -> None:
         await it.act(*HI, wait(5))
         begin = ["ItemAdded", "ReplyStarted", "ReplyItemStarted"]
         end = ["ReplyItemFinished", "Timeline", "ReplyFinished"]
-        assert it.names(ReplyText, ReplyAudio) == begin + end
+        assert it.names(events.ReplyText, events.ReplyAudio) == begin + end
         assert it.words == [SORRY]
         assert it.audio_s == pytest.approx(SORRY_S)
         assert it.ends == [("failed", "It broke")]
@@ -161,7 +154,7 @@ def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
     it = play(*HI, wait(5), settings=APOLOGISING, llm=broken())
     player, left_s = PlaybackClock(), []
     for at, event in it.log:
-        if isinstance(event, ReplyAudio):
+        if isinstance(event, events.ReplyAudio):
             left_s.append(player.plays_until - at)
             player.send(len(event.pcm) / event.rate, at)
     assert len(left_s) > 10
@@ -172,7 +165,7 @@ def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
     llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
     tts = ScriptedTts(errors=[None, BROKEN])
     it = play(*HI, wait(8), settings=APOLOGISING, llm=llm, tts=tts)
-    (finished,) = it.events(ReplyFinished)
+    (finished,) = it.events(events.ReplyFinished)
     assert finished.status == "failed"
     answer, sorry = finished.items
     assert isinstance(answer, MessageItem)
@@ -207,7 +200,7 @@ def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
     tts.moods = ["stuck"] * 9
     it = play(*HI, wait(30), settings=APOLOGISING, tts=tts, kept=voice)
     assert it.words[-1] == SORRY
-    assert it.time_of(ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
+    assert it.time_of(events.ReplyAudio) < 10.5 + APOLOGY_KEPT_AFTER_S
     assert tts.running == 0
     assert it.reply.status == "failed"
 
@@ -267,9 +260,9 @@ async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
         assert reply.broken
         reply.confirm()
         await asyncio.sleep(5)
-        assert isinstance(log[0], ReplyStarted)
-        assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
-        assert isinstance(log[-1], ReplyFinished)
+        assert isinstance(log[0], events.ReplyStarted)
+        assert [e.text for e in log if isinstance(e, events.ReplyText)] == [SORRY]
+        assert isinstance(log[-1], events.ReplyFinished)
 
 
 # --- an apology is an answer like others -------------------------------------------------------
@@ -279,7 +272,7 @@ async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
 async def test_speech_over_the_apology_ends_it() -> None:
     async with scene(settings=APOLOGISING, llm=broken()) as it:
         await it.act(*HI, silence(0.6), say(0.5))
-        assert max(it.times_of(ReplyAudio)) <= it.time_of(ReplyFinished)
+        assert max(it.times_of(events.ReplyAudio)) <= it.time_of(events.ReplyFinished)
         assert it.ends[0] == ("cancelled", "turn_detected")
         await it.act(silence(6.0))
     assert all(SORRY not in text for prompt in it.prompts for _, text in prompt)
@@ -292,8 +285,8 @@ def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
 
     it = play(*HI, wait(5), cut, settings=APOLOGISING, llm=broken())
     assert not it.refusals
-    assert it.events(ItemTruncated)[0].audio_end_ms == 700
-    item = it.events(ItemRetrieved)[0].item
+    assert it.events(events.ItemTruncated)[0].audio_end_ms == 700
+    item = it.events(events.ItemRetrieved)[0].item
     assert isinstance(item, MessageItem)
     assert item.notice
 

@@ -7,16 +7,10 @@ from typing import cast
 
 import pytest
 
+from pipeline import events
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, TurnDetection
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
-from pipeline.events import (
-    ReplyAudio,
-    ReplyFinished,
-    ReplyItemFinished,
-    ReplyItemStarted,
-    ReplyStarted,
-)
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
 from reachy_voice.testing import VOICE, Act, Scene, ScriptedLlm, ScriptedTts, play, say, silence
@@ -46,8 +40,8 @@ def test_a_slow_answer_begins_with_a_few_words() -> None:
     played = ask(ScriptedLlm(deltas=SLOW, first_s=3.0))
     assert said(played) == ["Hmm, let me see.", "It is noon."]
     # The voice needs 80 ms.
-    assert played.time_of(ReplyAudio) == pytest.approx(1.08, abs=0.02)
-    (done,) = played.events(ReplyFinished)
+    assert played.time_of(events.ReplyAudio) == pytest.approx(1.08, abs=0.02)
+    (done,) = played.events(events.ReplyFinished)
     assert done.status == "completed"
     (item,) = done.items
     assert isinstance(item, MessageItem)
@@ -87,13 +81,13 @@ def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
     llm = ScriptedLlm(deltas=SLOW, first_s=first_s, may_load=True)
     played = ask(llm, settings, seconds=80.0)
     assert said(played) == ["Hmm, let me see.", "It is noon."]
-    bridge, answer = played.events(ReplyFinished)
+    bridge, answer = played.events(events.ReplyFinished)
     assert (bridge.status, answer.status) == ("completed", "completed")
     items = [item for end in (bridge, answer) for item in end.items]
     texts = [item.text for item in items if isinstance(item, MessageItem)]
     assert texts == ["Hmm, let me see.", "It is noon."]
-    assert played.time_of(ReplyFinished) < 8
-    assert [start.reply_id for start in played.events(ReplyStarted)] == [
+    assert played.time_of(events.ReplyFinished) < 8
+    assert [start.reply_id for start in played.events(events.ReplyStarted)] == [
         bridge.reply_id,
         answer.reply_id,
     ]
@@ -106,7 +100,7 @@ def test_an_answer_that_begins_during_the_wait_is_whole(first_s: float) -> None:
     deltas = tuple(text.replace(" ", " \0").split("\0"))
     llm = ScriptedLlm(deltas=deltas, first_s=first_s, per_token_s=0.02, may_load=True)
     settings = SessionSettings(filler=Filler(after_ms=None, sentences=SENTENCES))
-    _, answer = ask(llm, settings, seconds=20.0).events(ReplyFinished)
+    _, answer = ask(llm, settings, seconds=20.0).events(events.ReplyFinished)
     (item,) = answer.items
     assert isinstance(item, MessageItem)
     assert item.text == text
@@ -116,7 +110,7 @@ def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response
     settings = SessionSettings(filler=Filler(after_ms=4950, sentences=SENTENCES))
     played = ask(ScriptedLlm(deltas=SLOW, first_s=5.1, may_load=True), settings, seconds=20.0)
     assert said(played) == ["Hmm, let me see.", "It is noon."]
-    (end,) = played.events(ReplyFinished)
+    (end,) = played.events(events.ReplyFinished)
     assert len(end.items) == 1
 
 
@@ -125,10 +119,10 @@ def test_a_model_that_fails_after_a_long_wait_is_apologised_for(first_s: float) 
     llm = ScriptedLlm(first_s=first_s, may_load=True, errors=[EngineError("The model is gone")])
     played = ask(llm, replace(WITHOUT_TIME, apology="Sorry."), seconds=80.0)
     assert said(played) == ["Hmm, let me see.", "Sorry."]
-    ends = played.events(ReplyFinished)
+    ends = played.events(events.ReplyFinished)
     assert ends[-1].status == "failed"
     assert len([item for end in ends for item in end.items]) == 2
-    assert len(played.events(ReplyItemFinished)) == 2
+    assert len(played.events(events.ReplyItemFinished)) == 2
 
 
 @pytest.mark.parametrize(
@@ -158,9 +152,9 @@ def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettin
     llm = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=45.0, may_load=True)
     played = ask(llm, settings, seconds=80.0)
     assert said(played) == ["Hmm, let me see."]
-    kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
+    kinds = [type(e.item).__name__ for e in played.events(events.ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
-    bridge, answer = played.events(ReplyFinished)
+    bridge, answer = played.events(events.ReplyFinished)
     assert answer.items
     assert answer.reply_id != bridge.reply_id
 
@@ -175,7 +169,7 @@ def test_fillers_take_turns() -> None:
 def test_a_call_without_words_has_a_filler_before_it() -> None:
     played = ask(ScriptedLlm(deltas=(ToolCall("look", "{}"),)))
     assert said(played) == ["Hmm, let me see."]
-    kinds = [type(e.item).__name__ for e in played.events(ReplyItemStarted)]
+    kinds = [type(e.item).__name__ for e in played.events(events.ReplyItemStarted)]
     assert kinds == ["MessageItem", "FunctionCallItem"]
 
 
@@ -205,7 +199,7 @@ def test_a_filler_is_not_a_whole_answer() -> None:
     for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
         played = ask(ScriptedLlm(deltas=(), first_s=first_s))
         assert said(played) == spoken
-        assert played.events(ReplyFinished)[0].status == "failed"
+        assert played.events(events.ReplyFinished)[0].status == "failed"
 
 
 def test_speech_before_the_filler_cancels_it() -> None:

@@ -11,23 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.commands import (
-    CancelResponse,
-    CommitAudio,
-    CreateResponse,
-    ResponseOptions,
-)
+from pipeline import commands, events
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
-from pipeline.events import (
-    ReplyArguments,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyStarted,
-    ReplyText,
-    SilentAnswer,
-    SpeculationDiscarded,
-)
 from pipeline.items import MessageItem
 from pipeline.messages import Sampling, SpeechRequest, Tool, ToolChoice, Usage
 from pipeline.settings import Filler, SessionSettings
@@ -79,13 +65,13 @@ SILENT_TEXTS = pytest.mark.parametrize("cause", SILENT)
 
 def ask(
     *answers: Answer,
-    options: ResponseOptions | None = None,
+    options: commands.ResponseOptions | None = None,
     llm: ScriptedLlm | None = None,
     **changes: Any,
 ) -> Scene:
     """``response.create`` behind one typed message."""
     changes = {"settings": SETTINGS, **changes}
-    create = CreateResponse(options or ResponseOptions())
+    create = commands.CreateResponse(options or commands.ResponseOptions())
     llm = llm or ScriptedLlm(ALOUD_NOW, answers=[*answers])
     return play(write("Hi", "u"), create, wait(12), llm=llm, **changes)
 
@@ -95,7 +81,7 @@ def words(it: Scene) -> str:
 
 
 def outcomes(it: Scene) -> list[str]:
-    return [event.outcome for event in it.events(SilentAnswer)]
+    return [event.outcome for event in it.events(events.SilentAnswer)]
 
 
 def texts(it: Scene) -> list[str]:
@@ -145,20 +131,20 @@ def test_the_call_of_the_second_attempt_is_made() -> None:
     config = replace(VOICE, tools=(DANCE,))
     it = ask(SILENT["emoji"], ("👍", ToolCall("dance", "{}")), config=config)
     assert it.statuses == ["completed"]
-    assert len(it.events(ReplyArguments)) == 1
+    assert len(it.events(events.ReplyArguments)) == 1
     assert words(it) == "👍"
     assert outcomes(it) == ["asked_again"]
 
 
 def test_a_silent_answer_out_of_band_is_asked_again() -> None:
-    it = ask(SILENT["code"], options=ResponseOptions(in_conversation=False))
+    it = ask(SILENT["code"], options=commands.ResponseOptions(in_conversation=False))
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
 
 
 def test_a_silent_answer_to_push_to_talk_is_asked_again() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[()])
-    acts = (say(1.0), CommitAudio(), CreateResponse(), silence(4.0))
+    acts = (say(1.0), commands.CommitAudio(), commands.CreateResponse(), silence(4.0))
     it = play(*acts, config=PUSH_TO_TALK, settings=SETTINGS, llm=llm)
     assert words(it) == "It is noon."
     assert outcomes(it) == ["asked_again"]
@@ -201,7 +187,7 @@ def test_after_two_silent_answers_the_apology_is_said(cause: str) -> None:
 
 def test_the_next_prompt_has_nothing_of_it() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
-    again = (CreateResponse(), wait(5))
+    again = (commands.CreateResponse(), wait(5))
     it = play(write("Hi", "u"), *again, *again, settings=SETTINGS, llm=llm)
     assert it.prompts[-1] == [("system", "Be brief."), ("user", "Hi")]
 
@@ -235,7 +221,7 @@ def test_after_a_voice_without_sound_the_apology_is_said() -> None:
 @SILENT_TEXTS
 @pytest.mark.parametrize("in_conversation", [True, False])
 def test_text_need_not_be_heard(cause: str, in_conversation: bool) -> None:
-    options = ResponseOptions(modality="text", in_conversation=in_conversation)
+    options = commands.ResponseOptions(modality="text", in_conversation=in_conversation)
     it = ask(SILENT[cause], options=options)
     assert it.statuses == ["completed"]
     assert words(it) == "".join(map(str, SILENT[cause]))
@@ -257,7 +243,7 @@ def test_a_call_needs_no_words() -> None:
     it = ask(("😀", ToolCall("dance", "{}")), config=config)
     assert it.statuses == ["completed"]
     assert words(it) == "😀"
-    assert len(it.events(ReplyArguments)) == len(it.prompts) == 1
+    assert len(it.events(events.ReplyArguments)) == len(it.prompts) == 1
 
 
 def test_what_is_for_eyes_stands_where_it_was_written() -> None:
@@ -270,7 +256,7 @@ def test_what_is_for_eyes_stands_where_it_was_written() -> None:
 
 def test_an_answer_cut_off_before_it_is_heard_is_incomplete() -> None:
     """Its tokens are spent, so it is not asked again."""
-    options = ResponseOptions(max_output_tokens=2)
+    options = commands.ResponseOptions(max_output_tokens=2)
     it = ask(("<think>", "Well, ", "I ", "wonder.", "</think>", "Hi!"), options=options)
     end = it.reply
     assert (end.status, end.reason, end.error) == ("incomplete", "max_output_tokens", None)
@@ -288,10 +274,10 @@ def test_an_answer_cut_off_before_it_is_heard_is_incomplete() -> None:
 async def test_cancelling_either_attempt(after_s: float) -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"]])
     async with scene(settings=SETTINGS, llm=llm) as it:
-        await it.act(CreateResponse(), wait(after_s), CancelResponse())
+        await it.act(commands.CreateResponse(), wait(after_s), commands.CancelResponse())
         at = it.loop.time()
         await it.act(wait(4))
-        assert max([0.0, *it.times_of(ReplyAudio), *it.times_of(ReplyText)]) <= at
+        assert max([0.0, *it.times_of(events.ReplyAudio), *it.times_of(events.ReplyText)]) <= at
         assert llm.running == 0
     assert it.statuses == ["cancelled"]
     assert "fly" not in words(it)
@@ -316,7 +302,7 @@ def test_a_silent_speculative_reply_is_not_sent() -> None:
     }
     acts = (say(1.0), silence(0.24), say(0.5), silence(5.0))
     it = play(*acts, settings=SETTINGS, **engines)
-    assert it.events(SpeculationDiscarded)
+    assert it.events(events.SpeculationDiscarded)
     assert "It is noon." in words(it)
     assert "😀" not in words(it)
 
@@ -329,7 +315,7 @@ async def test_a_guess_is_asked_again_behind_its_gate() -> None:
         assert not reply.broken
         reply.confirm()
         await asyncio.sleep(5)
-    assert isinstance(log[0], ReplyStarted)
-    assert [e.text for e in log if isinstance(e, ReplyText)] == [SORRY]
-    assert isinstance(log[-1], ReplyFinished)
+    assert isinstance(log[0], events.ReplyStarted)
+    assert [e.text for e in log if isinstance(e, events.ReplyText)] == [SORRY]
+    assert isinstance(log[-1], events.ReplyFinished)
     assert log[-1].status == "failed"

@@ -22,17 +22,9 @@ from app.console.running import ConsoleServer
 from app.server import http_guard
 from app.server.listening import bind
 from app.server.server import OpenSockets, build_app, serve
-from pipeline import events
+from pipeline import commands, events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
-from pipeline.commands import (
-    AddItem,
-    CancelResponse,
-    Command,
-    CommitAudio,
-    CreateResponse,
-    SessionConfig,
-)
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
@@ -56,8 +48,8 @@ class ScriptedSession:
 
     attentive = False
 
-    def __init__(self, bus: Bus, config: SessionConfig, hold: bool) -> None:
-        self.commands: list[Command] = []
+    def __init__(self, bus: Bus, config: commands.SessionConfig, hold: bool) -> None:
+        self.commands: list[commands.Command] = []
         self.config = config
         self.running = asyncio.Event()
         self.ended = asyncio.Event()
@@ -75,23 +67,23 @@ class ScriptedSession:
         finally:
             self.ended.set()
 
-    async def submit(self, command: Command) -> None:
+    async def submit(self, command: commands.Command) -> None:
         self.commands.append(command)
         match command:
-            case AddItem():
+            case commands.AddItem():
                 self.bus.publish(events.ItemAdded(command.item, None))
-            case CommitAudio():
+            case commands.CommitAudio():
                 item = MessageItem("item_u", "user", (AudioPart(None, 1.0),))
                 self.bus.publish(events.InputCommitted("item_u", None))
                 self.bus.publish(events.ItemAdded(item, None))
-            case CreateResponse():
+            case commands.CreateResponse():
                 self.begin_reply()
                 if not self._hold:
                     self.end_reply("completed")
-            case CancelResponse() if self.quiet.is_set():
+            case commands.CancelResponse() if self.quiet.is_set():
                 code = "response_cancel_not_active"
                 self.bus.publish(events.Refused(command.event_id, code, "Cancellation failed"))
-            case CancelResponse():
+            case commands.CancelResponse():
                 self.end_reply("cancelled", "client_cancelled")
 
     def release(self) -> Memory:
@@ -130,7 +122,11 @@ class ScriptedAssistant:
         return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
 
     def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+        self,
+        bus: Bus,
+        config: commands.SessionConfig,
+        memory: Memory | None = None,
+        place: str = "",
     ) -> ScriptedSession:
         session = ScriptedSession(bus, config, self.hold)
         self.sessions.append(session)

@@ -18,28 +18,9 @@ from app.talk import remote
 from app.talk.conversation import Connected, Disconnected
 from app.talk.realtime_client import NoServer, TurnFailed
 from app.talk.remote import RemoteConversation, events_of
+from pipeline import commands, events
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Published
-from pipeline.commands import (
-    AppendAudio,
-    ClearAudio,
-    CommitAudio,
-    CreateResponse,
-    Direction,
-    NoteDirection,
-    TruncateItem,
-)
-from pipeline.events import (
-    Event,
-    Refused,
-    ReplyAudio,
-    ReplyFinished,
-    ReplyHeld,
-    ReplyText,
-    ReplyWentOn,
-    SpeechStarted,
-    TranscriptReady,
-)
 from reachy_voice.testing import ScriptedTts
 from tests.support.beside import beside
 from tests.support.scripted_server import Served, servers
@@ -55,7 +36,7 @@ class Reader:
 
     def __init__(self, conversation: RemoteConversation) -> None:
         self._events = conversation.events()
-        self.seen: list[Event | Connected | Disconnected] = []
+        self.seen: list[events.Event | Connected | Disconnected] = []
 
     async def until(self, kind: type[T]) -> T:
         async with asyncio.timeout(20):
@@ -80,7 +61,7 @@ async def talking(url: str, push_to_talk: bool = False) -> AsyncIterator[tuple]:
 async def say(conversation: RemoteConversation, seconds: float, level: int) -> None:
     for _ in range(round(seconds * 50)):
         pcm = np.full(LISTEN_RATE // 50, level, np.int16)
-        await conversation.submit(AppendAudio(pcm, LISTEN_RATE, reference=pcm))
+        await conversation.submit(commands.AppendAudio(pcm, LISTEN_RATE, reference=pcm))
 
 
 async def test_a_question_is_answered() -> None:
@@ -90,20 +71,22 @@ async def test_a_question_is_answered() -> None:
             await reader.until(Connected)
             await say(conversation, 0.8, 3000)
             await say(conversation, 2.0, 0)
-            await conversation.submit(NoteDirection(Direction(3.0, True)))  # no message of the wire
-            finished = await reader.until(ReplyFinished)
+            await conversation.submit(
+                commands.NoteDirection(commands.Direction(3.0, True))
+            )  # no message of the wire
+            finished = await reader.until(events.ReplyFinished)
             assert finished.status == "completed"
-            assert reader.all(SpeechStarted)
-            assert [event.text for event in reader.all(TranscriptReady)] != [""]
-            assert reader.all(ReplyText)
-            audio = reader.all(ReplyAudio)
+            assert reader.all(events.SpeechStarted)
+            assert [event.text for event in reader.all(events.TranscriptReady)] != [""]
+            assert reader.all(events.ReplyText)
+            audio = reader.all(events.ReplyAudio)
             assert {piece.rate for piece in audio} == {24_000}
             assert all(len(piece.pcm) for piece in audio)
-            await conversation.submit(TruncateItem(audio[0].item_id, 0, 100))
-            await conversation.submit(TruncateItem("nothing", 0, 100))
-            refused = await reader.until(Refused)
+            await conversation.submit(commands.TruncateItem(audio[0].item_id, 0, 100))
+            await conversation.submit(commands.TruncateItem("nothing", 0, 100))
+            refused = await reader.until(events.Refused)
             assert "nothing" in refused.message
-            assert len(reader.all(Refused)) == 1
+            assert len(reader.all(events.Refused)) == 1
 
 
 async def test_speech_over_an_answer_is_reported_as_held() -> None:
@@ -116,12 +99,12 @@ async def test_speech_over_an_answer_is_reported_as_held() -> None:
             await reader.until(Connected)
             await say(conversation, 0.8, 3000)
             await say(conversation, 2.0, 0)
-            first = await reader.until(ReplyAudio)
+            first = await reader.until(events.ReplyAudio)
             await asyncio.sleep(1.5)
             await say(conversation, 0.2, 3000)
-            assert (await reader.until(ReplyHeld)).reply_id == first.reply_id
+            assert (await reader.until(events.ReplyHeld)).reply_id == first.reply_id
             await say(conversation, 2.0, 0)
-            await reader.until(ReplyWentOn)
+            await reader.until(events.ReplyWentOn)
 
 
 async def test_push_to_talk() -> None:
@@ -129,12 +112,12 @@ async def test_push_to_talk() -> None:
         served = await serve(StagedAssistant())
         async with talking(served.url, push_to_talk=True) as (conversation, reader):
             await reader.until(Connected)
-            await conversation.submit(ClearAudio())
+            await conversation.submit(commands.ClearAudio())
             await say(conversation, 0.8, 3000)
-            await conversation.submit(CommitAudio())
-            await conversation.submit(CreateResponse())
-            assert (await reader.until(ReplyFinished)).status == "completed"
-            assert reader.all(SpeechStarted) == []
+            await conversation.submit(commands.CommitAudio())
+            await conversation.submit(commands.CreateResponse())
+            assert (await reader.until(events.ReplyFinished)).status == "completed"
+            assert reader.all(events.SpeechStarted) == []
 
 
 async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +214,9 @@ def test_half_duplex_sends_silence_while_the_loudspeaker_sounds() -> None:
     loud, quiet = np.full(160, 3000, np.int16), np.zeros(160, np.int16)
     sent = []
     for given in (loud, *(quiet for _ in range(80))):
-        for message in conversation._messages(AppendAudio(loud, LISTEN_RATE, reference=given)):
+        for message in conversation._messages(
+            commands.AppendAudio(loud, LISTEN_RATE, reference=given)
+        ):
             sent.append(base64.b64decode(message["audio"]))
     assert not np.frombuffer(b"".join(sent[:60]), np.int16).any()
     assert np.frombuffer(sent[-1], np.int16).any()
@@ -241,8 +226,8 @@ def test_what_is_not_known_tells_nothing() -> None:
     assert list(events_of({"type": "rate_limits.updated"})) == []
     failed = {"id": "r", "status": "failed", "status_details": {"error": {"message": "broke"}}}
     (finished,) = events_of({"type": "response.done", "response": failed})
-    assert isinstance(finished, ReplyFinished)
+    assert isinstance(finished, events.ReplyFinished)
     assert finished.error == "broke"
     started = {"type": "input_audio_buffer.speech_started", "item_id": "a", "audio_start_ms": 3}
-    assert list(events_of(started)) == [SpeechStarted("a", 3)]
-    assert list(events_of(started | {"direction_deg": 9.0})) == [SpeechStarted("a", 3, 9.0)]
+    assert list(events_of(started)) == [events.SpeechStarted("a", 3)]
+    assert list(events_of(started | {"direction_deg": 9.0})) == [events.SpeechStarted("a", 3, 9.0)]

@@ -22,21 +22,9 @@ from app.talk.keys import has_keys, pressed
 from app.talk.state import FLOOR_DB, TalkState
 from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer, warnings_in
 from hardware.sound.alignment import SoundBlock
+from pipeline import events
 from pipeline.audio import AudioFormat
 from pipeline.commands import Direction
-from pipeline.events import (
-    DirectionHeard,
-    Refused,
-    ReplyFinished,
-    ReplyStarted,
-    ReplyText,
-    SpeechRejected,
-    SpeechStarted,
-    SpeechStopped,
-    Timeline,
-    TranscriptPartial,
-    TranscriptReady,
-)
 from pipeline.messages import Usage
 
 pytestmark = pytest.mark.quick
@@ -58,9 +46,9 @@ def shown(state: TalkState) -> str:
 
 def turn(state: TalkState) -> None:
     state.note(Connected())
-    state.note(SpeechStarted("a", 0, 135.0))
-    state.note(TranscriptPartial("a", "what [time"))
-    state.note(TranscriptPartial("a", " is"))
+    state.note(events.SpeechStarted("a", 0, 135.0))
+    state.note(events.TranscriptPartial("a", "what [time"))
+    state.note(events.TranscriptPartial("a", " is"))
 
 
 def test_a_turn_on_the_screen() -> None:
@@ -71,17 +59,17 @@ def test_a_turn_on_the_screen() -> None:
     assert "hearing you" in text
     assert "what [time is" in text  # nothing of it is markup
     assert "↗ 135°" in text
-    state.note(SpeechStopped("a", 900))
+    state.note(events.SpeechStopped("a", 900))
     assert "thinking" in shown(state)
-    state.note(TranscriptReady("a", "what [time] is it", 1.0))
-    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
-    state.note(ReplyText("r", "b", 0, "It is [bold]two."))
+    state.note(events.TranscriptReady("a", "what [time] is it", 1.0))
+    state.note(events.ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(events.ReplyText("r", "b", 0, "It is [bold]two."))
     state.heard(block(played=1000))
     text = shown(state)
     assert "speaking" in text
     assert "It is [bold]two." in text
-    state.note(ReplyFinished("r", "completed", (), Usage()))
-    state.note(Timeline("r", 160, 210, 300, 320, 380))
+    state.note(events.ReplyFinished("r", "completed", (), Usage()))
+    state.note(events.Timeline("r", 160, 210, 300, 320, 380))
     state.heard(block())
     text = shown(state)
     assert "listening" in text
@@ -114,9 +102,9 @@ def test_a_word_of_our_own_is_told_at_once() -> None:
 def test_control_characters_are_not_obeyed() -> None:
     state = TalkState()
     state.say("\x1b]0;title\x07 and\r\nyou: more")
-    state.note(TranscriptPartial("a", "a\x1b[2Jb\\\\\\"))
+    state.note(events.TranscriptPartial("a", "a\x1b[2Jb\\\\\\"))
     state.note(Disconnected("\x1b[31mgone"))
-    state.note(TranscriptPartial("a", "c\\\\\\"))
+    state.note(events.TranscriptPartial("a", "c\\\\\\"))
     text = shown(state)
     assert "\x1b" not in text
     assert "[/]" not in text
@@ -140,8 +128,8 @@ def test_in_a_low_terminal_the_newest_words_are_seen() -> None:
 def test_what_was_said_before_the_connection_broke_stays() -> None:
     state = TalkState()
     turn(state)
-    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
-    state.note(ReplyText("r", "b", 0, "It is"))
+    state.note(events.ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(events.ReplyText("r", "b", 0, "It is"))
     state.note(Disconnected("gone"))
     assert [line.text for line in state.lines] == ["It is ..."]
     assert not state.saying
@@ -150,9 +138,9 @@ def test_what_was_said_before_the_connection_broke_stays() -> None:
 
 def test_what_is_out_of_band_is_not_shown() -> None:
     state = TalkState()
-    state.note(ReplyStarted("r", "text", False, "", AudioFormat(), None, None))
-    state.note(ReplyText("r", "b", 0, "secret"))
-    state.note(ReplyFinished("r", "completed", (), Usage()))
+    state.note(events.ReplyStarted("r", "text", False, "", AudioFormat(), None, None))
+    state.note(events.ReplyText("r", "b", 0, "secret"))
+    state.note(events.ReplyFinished("r", "completed", (), Usage()))
     assert "secret" not in shown(state)
     assert not state.lines
 
@@ -160,8 +148,8 @@ def test_what_is_out_of_band_is_not_shown() -> None:
 def test_noise_is_no_turn() -> None:
     state = TalkState()
     turn(state)
-    state.note(SpeechStopped("a", 900))
-    state.note(SpeechRejected("a"))
+    state.note(events.SpeechStopped("a", 900))
+    state.note(events.SpeechRejected("a"))
     assert state.doing == "listening"
     assert "what" not in shown(state)
 
@@ -175,9 +163,9 @@ def test_troubles_are_shown() -> None:
     state.note(Disconnected("it is gone"))
     assert "connecting" in shown(state)
     assert "it is gone" in shown(state)
-    state.note(Refused(None, "x", "That cannot be."))
-    state.note(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
-    state.note(ReplyFinished("r", "failed", (), Usage(), error="The voice broke"))
+    state.note(events.Refused(None, "x", "That cannot be."))
+    state.note(events.ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
+    state.note(events.ReplyFinished("r", "failed", (), Usage(), error="The voice broke"))
     text = shown(state)
     assert "That cannot be." in text
     assert "The voice broke" in text
@@ -201,7 +189,7 @@ def test_the_level_rises_at_once_and_falls_slowly() -> None:
 def test_an_arrow_points_at_the_speaker() -> None:
     assert [pointer(deg) for deg in (0, 90, 180, 270, 359)] == ["←", "↑", "→", "↓", "←"]
     state = TalkState()
-    state.note(DirectionHeard(Direction(10.0, speech=False)))
+    state.note(events.DirectionHeard(Direction(10.0, speech=False)))
     assert state.direction_deg is None
 
 

@@ -26,7 +26,7 @@ from pipeline.turn_record import (
     TurnRecord,
     as_metadata,
 )
-from reachy_voice.testing import ScriptedStt, in_virtual_time, scene, text_item
+from reachy_voice.testing import ScriptedStt, play, say, silence, text_item
 from tests.support.turn_records import records_of
 
 pytestmark = pytest.mark.quick
@@ -219,11 +219,8 @@ def test_what_waits_is_bounded() -> None:
 # --- as metadata -----------------------------------------------------------------------------
 
 
-@in_virtual_time
-async def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
-    async with scene(stt=ScriptedStt(texts=("my secret is tea",))) as played:
-        await played.say(1.024)
-        await played.hear(6.0)
+def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
+    played = play(say(1.024), silence(6.0), stt=ScriptedStt(texts=("my secret is tea",)))
     [record] = records_of(played)
     shown = as_metadata(record)
     assert len(shown) <= MAX_METADATA_PAIRS

@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline import events
 from pipeline.audio import Pcm
 from pipeline.commands import AppendAudio, CommitAudio
 from pipeline.engines.registry import Kind
-from pipeline.events import (
-    InputCommitted,
-    ReplyStarted,
-    SpeechIgnored,
-    SpeechRejected,
-    SpeechStarted,
-)
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, play, say, scene, silence
 from tests.support.far_server import FarServer, serving
@@ -58,9 +52,9 @@ def inventing(text: str) -> ScriptedStt:
 def test_an_invention_is_not_answered(text: str, reason: str) -> None:
     stt = ScriptedStt(texts=(text,), languages=("en",))
     played = play(say(NOISE_S, MOTOR), silence(3.0), stt=stt, vad=HalfSureVad())
-    assert not played.events(ReplyStarted)
-    assert not played.events(InputCommitted)
-    assert [each.invented for each in played.events(SpeechRejected)] == [reason]
+    assert not played.events(events.ReplyStarted)
+    assert not played.events(events.InputCommitted)
+    assert [each.invented for each in played.events(events.SpeechRejected)] == [reason]
     [record] = played.events(TurnRecord)
     assert (record.outcome, record.invented, record.text) == ("rejected", reason, "")
 
@@ -69,16 +63,16 @@ def test_an_invention_is_not_answered(text: str, reason: str) -> None:
 def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
     played = over(say(NOISE_S, MOTOR), silence(9.0), stt=inventing(text), vad=HalfSureVad())
     assert played.reply.status == "completed"
-    assert len(played.events(SpeechStarted)) == 1
-    assert [each.reason for each in played.events(SpeechIgnored)] == [reason]
+    assert len(played.events(events.SpeechStarted)) == 1
+    assert [each.reason for each in played.events(events.SpeechIgnored)] == [reason]
 
 
 def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:
     stt = ScriptedStt(texts=("And in a different direction.",))
     acts = (silence(1.0), say(NOISE_S, MOTOR), silence(3.0))
     played = play(*acts, stt=stt, vad=BuzzingVad())
-    assert [each.invented for each in played.events(SpeechRejected)] == ["hardly speech"]
-    assert not played.events(ReplyStarted)
+    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+    assert not played.events(events.ReplyStarted)
 
 
 @pytest.mark.parametrize("text", ["Stop.", "No.", "no no no no no"])
@@ -104,5 +98,5 @@ async def test_a_recogniser_by_url_that_invents(text: str) -> None:
         for level, seconds in ((MOTOR, NOISE_S), (0, 3.0)):
             for _ in range(round(seconds / 0.02)):
                 await played.session.submit(AppendAudio(played.noise(level, 320), 16_000))
-        await played.until(SpeechRejected)
-    assert not played.events(ReplyStarted)
+        await played.until(events.SpeechRejected)
+    assert not played.events(events.ReplyStarted)

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline import commands
 from pipeline.audio import LISTEN_RATE
-from pipeline.commands import (
-    CancelResponse,
-    ClearAudio,
-    CommitAudio,
-    Configure,
-    CreateResponse,
-    ResponseOptions,
-    TurnDetection,
-)
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import (
@@ -60,7 +52,7 @@ from tests.support.overlap import BEGAN_S, HEARD_S, QUESTION, QUESTION_S, STORY,
 
 pytestmark = pytest.mark.quick
 
-DEAF = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
+DEAF = replace(VOICE, turn_detection=commands.TurnDetection(interrupt_response=False))
 LATE = SessionSettings(barge_in=BargeIn(first_look_ms=1000))
 """The first look at words is in the pause after them."""
 TURN = ["SpeechStarted", "SpeechStopped", "InputCommitted", "TranscriptReady"]
@@ -118,15 +110,15 @@ NUMBERS = ("Number ", "6 ", "is ", "a ", "number ", "that ", "people ", "like. "
             "cancelled", [], 2, id="a short interruption, known in the pause after it",
         ),
         pytest.param(
-            [say(0.2), CommitAudio(), silence(1.0)], ("Mm-hmm.",), {},
+            [say(0.2), commands.CommitAudio(), silence(1.0)], ("Mm-hmm.",), {},
             "cancelled", [], 2, id="a client that commits says that it is speech",
         ),
         pytest.param(
-            [say(0.14), ClearAudio(), silence(9.0)], ("Mm-hmm.",), {},
+            [say(0.14), commands.ClearAudio(), silence(9.0)], ("Mm-hmm.",), {},
             "completed", [], 1, id="cleared in the middle, the answer goes on unseen",
         ),
         pytest.param(
-            [say(0.14), silence(0.1), ClearAudio(), silence(9.0)], ("Mm-hmm.",), {},
+            [say(0.14), silence(0.1), commands.ClearAudio(), silence(9.0)], ("Mm-hmm.",), {},
             "completed", None, 1, id="cleared in the pause, the answer goes on unseen",
         ),
         pytest.param(
@@ -142,12 +134,13 @@ NUMBERS = ("Number ", "6 ", "is ", "a ", "number ", "that ", "people ", "like. "
             "completed", ["echo"], 1, id="the answer's own number",
         ),
         pytest.param(
-            [say(0.3), CancelResponse(), silence(2.5)], ("okay",), {},
+            [say(0.3), commands.CancelResponse(), silence(2.5)], ("okay",), {},
             "cancelled", [], 2, id="what is said while the client ends the answer is a turn",
         ),
         pytest.param(
-            [say(0.16), Configure(DEAF), say(0.6), silence(25.0)], ("What about tea?",), {},
-            "completed", [], 2, id="an answer that may not be interrupted any more goes on",
+            [say(0.16), commands.Configure(DEAF), say(0.6), silence(25.0)],
+            ("What about tea?",), {}, "completed", [], 2,
+            id="an answer that may not be interrupted any more goes on",
         ),
     ],
 )  # fmt: skip
@@ -269,7 +262,7 @@ async def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clea
         await played.act(say(QUESTION_S), silence(HEARD_S), say(0.04))
         assert played.session._turns.suspecting
         if clears:
-            await played.do(ClearAudio())
+            await played.do(commands.ClearAudio())
             assert not played.session._turns.suspecting
         async with asyncio.timeout(30):
             await played.session.quiet()
@@ -300,7 +293,7 @@ def test_events_say_why_an_answer_was_cut(
 
 
 def test_a_commit_by_the_client_is_why_a_turn_is_over() -> None:
-    played = play(say(QUESTION_S), CommitAudio(), silence(1.0), llm=story())
+    played = play(say(QUESTION_S), commands.CommitAudio(), silence(1.0), llm=story())
     assert played.events(SpeechStopped)[0].why == "client"
 
 
@@ -321,7 +314,7 @@ def test_a_question_may_be_answered_before_its_last_words(
 def test_a_commit_over_an_answer_that_has_just_begun_is_answered_by_the_client() -> None:
     """The answer is not given again before the client's own response."""
     stt = ScriptedStt(texts=("What time is it?", "No I meant in Paris please"), takes_s=0.3)
-    ask = (CommitAudio(), CreateResponse(), silence(3.0))
+    ask = (commands.CommitAudio(), commands.CreateResponse(), silence(3.0))
     played = play(say(QUESTION_S), first_sound, silence(1.3), say(0.3), *ask, stt=stt, llm=story())
     assert not played.refusals
     kinds = [type(e) for _, e in played.log if isinstance(e, InputCommitted | ReplyStarted)]
@@ -337,7 +330,9 @@ def test_a_commit_over_an_answer_that_has_just_begun_is_answered_by_the_client()
     ("said", "statuses"), [("Mm-hmm.", ["completed"]), ("What about tea?", ["cancelled"])]
 )
 def test_an_answer_to_given_input_can_be_interrupted(said: str, statuses: Sequence[str]) -> None:
-    ask = CreateResponse(options=ResponseOptions(input=(text_item("x", QUESTION),)))
+    ask = commands.CreateResponse(
+        options=commands.ResponseOptions(input=(text_item("x", QUESTION),))
+    )
     acts = (ask, silence(3.0), say(0.6), silence(8.0))
     played = play(*acts, stt=ScriptedStt(texts=(said,)), llm=story())
     assert played.statuses[:1] == statuses
@@ -370,7 +365,7 @@ def test_fillers_take_turns_with_tool_calls() -> None:
     filler = Filler(after_ms=1000, sentences=("One.", "Two."))
     llm, tts = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=2.0), ScriptedTts()
     settings = SessionSettings(filler=filler)
-    play(*(CreateResponse(), silence(6.0)) * 3, llm=llm, tts=tts, settings=settings)
+    play(*(commands.CreateResponse(), silence(6.0)) * 3, llm=llm, tts=tts, settings=settings)
     assert tts.said == ["One.", "Two.", "One."]
 
 

@@ -6,15 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline import events
 from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
-from pipeline.events import (
-    InputCommitted,
-    ReplyAudio,
-    ReplyItemStarted,
-    ReplyStarted,
-    SpeculationDiscarded,
-    Timeline,
-)
 from pipeline.messages import Message
 from pipeline.settings import Speculation
 from pipeline.turn_taking.speculation import Budget
@@ -99,7 +92,7 @@ def partials(*texts: str) -> ScriptedStt:
 
 def first_token(played: Scene) -> float:
     """Seconds from the end of the turn."""
-    (moments,) = played.events(Timeline)
+    (moments,) = played.events(events.Timeline)
     assert moments.first_token is not None
     return moments.first_token
 
@@ -134,8 +127,8 @@ def test_a_network_that_stutters_does_not_kill_a_speculative_reply() -> None:
     late = wait(0.15)  # late audio: the lead of new replies grows
     played = play(say(1.0), silence(0.24), late, silence(3.0), stt=ScriptedStt(texts=(ASKED,)))
     assert len(played.prompts) == 1, "the reply begun in the pause is the one that is given"
-    assert len(played.events(ReplyStarted)) == 1
-    assert not played.events(SpeculationDiscarded)
+    assert len(played.events(events.ReplyStarted)) == 1
+    assert not played.events(events.SpeculationDiscarded)
 
 
 # --- somebody goes on when the answer has just begun -------------------------------------------
@@ -149,9 +142,11 @@ def test_speech_over_an_answer_just_begun_is_answered_once(gap_s: float) -> None
     played = play(say(1.024), silence(gap_s), *QUESTION, stt=ScriptedStt(DOG))
     assert played.prompts[-1][1:] == [("user", " ".join(DOG))]
     assert played.statuses == ["cancelled", "completed"]
-    assert len(played.events(InputCommitted)) == 2
-    first = played.events(ReplyStarted)[0].reply_id
-    heard_s = sum(len(e.pcm) / e.rate for e in played.events(ReplyAudio) if e.reply_id == first)
+    assert len(played.events(events.InputCommitted)) == 2
+    first = played.events(events.ReplyStarted)[0].reply_id
+    heard_s = sum(
+        len(e.pcm) / e.rate for e in played.events(events.ReplyAudio) if e.reply_id == first
+    )
     assert heard_s < 1.3, "sent, of which less was played"
 
 
@@ -162,11 +157,11 @@ async def test_a_turn_whose_words_come_late_is_answered_with_what_follows_it(
 ) -> None:
     async with scene(stt=ScriptedStt(DOG, takes_s=3.0), config=config) as played:
         await played.act(say(1.024), silence(2.7))
-        assert not played.events(InputCommitted), "it is over, but not transcribed"
+        assert not played.events(events.InputCommitted), "it is over, but not transcribed"
         await played.act(say(1.024), silence(9.0))
     assert [prompt[-1][1] for prompt in played.prompts] == [" ".join(DOG)]
     assert played.statuses == ["completed"]
-    assert len(played.events(InputCommitted)) == 2
+    assert len(played.events(events.InputCommitted)) == 2
 
 
 def test_what_is_said_before_a_slow_answer_is_answered_after_it() -> None:
@@ -177,8 +172,8 @@ def test_what_is_said_before_a_slow_answer_is_answered_after_it() -> None:
     said = [text for _, text in played.chat]
     assert said == ["What time is it?", "Noon.", "And how are you?", "Fine."]
     assert [text for _, text in played.prompts[-1][1:]] == said[:3]
-    before = [event.previous_item_id for event in played.events(ReplyItemStarted)]
-    users = [event.item_id for event in played.events(InputCommitted)]
+    before = [event.previous_item_id for event in played.events(events.ReplyItemStarted)]
+    users = [event.item_id for event in played.events(events.InputCommitted)]
     assert before == users, "the client knows which item each answer follows"
 
 

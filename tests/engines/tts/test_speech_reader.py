@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,8 +23,10 @@ RNG = np.random.default_rng(1)
 
 
 def read(content: bytes, kind: str = "audio/pcm", size: int = 4801) -> Pcm:
-    reader = SpeechReader(RATE, kind)
-    pieces = [reader.feed(content[at : at + size]) for at in range(0, len(content), size)]
+    """In pieces of ``size`` while there may be headers, then of an odd one."""
+    reader, later = SpeechReader(RATE, kind), max(size, 997)
+    ends = [*range(size, 5000, size), *range(max(size, 5000), len(content) + later, later)]
+    pieces = [reader.feed(content[begin:end]) for begin, end in pairwise([0, *ends])]
     return np.concatenate((EMPTY, *pieces, reader.finish()))
 
 
