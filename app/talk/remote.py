@@ -117,7 +117,7 @@ class RemoteConversation:
                     self._resampler = Resampler(command.rate, RATE)
                 heard = command.pcm
                 if self._half_duplex:
-                    heard = self._half_duplex.heard(heard, command.reference)
+                    heard = self._half_duplex.mute(heard, command.reference)
                 if len(pcm := self._resampler.feed(heard)):
                     audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
                     yield {"type": "input_audio_buffer.append", "audio": audio}

@@ -88,8 +88,8 @@ class EchoCanceller:
         self._slips = SlipFinder()
         self._silent_blocks = _IDLE_BLOCKS
         self._blocks = 0
-        self._left = self._all = 0.0
-        self._kept: deque[Spectra] = deque(maxlen=2)
+        self._residual_power = self._power = 0.0
+        self._weights_before: deque[Spectra] = deque(maxlen=2)
         self.slips = 0
         """How often the echo's delay was found to have jumped."""
         self.slipped_samples = 0
@@ -126,25 +126,25 @@ class EchoCanceller:
             self._silent_blocks = 0
         if self._silent_blocks >= _IDLE_BLOCKS:
             return self._idle(microphone)
-        heard = to_float(microphone)
+        sound = to_float(microphone)
         self._played.push(to_float(reference))
         if _silent(microphone):
-            return self._switched_off(microphone, heard)
+            return self._switched_off(microphone, sound)
         learns = not self._slips.doubts
-        residual, echo = self._filter.process(self._played.read(), heard, learns)
+        residual, echo = self._filter.process(self._played.read(), sound, learns)
         self._keep_in_reach()
-        slip = self._slips.look(heard, echo, residual)
+        slip = self._slips.look(sound, echo, residual)
         if slip is not None:
             self._follow_slip(slip)
         elif self._slips.suspects:
             self._gate.close(1)
         elif self._slips.lost:
             self._begin_anew()
-        self._follow_drift(heard, residual)
-        if float(residual @ residual) > CANCELLER_LOUDER * float(heard @ heard):
+        self._follow_drift(sound, residual)
+        if float(residual @ residual) > CANCELLER_LOUDER * float(sound @ sound):
             # The expected echo is absent, for example because a client has stopped playing.
             # Subtracting it would add it.
-            residual = heard
+            residual = sound
         post_filtered, llr = self._gate.process(residual, echo)
         return EchoFree(_to_pcm(residual), _to_pcm(post_filtered), llr, False)
 
@@ -160,14 +160,14 @@ class EchoCanceller:
         self._slips.start_again()
         self._gate.close(_REALIGNED_BLOCKS)
 
-    def reread(self, played: Pcm) -> None:
-        """The reference is read from another place on: ``played``, its newest ``REREAD_SAMPLES``
+    def reread(self, reference: Pcm) -> None:
+        """The reference is read from another place on: ``reference``, its newest ``REREAD_SAMPLES``
         there, takes the place of what was read. For 300 ms all sound counts as echo."""
-        for start in range(0, len(played), BLOCK):
-            self._played.push(to_float(played[start : start + BLOCK]))
-        if len(self._kept) == 2:
+        for start in range(0, len(reference), BLOCK):
+            self._played.push(to_float(reference[start : start + BLOCK]))
+        if len(self._weights_before) == 2:
             # What the filter has learned since the gap is wrong.
-            self._filter.replace(self._kept[0])
+            self._filter.replace(self._weights_before[0])
         self._reread()
         self.realign()
 
@@ -211,30 +211,30 @@ class EchoCanceller:
         post_filtered = self._gate.pass_through(to_float(microphone))
         return EchoFree(microphone, _to_pcm(post_filtered), CANCELLER_NO_DOUBT, True)
 
-    def _switched_off(self, microphone: Pcm, heard: Samples) -> EchoFree:
+    def _switched_off(self, microphone: Pcm, sound: Samples) -> EchoFree:
         """Learn nothing: a muted microphone does not hear the room."""
-        self._filter.process(self._played.read(), heard, False)
+        self._filter.process(self._played.read(), sound, False)
         self._keep_in_reach()
-        post_filtered = self._gate.pass_through(heard, learns=False)
+        post_filtered = self._gate.pass_through(sound, learns=False)
         return EchoFree(microphone, _to_pcm(post_filtered), 0.0, False)
 
     # --- the two clocks, and gaps --------------------------------------------------------------
 
-    def _follow_drift(self, heard: Samples, residual: Samples) -> None:
-        self._left += float(residual @ residual)
-        self._all += float(heard @ heard)
+    def _follow_drift(self, sound: Samples, residual: Samples) -> None:
+        self._residual_power += float(residual @ residual)
+        self._power += float(sound @ sound)
         self._blocks += 1
         if self._blocks % DRIFT_MEASURED_BLOCKS:
             return
         weights = self._filter.weights
         sure = (
-            self._all > _LEAST_POWER * DRIFT_MEASURED_BLOCKS * BLOCK
-            and self._left < CANCELLER_SURE * self._all
+            self._power > _LEAST_POWER * DRIFT_MEASURED_BLOCKS * BLOCK
+            and self._residual_power < CANCELLER_SURE * self._power
         )
         more = self._drift.look(weights, sure)
         self._played.ppm = float(np.clip(self._played.ppm + more, -DRIFT_MOST_PPM, DRIFT_MOST_PPM))
-        self._left = self._all = 0.0
-        self._kept.append(weights)
+        self._residual_power = self._power = 0.0
+        self._weights_before.append(weights)
 
     def _keep_in_reach(self) -> None:
         """Shift the reference by whole blocks and the filter the other way: the echo stays the
@@ -251,9 +251,9 @@ class EchoCanceller:
     def _follow_slip(self, by: int) -> None:
         self.slips += 1
         self.slipped_samples += by
-        if len(self._kept) == 2:
+        if len(self._weights_before) == 2:
             # What the filter has learned since the gap is wrong.
-            self._filter.replace(self._kept[0])
+            self._filter.replace(self._weights_before[0])
         self._move(by)
         self.realign()
 
@@ -262,7 +262,7 @@ class EchoCanceller:
         self._slips = SlipFinder()
         self._filter.doubt()
         self._drift.forget()
-        self._kept.clear()
+        self._weights_before.clear()
         self._gate.learn_again()
         self._gate.close(CANCELLER_ANEW_BLOCKS)
 
@@ -274,7 +274,7 @@ class EchoCanceller:
 
     def _reread(self) -> None:
         self._drift.forget()
-        self._kept.clear()
+        self._weights_before.clear()
         if self._played.lag >= LEAST_LAG:
             self._filter.refill(self._played.before(PARTITIONS + 1))
 
@@ -285,7 +285,7 @@ def _silent(pcm: Pcm) -> bool:
 
 def _to_pcm(samples: Samples) -> Pcm:
     """int16, clipped; the exact inverse of ``to_float``."""
-    scaled = np.rint(samples * np.float32(32768))
-    np.minimum(np.maximum(scaled, -32768, out=scaled), 32767, out=scaled)
-    pcm: Pcm = scaled.astype(np.int16)
+    values = np.rint(samples * np.float32(32768))
+    np.minimum(np.maximum(values, -32768, out=values), 32767, out=values)
+    pcm: Pcm = values.astype(np.int16)
     return pcm

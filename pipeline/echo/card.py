@@ -45,13 +45,13 @@ class CardEcho(EchoPath[CardReference]):
 
     reference_type = CardReference
 
-    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterator[EchoWindow]:
+    def process(self, pcm: Pcm, playback: Playback, now: float) -> Iterator[EchoWindow]:
         """As ``EchoPath.process``, with what was played meanwhile."""
-        if played.moved is not None:
-            self.reference_moved(played.moved)
-        if played.pcm is not None:
-            self._reference.play(played.pcm)
-        return super().process(pcm, played, now)
+        if playback.moved is not None:
+            self.reference_moved(playback.moved)
+        if playback.pcm is not None:
+            self._reference.play(playback.pcm)
+        return super().process(pcm, playback, now)
 
     @property
     def cancels_echo(self) -> bool:

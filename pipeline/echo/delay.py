@@ -36,9 +36,9 @@ class DelayFinder:
 
     def __init__(self) -> None:
         self._most = MOST_DELAY_SAMPLES
-        self._compared = round(DELAY_COMPARED_S * LISTEN_RATE)
-        self._sent = AudioHistory(self._compared + self._most)
-        self._heard = AudioHistory(self._compared)
+        self._compared_samples = round(DELAY_COMPARED_S * LISTEN_RATE)
+        self._sent = AudioHistory(self._compared_samples + self._most)
+        self._heard = AudioHistory(self._compared_samples)
 
     def feed(self, sent: Pcm, heard: Pcm) -> None:
         """The next samples of both, int16 mono at 16 kHz. Raises ``ValueError`` if one

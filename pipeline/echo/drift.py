@@ -52,16 +52,16 @@ class PlayedSound:
     def __init__(self) -> None:
         self.ppm = 0.0
         self.lag = FIRST_LAG
-        self._drifted = 0.0
-        self._held: Samples = np.zeros(2 * _KEPT, np.float32)
+        self._drift = 0.0
+        self._past: Samples = np.zeros(2 * _KEPT, np.float32)
         self._end = _KEPT
 
     def push(self, block: Samples) -> None:
         """The next 160 samples that were played."""
-        if self._end + BLOCK > len(self._held):
-            self._held[:_KEPT] = self._held[self._end - _KEPT : self._end]
+        if self._end + BLOCK > len(self._past):
+            self._past[:_KEPT] = self._past[self._end - _KEPT : self._end]
             self._end = _KEPT
-        self._held[self._end : self._end + BLOCK] = block
+        self._past[self._end : self._end + BLOCK] = block
         self._end += BLOCK
 
     def read(self) -> Samples:
@@ -82,12 +82,12 @@ class PlayedSound:
         """Let 10 ms pass: the clocks drift."""
         step = BLOCK * self.ppm * 1e-6
         self.lag -= step
-        self._drifted += step
+        self._drift += step
 
     def begin_again(self) -> None:
         """Undo the drift since the last call: the next sound is aligned anew."""
-        self.lag += self._drifted
-        self._drifted = 0.0
+        self.lag += self._drift
+        self._drift = 0.0
 
     def before(self, blocks: int) -> Samples:
         """What ``read`` would have returned for the newest blocks at the current lag and pace."""
@@ -99,15 +99,15 @@ class PlayedSound:
         return np.concatenate(parts)
 
     def clear(self) -> None:
-        self._held[:] = 0
+        self._past[:] = 0
 
     def _from(self, begin: float) -> Samples:
         """160 samples from a fractional position on, at the reference's own pace."""
         whole, phase = divmod(round(begin * _PHASES), _PHASES)
         taps = _FILTERS[phase]
         first = whole - _HALF + 1
-        found: Samples = np.correlate(self._held[first : first + BLOCK + _TAPS - 1], taps, "valid")
-        return found
+        part: Samples = np.correlate(self._past[first : first + BLOCK + _TAPS - 1], taps, "valid")
+        return part
 
 
 # --- by how much the pace is wrong -------------------------------------------------------------

@@ -70,9 +70,9 @@ def _mel_bands() -> Reals:
 def _to_bins() -> Reals:
     """Band gains to bin gains, shape ``(161, 20)``; bins beyond the edges take the nearest band."""
     weights = _BANDS.T.copy()
-    heard = np.flatnonzero(weights.sum(axis=1) > 0)
-    weights[: heard[0]] = weights[heard[0]]
-    weights[heard[-1] + 1 :] = weights[heard[-1]]
+    filled = np.flatnonzero(weights.sum(axis=1) > 0)
+    weights[: filled[0]] = weights[filled[0]]
+    weights[filled[-1] + 1 :] = weights[filled[-1]]
     for at in np.flatnonzero(weights.sum(axis=1) == 0):
         weights[at] = weights[at - 1]
     even: Reals = weights / weights.sum(axis=1, keepdims=True)
@@ -117,15 +117,15 @@ class EchoGate:
         self._frames[:, :BLOCK] = self._frames[:, BLOCK:]
         self._frames[0, BLOCK:] = residual
         self._frames[1, BLOCK:] = echo
-        seen, played = self._spectra()
-        corrected = self._corrected(seen, played)
-        power = corrected.real**2 + corrected.imag**2
-        floor = self._follow(_BANDS @ power, _BANDS @ (played.real**2 + played.imag**2))
-        explained = self._leakage * self._echo + np.float32(GATE_NOISE_FACTOR) * floor
-        ratio = np.maximum(self._residual / explained, 1)
+        residual_spectra, echo_spectra = self._spectra()
+        sound = self._correct(residual_spectra, echo_spectra)
+        power = sound.real**2 + sound.imag**2
+        floor = self._follow(_BANDS @ power, _BANDS @ (echo_spectra.real**2 + echo_spectra.imag**2))
+        expected = self._leakage * self._echo + np.float32(GATE_NOISE_FACTOR) * floor
+        ratio = np.maximum(self._residual / expected, 1)
         each = np.minimum(ratio - 1 - np.log(ratio), _MOST_LLR)
         gain = np.sqrt(np.maximum(1 - GATE_OVER / ratio, GATE_LEAST_GAIN**2))
-        return self._filtered(corrected, gain), self._opened(float(each.sum()) / BANDS)
+        return self._filter(sound, gain), self._mean_llr(float(each.sum()) / BANDS)
 
     def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
         """Take a block while nothing is played, and only delay it by 10 ms, as ``process`` does.
@@ -141,8 +141,8 @@ class EchoGate:
             self._frames[1] = 0
             self._echo[:] = self._echo_power[:] = 0
             self._cross[:] = 0
-            seen = self._spectra()[0]
-            self._residual[:] = _BANDS @ (seen.real**2 + seen.imag**2)
+            spectra = self._spectra()[0]
+            self._residual[:] = _BANDS @ (spectra.real**2 + spectra.imag**2)
             self._follow_noise(GATE_IDLE_EVERY)
         return before
 
@@ -171,29 +171,29 @@ class EchoGate:
         spectra.real, spectra.imag = parts[:, :BINS], parts[:, BINS:]
         return spectra
 
-    def _corrected(self, seen: Spectra, played: Spectra) -> Spectra:
+    def _correct(self, residual: Spectra, echo: Spectra) -> Spectra:
         """Subtract what still correlates with the echo in each frequency."""
         smoothing = np.float32(GATE_CORRECTION_SMOOTHING)
-        conjugate = played.conj()
+        conjugate = echo.conj()
         self._cross *= smoothing
-        self._cross += (1 - smoothing) * (seen * conjugate)
+        self._cross += (1 - smoothing) * (residual * conjugate)
         self._echo_power *= smoothing
-        self._echo_power += (1 - smoothing) * (played * conjugate).real
-        corrected: Spectra = seen - played * (self._cross / (self._echo_power + _SILENCE))
-        return corrected
+        self._echo_power += (1 - smoothing) * (echo * conjugate).real
+        rest: Spectra = residual - echo * (self._cross / (self._echo_power + _SILENCE))
+        return rest
 
     def _follow(self, residual: Reals, echo: Reals) -> Reals:
         """Update levels and leakage; return the noise floor."""
         self._residual += np.float32(1 - GATE_RESIDUAL_SMOOTHING) * (residual - self._residual)
         np.maximum(self._echo * np.float32(GATE_ECHO_DECAY), echo, out=self._echo)
         floor = self._follow_noise(1)
-        heard = self._echo > np.float32(GATE_AUDIBLE) * floor
-        if not heard.any():
+        audible = self._echo > np.float32(GATE_AUDIBLE) * floor
+        if not audible.any():
             return floor
         steps = _LEARNING_STEPS if self._heard_blocks < GATE_LEARNING_BLOCKS else _STEPS
         self._heard_blocks += 1
         more = self._residual > self._leakage * self._echo
-        self._leakage *= steps[(more.view(np.int8) + 1) * heard]
+        self._leakage *= steps[(more.view(np.int8) + 1) * audible]
         return floor
 
     def _follow_noise(self, blocks: int) -> Reals:
@@ -204,14 +204,14 @@ class EchoGate:
         self._noise *= (_NOISE_STEPS if blocks == 1 else _NOISE_STEPS**blocks)[up.view(np.int8)]
         return np.maximum(self._noise, np.float32(_SILENCE), out=self._noise)
 
-    def _filtered(self, spectrum: Spectra, gain: Reals) -> Samples:
+    def _filter(self, spectrum: Spectra, gain: Reals) -> Samples:
         sound = np.fft.irfft(spectrum * (_TO_BINS @ gain), FRAME).astype(np.float32, copy=False)
         sound *= _WINDOW
         ready: Samples = self._tail + sound[:BLOCK]
         self._tail = sound[BLOCK:]
         return ready
 
-    def _opened(self, llr: float) -> float:
+    def _mean_llr(self, llr: float) -> float:
         if self._closed_blocks:
             self._closed_blocks -= 1
             self._newest.append(0.0)

@@ -74,7 +74,7 @@ class KalmanFilter:
         self._spectra: Reals = np.zeros((2, BRANCHES, 2 * PARTITIONS, BINS), np.float32)
         self._power: Reals = np.zeros((BRANCHES, 2 * PARTITIONS, BINS), np.float32)
         self._newest = 0
-        self._played: Reals = np.zeros((BRANCHES, BLOCK), np.float32)
+        self._branches: Reals = np.zeros((BRANCHES, BLOCK), np.float32)
         self._before: Reals = np.zeros((BRANCHES, 2 * BINS), np.float32)
         self._both: Reals = np.zeros((2, BLOCK), np.float32)
         self._noise: Reals = np.zeros(BINS, np.float32)
@@ -106,12 +106,12 @@ class KalmanFilter:
     def _take(self, reference: Samples) -> None:
         """The spectrum of two consecutive blocks is the first block's plus the second's shifted by
         half a frame, which flips the sign of every other bin."""
-        played = self._played
-        played[0] = reference
-        np.multiply(reference, reference, out=played[1])
-        played[1] *= reference
-        played[1] *= np.float32(FILTER_CUBE_GAIN)
-        spectra = played @ _TO_SPECTRUM
+        branches = self._branches
+        branches[0] = reference
+        np.multiply(reference, reference, out=branches[1])
+        branches[1] *= reference
+        branches[1] *= np.float32(FILTER_CUBE_GAIN)
+        spectra = branches @ _TO_SPECTRUM
         self._before += spectra * _SECOND
         self._newest = (self._newest - 1) % PARTITIONS
         self._write(self._newest, self._before.reshape(BRANCHES, 2, BINS))
@@ -142,8 +142,8 @@ class KalmanFilter:
         self._noise += np.float32(1 - FILTER_NOISE_SMOOTHING) * (
             real * real + imaginary * imaginary
         )
-        expected = np.multiply(self._variance, power, out=self._part[0])
-        unsure: Reals = (_ONES @ expected.reshape(-1, BINS))[0]
+        variance = np.multiply(self._variance, power, out=self._part[0])
+        unsure: Reals = (_ONES @ variance.reshape(-1, BINS))[0]
         share = 1 / (unsure + 2 * self._noise + np.float32(_TINY))
         real *= share
         imaginary *= share
@@ -157,15 +157,15 @@ class KalmanFilter:
         self._weights += change
         self._weights *= np.float32(FILTER_STAYS)
         # variance = stays^2 * (1 - mu * power / 2) * variance + (1 - stays^2) * |weights|^2
-        kept = np.float32(FILTER_STAYS**2)
-        share *= -0.5 * kept
-        expected *= share
-        expected += kept
-        self._variance *= expected
+        stays = np.float32(FILTER_STAYS**2)
+        share *= -0.5 * stays
+        variance *= share
+        variance += stays
+        self._variance *= variance
         np.multiply(self._weights, self._weights, out=change)
-        grown = np.add(change[0], change[1], out=self._part[1])
-        grown *= np.float32(1 - FILTER_STAYS**2)
-        self._variance += grown
+        growth = np.add(change[0], change[1], out=self._part[1])
+        growth *= np.float32(1 - FILTER_STAYS**2)
+        self._variance += growth
 
     def _constrain(self, first: int) -> None:
         """Clear the second half of some partitions; all have had their turn after 16 blocks."""
@@ -174,9 +174,9 @@ class KalmanFilter:
         spectra.real, spectra.imag = self._weights[:, :, some]
         response = np.fft.irfft(spectra, FRAME)
         response[..., BLOCK:] = 0
-        constrained = np.fft.rfft(response)
-        self._weights[0, :, some] = constrained.real
-        self._weights[1, :, some] = constrained.imag
+        bins = np.fft.rfft(response)
+        self._weights[0, :, some] = bins.real
+        self._weights[1, :, some] = bins.imag
 
     # --- what others know and move -------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class KalmanFilter:
         both = np.stack((blocks, np.float32(FILTER_CUBE_GAIN) * blocks**3), axis=1)
         self._newest = 0
         self._before = both[0] @ _TO_SPECTRUM
-        for slot, played in zip(reversed(range(PARTITIONS)), both[1:], strict=True):
-            spectra = played @ _TO_SPECTRUM
+        for slot, branches in zip(reversed(range(PARTITIONS)), both[1:], strict=True):
+            spectra = branches @ _TO_SPECTRUM
             self._before += spectra * _SECOND
             self._write(slot, self._before.reshape(BRANCHES, 2, BINS))
             self._before = spectra

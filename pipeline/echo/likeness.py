@@ -74,32 +74,32 @@ def compare(sent: Pcm, heard: Pcm) -> Likeness:
     if not heard.any() or not sent.any():
         return Likeness(0, 0.0, count)
     size = 1 << (len(sent) - 1).bit_length()
-    near = _whitened(to_float(heard) * np.hanning(count).astype(np.float32), size)
-    far = _whitened(to_float(sent), size)
+    near = _whiten(to_float(heard) * np.hanning(count).astype(np.float32), size)
+    far = _whiten(to_float(sent), size)
     values = np.fft.irfft(np.fft.rfft(near) * np.fft.rfft(far).conj(), size)
     # Both begin at sample 0 of their transforms: heard began ``longest`` samples after sent.
     alike = np.abs(values[np.arange(-longest, 1)])
     energy = np.concatenate(([0.0], np.cumsum(np.square(far[: len(sent)]), dtype=np.float64)))
     begins = longest - np.arange(longest + 1)
     least = 1e-3 * energy[-1] * count / len(sent)
-    of_sent = energy[begins + count] - energy[begins] + least
+    sent_energy = energy[begins + count] - energy[begins] + least
     # Assume that it fills the band: a sound in only a few bins would match anything.
-    of_heard = 2 * (LIKENESS_HIGH_HZ - LIKENESS_LOW_HZ) / LISTEN_RATE
-    alike = alike / np.sqrt(of_sent * of_heard + 1e-20)
+    heard_energy = 2 * (LIKENESS_HIGH_HZ - LIKENESS_LOW_HZ) / LISTEN_RATE
+    alike = alike / np.sqrt(sent_energy * heard_energy + 1e-20)
     best = int(alike.argmax())
     return Likeness(best, min(1.0, float(alike[best])), count)
 
 
-def _whitened(samples: Sound, size: int) -> Sound:
+def _whiten(samples: Sound, size: int) -> Sound:
     """``samples`` with the same power in each ``LIKENESS_SMOOTHED_HZ`` of the band, and no
     peaks."""
     spectrum = np.fft.rfft(samples, size)
     hz = LISTEN_RATE / size
     reach = max(1, round(LIKENESS_SMOOTHED_HZ / hz / 2))
-    summed = np.concatenate(([0.0], np.cumsum(np.square(np.abs(spectrum)), dtype=np.float64)))
+    sums = np.concatenate(([0.0], np.cumsum(np.square(np.abs(spectrum)), dtype=np.float64)))
     places = np.arange(len(spectrum))
     first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(spectrum))
-    power = (summed[last] - summed[first]) / (last - first)
+    power = (sums[last] - sums[first]) / (last - first)
     spectrum /= np.sqrt(power + 1e-6 * power.max() + 1e-20).astype(np.float32)
     spectrum[: round(LIKENESS_LOW_HZ / hz)] = 0
     spectrum[round(LIKENESS_HIGH_HZ / hz) :] = 0

@@ -110,9 +110,9 @@ class Reference(ABC):
 
     def read(self, start: int, end: int) -> Pcm:
         """Past samples ``start`` to ``end``: int16, 16 kHz; silence where they are not kept."""
-        known = self._past.read(start, end)
-        silent = np.zeros(end - start - len(known), np.int16)
-        return np.concatenate((silent, known)) if len(silent) else known
+        pcm = self._past.read(start, end)
+        silence = np.zeros(end - start - len(pcm), np.int16)
+        return np.concatenate((silence, pcm)) if len(silence) else pcm
 
 
 R = TypeVar("R", bound=Reference)
@@ -136,24 +136,24 @@ class EchoPath(Generic[R]):
         self._reference = self.reference_type(KEPT_SAMPLES)
         self._finder = DelayFinder()
         self._search: Generator[None, None, int | None] | None = None
-        self._heard = 0
+        self._end = 0
         self._microphone = AudioHistory(_COMPARED_SAMPLES)
-        self._left = AudioHistory(_COMPARED_SAMPLES)
+        self._residual = AudioHistory(_COMPARED_SAMPLES)
         """The microphone's sound without the echo removed so far."""
-        self._looks = self._looked = self._sounded = self._unfound = 0
-        self._known = room
+        self._looks = self._looked = self._sound_samples = self._unfound = 0
+        self._memory = room
         self._keep = keep
         self._canceller: EchoCanceller | None = None
         self._delay = 0
         """Of the echo, in samples."""
         self._read_later = 0
         """Of the reference."""
-        self._slipped = 0
-        self._worked = False
+        self._slipped_samples = 0
+        self._has_worked = False
         """Whether the canceller has ever worked; a sound may be mistaken for an echo."""
         self._failing_samples = 0
         """Samples of echo since the canceller last worked; without pauses and reported gaps."""
-        self._waiting = EMPTY
+        self._rest = EMPTY
         """Samples held, less than a block."""
         self._post_filtered = EMPTY
         self._sounding = False
@@ -172,28 +172,28 @@ class EchoPath(Generic[R]):
         is_echo = self._is_echo(at)
         return "unknown" if is_echo is None else "echo" if is_echo else "speech"
 
-    def _is_echo(self, noticed: int) -> bool | None:
+    def _is_echo(self, onset: int) -> bool | None:
         if self._canceller is None and self._unfound >= PATH_NEVER_FOUND:
             return False
-        if not self._reference.read(noticed - MOST_DELAY_SAMPLES, noticed).any():
+        if not self._reference.read(onset - MOST_DELAY_SAMPLES, onset).any():
             return False
-        begin = noticed - LOOK_BACK_SAMPLES
-        heard = self._microphone.read(begin, self._heard)
-        likeness = self._likeness(heard, self._heard)
+        begin = onset - LOOK_BACK_SAMPLES
+        heard = self._microphone.read(begin, self._end)
+        likeness = self._likeness(heard, self._end)
         if self._canceller is None:
             if likeness.is_echo:
                 self._found_at(likeness.delay_samples)
                 self._learn_from(heard)
             return likeness.is_echo
-        left = self._likeness(self._left.read(begin, self._left.end), self._left.end)
-        moved = abs(self._moved(self._canceller, likeness.delay_samples)) > _MOVED_SAMPLES
-        if not moved and left.value < PATH_NOT_REMOVED * likeness.value:
+        rest = self._likeness(self._residual.read(begin, self._residual.end), self._residual.end)
+        has_moved = abs(self._later(self._canceller, likeness.delay_samples)) > _MOVED_SAMPLES
+        if not has_moved and rest.value < PATH_NOT_REMOVED * likeness.value:
             return False
-        if moved and left.is_echo:
+        if has_moved and rest.is_echo:
             # A search of the last seconds would find the echo where it was.
             self._finder, self._search = DelayFinder(), None
             self._found_at(likeness.delay_samples, surely=True)
-        return left.is_echo
+        return rest.is_echo
 
     def _likeness(self, sound: Pcm, end: int) -> Likeness:
         """Of ``sound``, which was heard up to sample ``end``, to the answer."""
@@ -201,7 +201,7 @@ class EchoPath(Generic[R]):
 
     def _learn_from(self, heard: Pcm) -> None:
         """Train on the newest sound, which is echo and nothing else."""
-        begin = self._heard - len(heard) - self._read_later
+        begin = self._end - len(heard) - self._read_later
         for at in range(len(heard) % BLOCK, len(heard), BLOCK):
             reference = self._reference.read(begin + at, begin + at + BLOCK)
             if self._canceller:
@@ -214,67 +214,67 @@ class EchoPath(Generic[R]):
 
     def close(self) -> None:
         """Nothing more is heard."""
-        if self._canceller and self._worked:
+        if self._canceller and self._has_worked:
             self._keep(self._room(self._canceller))
-        elif self._known and not self._canceller:
+        elif self._memory and not self._canceller:
             self._keep(None)
 
     def _room(self, canceller: EchoCanceller) -> EchoMemory:
-        delay = self._delay + canceller.slipped_samples - self._slipped
+        delay = self._delay + canceller.slipped_samples - self._slipped_samples
         return EchoMemory(canceller.state(), delay, delay - self._read_later)
 
     # -- what is heard
 
-    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterator[EchoWindow]:
+    def process(self, pcm: Pcm, playback: Playback, now: float) -> Iterator[EchoWindow]:
         """Take any number of the microphone's samples at 16 kHz; yield each window they complete.
-        ``played``: what ``CardEcho`` needs to know; ``now``: seconds of the loop's clock."""
-        self._reference.arrives(self._heard + len(pcm), now)
+        ``playback``: what ``CardEcho`` needs to know; ``now``: seconds of the loop's clock."""
+        self._reference.arrives(self._end + len(pcm), now)
         for start in range(0, len(pcm), self._window_samples):
             piece = pcm[start : start + self._window_samples]
             self._listen(piece)
             if self._canceller:
-                yield from self._cleaned(self._canceller, piece)
+                yield from self._clean(self._canceller, piece)
             else:
-                waiting, self._waiting = self._waiting, EMPTY
-                untouched = np.concatenate((waiting, piece))
-                self._left.append(untouched)
-                for frame in self._framer.feed(untouched):
+                rest, self._rest = self._rest, EMPTY
+                whole = np.concatenate((rest, piece))
+                self._residual.append(whole)
+                for frame in self._framer.feed(whole):
                     yield EchoWindow(frame)
 
     def _listen(self, piece: Pcm) -> None:
-        begin = self._heard
-        self._heard += len(piece)
+        begin = self._end
+        self._end += len(piece)
         self._microphone.append(piece)
-        self._reference.pass_to(self._heard)
-        played = self._reference.read(begin, self._heard)
+        self._reference.pass_to(self._end)
+        played = self._reference.read(begin, self._end)
         if begin - self._reference.last_sound < KEPT_SAMPLES:
             self._finder.feed(played, piece)
             self._look(played, piece)
 
-    def _cleaned(self, canceller: EchoCanceller, piece: Pcm) -> Iterator[EchoWindow]:
+    def _clean(self, canceller: EchoCanceller, piece: Pcm) -> Iterator[EchoWindow]:
         """The canceller takes whole blocks, so up to 10 ms wait."""
-        first = self._heard - len(piece) - len(self._waiting)
-        waiting = np.concatenate((self._waiting, piece))
-        for start in range(0, len(waiting) - BLOCK + 1, BLOCK):
+        first = self._end - len(piece) - len(self._rest)
+        whole = np.concatenate((self._rest, piece))
+        for start in range(0, len(whole) - BLOCK + 1, BLOCK):
             at = first + start - self._read_later
             reference = self._reference.read(at, at + BLOCK)
-            clean = canceller.process(waiting[start : start + BLOCK], reference)
+            clean = canceller.process(whole[start : start + BLOCK], reference)
             self._sounding |= not clean.idle
             if canceller.works:
-                self._worked, self._failing_samples = True, 0
+                self._has_worked, self._failing_samples = True, 0
             elif not clean.idle:
                 self._failing_samples += BLOCK
-            self._left.append(clean.residual)
+            self._residual.append(clean.residual)
             self._post_filtered = np.concatenate((self._post_filtered, clean.post_filtered))
             for frame in self._framer.feed(clean.residual):
                 yield self._window(frame, clean.llr)
-        self._waiting = waiting[len(waiting) // BLOCK * BLOCK :]
+        self._rest = whole[len(whole) // BLOCK * BLOCK :]
 
     def _window(self, frame: AudioFrame, llr: float) -> EchoWindow:
         count = len(frame.pcm)
-        heard, self._post_filtered = self._post_filtered[:count], self._post_filtered[count:]
+        more, self._post_filtered = self._post_filtered[:count], self._post_filtered[count:]
         sounding, self._sounding = self._sounding, False
-        return EchoWindow(frame, heard, llr) if sounding else EchoWindow(frame)
+        return EchoWindow(frame, more, llr) if sounding else EchoWindow(frame)
 
     def reference_moved(self, more_samples: int) -> None:
         """Report a known gap. From now on the echo follows the reference ``more_samples`` later; 0:
@@ -288,27 +288,27 @@ class EchoPath(Generic[R]):
     # -- where the echo is
 
     def _look(self, played: Pcm, piece: Pcm) -> None:
-        if self._sounded and self._heard - self._reference.last_sound > _ANSWER_GAP_SAMPLES:
-            self._looks = self._sounded = 0
+        if self._sound_samples and self._end - self._reference.last_sound > _ANSWER_GAP_SAMPLES:
+            self._looks = self._sound_samples = 0
             # The next answer may come later or earlier than this one.
             self._finder, self._search = DelayFinder(), None
         if self._search is None:
             # A muted microphone hears no echo.
-            self._sounded += len(played) if played.any() and piece.any() else 0
-            rested = self._heard - self._looked >= _LOOK_SAMPLES
-            due = rested and self._sounded >= _FIRST_SOUND_SAMPLES
-            if not due or self._looked_enough or not piece.any():
+            self._sound_samples += len(played) if played.any() and piece.any() else 0
+            has_rested = self._end - self._looked >= _LOOK_SAMPLES
+            is_due = has_rested and self._sound_samples >= _FIRST_SOUND_SAMPLES
+            if not is_due or self._looked_enough or not piece.any():
                 return
-            self._looked, self._looks = self._heard, self._looks + 1
+            self._looked, self._looks = self._end, self._looks + 1
             self._search = self._finder.search()
         try:
             next(self._search)
-        except StopIteration as done:
+        except StopIteration as stop:
             self._search = None
-            if done.value is None:
+            if stop.value is None:
                 self._not_found()
             else:
-                self._found_at(done.value)
+                self._found_at(stop.value)
 
     @property
     def _fails(self) -> bool:
@@ -323,7 +323,7 @@ class EchoPath(Generic[R]):
     def _not_found(self) -> None:
         # A short answer may have been cut off by its own echo. Later in an answer, a speaker may
         # hide the echo for long.
-        self._unfound += self._sounded >= _LOOK_SAMPLES and self._looks <= PATH_LOOKS
+        self._unfound += self._sound_samples >= _LOOK_SAMPLES and self._looks <= PATH_LOOKS
         if self._unfound >= PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
 
@@ -334,41 +334,41 @@ class EchoPath(Generic[R]):
             self._follow(self._canceller, delay, surely)
         else:
             self._begin(delay)
-        self._known = None
+        self._memory = None
 
     def _begin(self, delay: int) -> None:
-        self._canceller, self._worked = EchoCanceller(self._reference.plays_on), False
+        self._canceller, self._has_worked = EchoCanceller(self._reference.plays_on), False
         later = EARLIER_SAMPLES
-        if self._known:
-            self._canceller.restore(self._known.state)
-            later = self._known.later_samples
-        self._delay, self._read_later, self._slipped = delay, max(0, delay - later), 0
+        if self._memory:
+            self._canceller.restore(self._memory.state)
+            later = self._memory.later_samples
+        self._delay, self._read_later, self._slipped_samples = delay, max(0, delay - later), 0
         self._post_filtered = self._framer.held
 
-    def _moved(self, canceller: EchoCanceller, delay: int) -> int:
+    def _later(self, canceller: EchoCanceller, delay: int) -> int:
         """How much later an echo with this delay comes than the canceller expects."""
-        taken = canceller.echo_at_samples
-        return 0 if taken is None else round(delay - taken) - self._read_later
+        expected = canceller.echo_at_samples
+        return 0 if expected is None else round(delay - expected) - self._read_later
 
     def _follow(self, canceller: EchoCanceller, delay: int, surely: bool) -> None:
         """Read the reference elsewhere if this answer's delay differs by more than the canceller
         has followed by itself; its filter shows where it expects the echo."""
-        moved = self._moved(canceller, delay)
-        self._delay, self._slipped = delay, canceller.slipped_samples
+        later = self._later(canceller, delay)
+        self._delay, self._slipped_samples = delay, canceller.slipped_samples
         if not surely:
             sure = not canceller.works and (self._fails or self._looks <= PATH_LOOKS)
-            if abs(moved) <= _FOUND_ELSEWHERE_SAMPLES or not sure:
+            if abs(later) <= _FOUND_ELSEWHERE_SAMPLES or not sure:
                 return
         self._looks = min(self._looks, PATH_LOOKS // 2)
-        if self._known:
+        if self._memory:
             # The network differs from last time: what was learned since is wrong.
             self._begin(delay)
             return
-        self._read_later = max(0, self._read_later + moved)
-        end = self._left.end - self._read_later
+        self._read_later = max(0, self._read_later + later)
+        end = self._residual.end - self._read_later
         canceller.reread(self._reference.read(end - REREAD_SAMPLES, end))
 
     def _leave(self, canceller: EchoCanceller) -> None:
-        self._known = self._room(canceller)
+        self._memory = self._room(canceller)
         self._canceller = None
         self._post_filtered = EMPTY

@@ -26,30 +26,30 @@ class MicrophoneClock:
     def __init__(self) -> None:
         self._offsets_s: deque[tuple[float, float]] = deque(maxlen=_BUCKETS)
         """Start of each bucket, and the least ``now - end`` in it."""
-        self._guessed = False
+        self._is_guess = False
         self._late_since: float | None = None
 
     def arrived(self, end: int, now: float) -> int:
         """All samples before ``end`` have arrived. Returns the correction of ``index`` in samples
         from now on: negative after a pause, usually 0."""
         offset_s = now - end / LISTEN_RATE
-        moved = 0
-        if self._guessed or self._paused(offset_s, now):
-            moved = round((self._offset_s - offset_s) * LISTEN_RATE)
+        move = 0
+        if self._is_guess or self._paused(offset_s, now):
+            move = round((self._offset_s - offset_s) * LISTEN_RATE)
             self._offsets_s.clear()
-            self._guessed = False
+            self._is_guess = False
         if not self._offsets_s or now - self._offsets_s[-1][0] > _BUCKET_S:
             self._offsets_s.append((now, offset_s))
         began, least_s = self._offsets_s[-1]
         self._offsets_s[-1] = began, min(least_s, offset_s)
-        return moved
+        return move
 
     def index(self, now: float) -> int:
         """The sample that arrives now if it is on time. Until samples arrive, the first call counts
         as the arrival of sample 0."""
         if not self._offsets_s:
             self._offsets_s.append((now, now))
-            self._guessed = True
+            self._is_guess = True
         return max(0, round((now - self._offset_s) * LISTEN_RATE))
 
     def _paused(self, offset_s: float, now: float) -> bool:
@@ -96,8 +96,8 @@ class SentSound(Reference):
         self.cut(self._clock.index(now))
 
     def arrives(self, end: int, now: float) -> None:
-        if moved := self._clock.arrived(end, now):
-            self.move(moved)
+        if move := self._clock.arrived(end, now):
+            self.move(move)
 
     def send(self, pcm: Pcm, at: int) -> None:
         """Audio is sent when sample ``at`` arrives, and played after what was sent before.
@@ -121,8 +121,8 @@ class SentSound(Reference):
     def move(self, by: int) -> None:
         """All sound that is not past is played ``by`` samples later; negative: earlier, and what
         would be past then was played while the microphone was off."""
-        held, self._ahead = self._ahead, deque()
-        for start, pcm in held:
+        pieces, self._ahead = self._ahead, deque()
+        for start, pcm in pieces:
             early = max(0, self._past.end - start - by)
             if early < len(pcm):
                 self._ahead.append((start + by + early, pcm[early:]))

@@ -42,49 +42,49 @@ class SlipFinder:
     """Watches one filter."""
 
     def __init__(self) -> None:
-        self._heard: Samples = np.zeros(_HELD, np.float32)
-        self._expected: Samples = np.zeros(_HELD, np.float32)
-        self._left = self._all = 0.0
-        self._long_left, self._long_all = _LEAST_POWER, 0.0
-        self._middle_left = self._middle_all = 0.0
-        self._found: tuple[int, int] = (0, 0)
+        self._microphone: Samples = np.zeros(_HELD, np.float32)
+        self._echo: Samples = np.zeros(_HELD, np.float32)
+        self._residual = self._all = 0.0
+        self._long_residual, self._long_all = _LEAST_POWER, 0.0
+        self._middle_residual = self._middle_all = 0.0
+        self._candidate: tuple[int, int] = (0, 0)
         self._loud_blocks = 0
         self._failing_blocks = 0
 
     def look(self, microphone: Samples, echo: Samples, residual: Samples) -> int | None:
         """Take the next block. Returns the samples by which the echo comes later (negative:
         earlier) since some moment within the last 80 ms, or None."""
-        for held, block in ((self._heard, microphone), (self._expected, echo)):
-            held[:-BLOCK] = held[BLOCK:]
-            held[-BLOCK:] = block
+        for history, block in ((self._microphone, microphone), (self._echo, echo)):
+            history[:-BLOCK] = history[BLOCK:]
+            history[-BLOCK:] = block
         if float(echo @ echo) <= _LEAST_POWER * BLOCK:
-            self._found = (0, 0)
+            self._candidate = (0, 0)
             return None
         fails = self._fails
         self._failing_blocks = self._failing_blocks + 1 if fails else 0
         self._note(float(residual @ residual), float(microphone @ microphone))
         if not (fails and self._works):
-            self._found = (0, 0)
+            self._candidate = (0, 0)
             return None
-        return self._agreed(moved(self._heard, self._expected))
+        return self._agree(moved(self._microphone, self._echo))
 
     @property
     def _fails(self) -> bool:
-        return self._left > SLIP_FAILS * self._all
+        return self._residual > SLIP_FAILS * self._all
 
     @property
     def _works(self) -> bool:
         learnt = self._loud_blocks > SLIP_LEARNT_BLOCKS
-        return learnt and self._long_left < SLIP_WORKS * self._long_all
+        return learnt and self._long_residual < SLIP_WORKS * self._long_all
 
-    def _note(self, left: float, all_power: float) -> None:
+    def _note(self, residual: float, all_power: float) -> None:
         self._loud_blocks += 1
-        self._left += SLIP_SHORT * (left - self._left)
+        self._residual += SLIP_SHORT * (residual - self._residual)
         self._all += SLIP_SHORT * (all_power - self._all)
-        self._middle_left += SLIP_MIDDLE * (left - self._middle_left)
+        self._middle_residual += SLIP_MIDDLE * (residual - self._middle_residual)
         self._middle_all += SLIP_MIDDLE * (all_power - self._middle_all)
         if self._failing_blocks == 0 or self._failing_blocks > SLIP_FAILING_BLOCKS:
-            self._long_left += SLIP_LONG * (left - self._long_left)
+            self._long_residual += SLIP_LONG * (residual - self._long_residual)
             self._long_all += SLIP_LONG * (all_power - self._long_all)
 
     @property
@@ -98,32 +98,32 @@ class SlipFinder:
         long_enough = (
             self._failing_blocks > SLIP_LOST_BLOCKS and self._loud_blocks > SLIP_LEARNT_BLOCKS
         )
-        return long_enough and self._middle_left > SLIP_LOST * self._middle_all
+        return long_enough and self._middle_residual > SLIP_LOST * self._middle_all
 
     @property
     def explained(self) -> float:
         """Share of the microphone's power that the filter removes, over 1 s; 0 after a change."""
-        return 1 - self._middle_left / self._middle_all if self._middle_all else 0.0
+        return 1 - self._middle_residual / self._middle_all if self._middle_all else 0.0
 
     @property
     def suspects(self) -> bool:
         """Whether the newest block looks like the result of a gap."""
-        return self._found[1] > 0
+        return self._candidate[1] > 0
 
     def start_again(self) -> None:
         """Start over after a change of timing."""
-        self._left = self._all = 0.0
-        self._middle_left = self._middle_all = 0.0
+        self._residual = self._all = 0.0
+        self._middle_residual = self._middle_all = 0.0
         self._failing_blocks = 0
-        self._found = (0, 0)
+        self._candidate = (0, 0)
 
-    def _agreed(self, by: int | None) -> int | None:
+    def _agree(self, by: int | None) -> int | None:
         if by is None:
-            self._found = (0, 0)
+            self._candidate = (0, 0)
             return None
-        before, times = self._found
+        before, times = self._candidate
         times = times + 1 if abs(by - before) <= SLIP_SAME else 1
-        self._found = (by, times)
+        self._candidate = (by, times)
         return by if times >= SLIP_AGREE else None
 
 

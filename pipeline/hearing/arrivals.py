@@ -18,7 +18,7 @@ class Arrivals:
     """Measures the jitter of arriving audio. Times are seconds of one clock."""
 
     def __init__(self) -> None:
-        self._due = -math.inf
+        self._expected_at = -math.inf
         """When the newest audio would have come without any delay."""
         self._epoch_at = -math.inf
         self._least_s, self._most_s, self._most_before_s = math.inf, 0.0, 0.0
@@ -38,20 +38,20 @@ class Arrivals:
     def note(self, seconds: float, now: float) -> None:
         """``seconds`` of audio have arrived."""
         gap_s, self._newest_at = now - self._newest_at, now
-        self._due += seconds
-        if abs(now - self._due) > _MUTED_S:
-            self._due = now
+        self._expected_at += seconds
+        if abs(now - self._expected_at) > _MUTED_S:
+            self._expected_at = now
         if now - self._epoch_at > _EPOCH_S:
-            self._due += self._least_s if math.isfinite(self._least_s) else 0.0
+            self._expected_at += self._least_s if math.isfinite(self._least_s) else 0.0
             self._epoch_at, self._most_before_s = now, self._most_s
             self._least_s, self._most_s = math.inf, 0.0
             self._gap_before_s, self._gap_s = self._gap_s, 0.0
         if gap_s <= _MUTED_S:
             self._gap_s = max(self._gap_s, gap_s)
-        if now < self._due:
-            self._most_s += self._due - now
-            self._due = now
-        late_s = now - self._due
+        if now < self._expected_at:
+            self._most_s += self._expected_at - now
+            self._expected_at = now
+        late_s = now - self._expected_at
         self._least_s, self._most_s = min(self._least_s, late_s), max(self._most_s, late_s)
 
 

@@ -37,7 +37,7 @@ class ChipHearing:
     def note(self, published: Published) -> None:
         pass
 
-    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, playback: Playback, now: float) -> Iterable[EchoWindow]:
         return map(EchoWindow, self._framer.feed(pcm))
 
     def close(self) -> None:
@@ -48,15 +48,15 @@ class HalfDuplex:
     """Mutes the microphone while the loudspeaker plays, and for 600 ms after."""
 
     def __init__(self) -> None:
-        self._heard = 0
+        self._samples = 0
         self._deaf_until = 0
 
-    def heard(self, pcm: Pcm, reference: Pcm | None) -> Pcm:
+    def mute(self, pcm: Pcm, reference: Pcm | None) -> Pcm:
         """Mute the next samples at 16 kHz as needed; ``reference``: the loudspeaker's then."""
-        begin, self._heard = self._heard, self._heard + len(pcm)
+        begin, self._samples = self._samples, self._samples + len(pcm)
         # Sound played in this very piece mutes all of it.
         if reference is not None and np.abs(reference.astype(np.int32)).max() > SILENT_PEAK:
-            self._deaf_until = self._heard + _TAIL_SAMPLES
+            self._deaf_until = self._samples + _TAIL_SAMPLES
         deaf = min(max(0, self._deaf_until - begin), len(pcm))
         return np.concatenate((np.zeros(deaf, np.int16), pcm[deaf:]))
 
@@ -68,5 +68,5 @@ class HalfDuplexHearing(ChipHearing):
         super().__init__(window_samples)
         self._half_duplex = HalfDuplex()
 
-    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
-        return super().process(self._half_duplex.heard(pcm, played.pcm), played, now)
+    def process(self, pcm: Pcm, playback: Playback, now: float) -> Iterable[EchoWindow]:
+        return super().process(self._half_duplex.mute(pcm, playback.pcm), playback, now)

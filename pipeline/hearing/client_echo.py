@@ -32,7 +32,7 @@ class Hearing(Protocol):
         """Follow the audio that the client is given to play."""
         ...
 
-    def process(self, pcm: Pcm, played: Playback, now: float) -> Iterable[EchoWindow]:
+    def process(self, pcm: Pcm, playback: Playback, now: float) -> Iterable[EchoWindow]:
         """``EchoPath.process``."""
         ...
 

@@ -19,9 +19,9 @@ _PAUSE_S = 1.5
 class Directions:
     """The latest reports of the array. Times are seconds of one clock."""
 
-    def __init__(self, accepted: Sector | None = None) -> None:
-        """``accepted``: directions from which speech counts; ``None``: all."""
-        self._accepted = accepted
+    def __init__(self, sector: Sector | None = None) -> None:
+        """``sector``: directions from which speech counts; ``None``: all."""
+        self._sector = sector
         self._reports: deque[tuple[float, Direction]] = deque(maxlen=32)
 
     def note(self, direction: Direction, now: float) -> None:
@@ -36,17 +36,17 @@ class Directions:
         return self._azimuth_deg(now - _PAUSE_S)
 
     def _azimuth_deg(self, since: float) -> float | None:
-        heard = (
+        azimuths_deg = (
             each.azimuth_deg for at, each in reversed(self._reports) if each.speech and at >= since
         )
-        return next(heard, None)
+        return next(azimuths_deg, None)
 
     def elsewhere(self, now: float) -> bool:
         """Whether the sound now is not for the robot: the array works, and hears no speech from the
         accepted sector."""
-        if self._accepted is None or not self._reports or now - self._reports[-1][0] > _LOST_S:
+        if self._sector is None or not self._reports or now - self._reports[-1][0] > _LOST_S:
             return False
-        return not any(azimuth_deg in self._accepted for azimuth_deg in self._spoken_from(now))
+        return not any(azimuth_deg in self._sector for azimuth_deg in self._spoken_from(now))
 
     def others(self, now: float) -> bool:
         """Whether the array hears speech from anywhere; it notices later than a VAD."""

@@ -63,21 +63,21 @@ class Keywords:
         """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones have no
         effect, nor have words of turn-taking in lower case: "stop". ``lexicon``: its words, and the
         small words of its language, are not replaced."""
-        self._kept = _kept(lexicon)
-        fit = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
-        known = dict.fromkeys(each for each in fit if each not in self._kept)
+        self._stop_words = _stop_words(lexicon)
+        short = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
+        phrases = dict.fromkeys(each for each in short if each not in self._stop_words)
         self._keywords: dict[str, list[tuple[str, str]]] = {}
-        for keyword in islice(known, tuning.MOST_KEYWORDS):
+        for keyword in islice(phrases, tuning.MOST_KEYWORDS):
             if len(sounds := _sounds(keyword)) >= tuning.LEAST_SOUNDS:
                 self._keywords.setdefault(sounds[0], []).append((keyword, sounds))
 
     def put_into(self, text: str) -> str:
         """``text``, with keywords in the place of their near-misses."""
-        taken: list[tuple[int, int, str]] = []
+        places: list[tuple[int, int, str]] = []
         for _, start, end, keyword in sorted(self._candidates(text)):
-            if all(end <= other[0] or start >= other[1] for other in taken):
-                taken.append((start, end, keyword))
-        for start, end, keyword in sorted(taken, reverse=True):
+            if all(end <= other[0] or start >= other[1] for other in places):
+                places.append((start, end, keyword))
+        for start, end, keyword in sorted(places, reverse=True):
             if text[start:end].lower() != keyword.lower():
                 text = text[:start] + keyword + text[end:]
         return text
@@ -86,26 +86,26 @@ class Keywords:
         """Stretches of words that may be a keyword: their difference from it, and their place."""
         words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
         for first, begin in enumerate(words):
-            heard, end = "", begin.start()
+            phrase, end = "", begin.start()
             before = text[:end].rstrip(' "\u201c')
             is_name = begin.group()[0].isupper() and before[-1:] not in ".!?\u2026"
             for word in words[first : first + tuning.MOST_WORDS]:
                 apart = text[end : word.start()]
-                if word.group().lower() in self._kept or (heard and apart not in (" ", "-")):
+                if word.group().lower() in self._stop_words or (phrase and apart not in (" ", "-")):
                     break
-                heard, end = heard + word.group(), word.end()
-                for difference, keyword in self._near(_sounds(heard), is_name):
+                phrase, end = phrase + word.group(), word.end()
+                for difference, keyword in self._near(_sounds(phrase), is_name):
                     yield difference, begin.start(), end, keyword
 
-    def _near(self, heard: str, is_name: bool) -> Iterator[tuple[float, str]]:
+    def _near(self, phrase: str, is_name: bool) -> Iterator[tuple[float, str]]:
         """``is_name``: whether the recogniser took it for a name."""
-        for keyword, sounds in self._keywords.get(heard[:1], ()):
+        for keyword, sounds in self._keywords.get(phrase[:1], ()):
             rarely_alike = is_name or len(sounds) >= tuning.LONG_SOUNDS
             share = tuning.NAME_DIFFERENCE if rarely_alike else tuning.WORD_DIFFERENCE
             most = share * len(sounds)
-            if abs(len(heard) - len(sounds)) * _missing("a") > most:
+            if abs(len(phrase) - len(sounds)) * _drop_cost("a") > most:
                 continue
-            if (difference := _difference(heard, sounds, most)) <= most:
+            if (difference := _difference(phrase, sounds, most)) <= most:
                 yield difference, keyword
 
 
@@ -115,43 +115,43 @@ def keywords_of(context: SessionContext) -> Keywords:
 
 
 @lru_cache(8)
-def _kept(lexicon: Lexicon) -> frozenset[str]:
+def _stop_words(lexicon: Lexicon) -> frozenset[str]:
     own = SMALL_WORDS.get(lexicon.language)
     small = [own] if own else SMALL_WORDS.values()
     return frozenset(re.findall(r"[^\W\d_]+", " ".join((*small, *chain(*astuple(lexicon)[1:])))))
 
 
 @lru_cache(16384)
-def _sounds(written: str) -> str:
+def _sounds(word: str) -> str:
     """One letter for each sound, roughly; empty for scripts other than Latin."""
-    sounds = unicodedata.normalize("NFKD", written).lower()
+    sounds = unicodedata.normalize("NFKD", word).lower()
     for spelling, sound in _SPELLINGS:
         sounds = spelling.sub(sound, sounds)
     return sounds
 
 
 @lru_cache(16384)
-def _difference(heard: str, sounds: str, most: float) -> float:
+def _difference(phrase: str, sounds: str, most: float) -> float:
     """Weighted edit distance, in wrong consonants; it may stop above ``most``."""
     row = [0.0]
     for sound in sounds:
-        row.append(row[-1] + _missing(sound))
-    for other in heard:
-        before, row = row, [row[0] + _missing(other)]
+        row.append(row[-1] + _drop_cost(sound))
+    for other in phrase:
+        before, row = row, [row[0] + _drop_cost(other)]
         for column, sound in enumerate(sounds):
-            changed = before[column] + _changed(other, sound)
-            dropped = before[column + 1] + _missing(other)
-            row.append(min(changed, dropped, row[-1] + _missing(sound)))
+            change = before[column] + _change_cost(other, sound)
+            drop = before[column + 1] + _drop_cost(other)
+            row.append(min(change, drop, row[-1] + _drop_cost(sound)))
         if min(row) > most:
             break
     return row[-1] if min(row) <= most else inf
 
 
-def _missing(sound: str) -> float:
+def _drop_cost(sound: str) -> float:
     return 0.5 if sound in _VOWELS else 1.0
 
 
-def _changed(one: str, other: str) -> float:
+def _change_cost(one: str, other: str) -> float:
     if one == other:
         return 0.0
     if one in _VOWELS and other in _VOWELS:

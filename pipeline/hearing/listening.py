@@ -47,7 +47,7 @@ class Listener:
         self.speech_score = self._taker.speech_score
         self.close = self._scores.close
         self._endpointing = endpointing
-        self._unexplained: list[Signal] = []
+        self._doubtful: list[Signal] = []
         """Signals of a turn that may be an echo, held back."""
         # A client may ask for more padding later.
         padding_ms = max(endpointing.prefix_padding_ms, MAX_PREFIX_PADDING_MS)
@@ -93,8 +93,8 @@ class Listener:
         least_db *= tuning.TIMBRE_SHORT if short else 1.0
         first = max(0, start - tuning.TIMBRE_BEFORE_SAMPLES)
         pcm = self.read(first, end)
-        known = least_db and len(pcm) == end - first
-        found_db = movement_db(pcm, start - first) if known else None
+        measurable = least_db and len(pcm) == end - first
+        found_db = movement_db(pcm, start - first) if measurable else None
         return found_db is None or found_db >= least_db
 
     def configure(self, endpointing: Endpointing) -> None:
@@ -115,15 +115,15 @@ class Listener:
         return rest
 
     async def hear(
-        self, pcm: Pcm, played: Playback = NOTHING_KNOWN
+        self, pcm: Pcm, playback: Playback = NOTHING_KNOWN
     ) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
-        for window in self._hearing.process(pcm, played, now):
+        for window in self._hearing.process(pcm, playback, now):
             # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)
             self._history.append(window.frame.pcm)
-            yield self._explained(*self._judge(await self._scores.evidence(window), window.frame))
+            yield self._filter(*self._judge(await self._scores.evidence(window), window.frame))
 
     def _judge(self, evidence: WindowEvidence, frame: AudioFrame) -> tuple[list[Signal], bool]:
         """The signals of one window, and whether a turn was open before."""
@@ -131,17 +131,17 @@ class Listener:
         is_sound = evidence.score >= settings.silence_threshold
         motor = self._motor.runs(is_sound, frame, self._taker.noticed if was_open else None)
         evidence = replace(evidence, motor=motor)
-        heard = self._nearness.hear(evidence, frame, was_open, settings)
-        return self._taker.feed(heard.score, frame, *heard[1:]), was_open
+        score = self._nearness.hear(evidence, frame, was_open, settings)
+        return self._taker.feed(score.score, frame, *score[1:]), was_open
 
-    def _explained(self, signals: list[Signal], was_open: bool) -> list[Signal]:
+    def _filter(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its
         first pause; forget the turn if it is. While echoes are heard, a sound that ends undecided
         counts as one."""
         begins = not was_open and any(isinstance(each, TurnStart) for each in signals)
-        if not self._unexplained and not begins:
+        if not self._doubtful and not begins:
             return signals
-        self._unexplained += signals
+        self._doubtful += signals
         kind = self._onset_kind
         if kind == "unknown" and any(isinstance(each, TurnPause) for each in signals):
             kind = "echo" if self.cancels_echo else "speech"
@@ -155,13 +155,13 @@ class Listener:
 
     def admit(self) -> list[Signal]:
         """Release the signals held back: a possible echo counts as a turn."""
-        signals, self._unexplained = self._unexplained, []
+        signals, self._doubtful = self._doubtful, []
         return signals
 
     @property
     def undecided(self) -> bool:
         """Whether a turn has begun that may be an echo."""
-        return bool(self._unexplained)
+        return bool(self._doubtful)
 
     @property
     def suspects(self) -> bool:
@@ -176,7 +176,7 @@ class Listener:
     def forget_turn(self) -> None:
         self._taker.reset()
         self.forget_speaker()
-        self._unexplained = []
+        self._doubtful = []
 
     def forget_speaker(self) -> None:
         """The newest turn was no person's: nothing is learned from its level."""

@@ -145,21 +145,21 @@ class Nearness:
             margin_db = min(margin_db, tuning.SUNK_DB)
         elif margin_db is not None and self._others_talk(margin_db, frame):
             margin_db -= tuning.NEARER_DB
-        known = replace(evidence, below_db=below_db)
-        heard = weigh(known, turn_is_open, settings.speech_threshold, margin_db)
+        evidence = replace(evidence, below_db=below_db)
+        score = weigh(evidence, turn_is_open, settings.speech_threshold, margin_db)
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold
             least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
-            self._fade(frame, is_speech and heard.below_db - tuning.OPENING_DB > least_db)
-            if known.is_certain:
+            self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
+            if evidence.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
-            return heard
+            return score
         if evidence.score >= tuning.SPEECH_SCORE:
-            self._far = heard.below_db > 0
-        if known.is_certain and not heard.below_db:
+            self._far = score.below_db > 0
+        if evidence.is_certain and not score.below_db:
             self._speech.append(_Speech(frame.index, level_db))
-            return heard._replace(nearer_from=self._nearer_from(margin_db))
-        return heard
+            return score._replace(nearer_from=self._nearer_from(margin_db))
+        return score
 
     def forget_turn(self) -> None:
         """The newest turn was none: nothing is learned from it."""
@@ -202,9 +202,9 @@ class Nearness:
 
     def _fade(self, frame: AudioFrame, far: bool) -> None:
         """No turn is open. What goes on far away is remembered as far for as long as it does."""
-        left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
-        self._left_samples = min(left, tuning.REMEMBERED_SAMPLES)
-        if left <= 0:
+        samples_left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
+        self._left_samples = min(samples_left, tuning.REMEMBERED_SAMPLES)
+        if samples_left <= 0:
             self._remembered_db, self._sunk = None, False
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
@@ -217,8 +217,8 @@ class Nearness:
         since = (self._began if self._turn_is_open else frame.index) - tuning.REMEMBERED_SAMPLES
         before = sum(each.level_db < limit_db and each.start > since for each in self._before)
         if len(self._speech) < tuning.SUNK_WINDOWS:  # it begins where the turn does
-            begun = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
-            before += sum(1 for _ in begun)
+            background = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
+            before += sum(1 for _ in background)
         return before >= tuning.FEWEST_OTHERS
 
     def _sunk_db(self, frame: AudioFrame) -> float:
@@ -229,8 +229,8 @@ class Nearness:
         newest = list(self._speech)[-tuning.LOUD_WINDOWS :]
         self._loudest_db = max(self._loudest_db, _loud_db(newest))
         is_long = frame.end - self._began >= tuning.LONG_TURN_SAMPLES
-        is_known = len(self._speech) == tuning.SUNK_WINDOWS
-        return self._loudest_db - _loud_db(self._speech) if is_long and is_known else 0.0
+        is_full = len(self._speech) == tuning.SUNK_WINDOWS
+        return self._loudest_db - _loud_db(self._speech) if is_long and is_full else 0.0
 
     def _nearer_from(self, margin_db: float | None) -> int | None:
         """Where the open turn's speaker begins, if what was before turns out to be background: the

@@ -20,7 +20,7 @@ from pipeline.hearing import tuning
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _ScoredFrame:
     index: int
     end: int
     score: float
@@ -34,14 +34,14 @@ class RecentScores:
     """The newest scores of one stream, without gaps."""
 
     def __init__(self) -> None:
-        self._frames: deque[_Noted] = deque()
+        self._frames: deque[_ScoredFrame] = deque()
         self._room_score = tuning.FIRST_ROOM_SCORE
 
     def note(self, score: float, frame: AudioFrame, threshold: float) -> None:
         """Take the next frame; scores from ``threshold`` on are speech, not the room."""
         samples = frame.pcm.astype(np.float32)
         power = float(samples @ samples) / max(1, len(samples))
-        self._frames.append(_Noted(frame.index, frame.end, score, power, self._room_score))
+        self._frames.append(_ScoredFrame(frame.index, frame.end, score, power, self._room_score))
         oldest = frame.end - samples_of(tuning.MAX_BACK_MS + tuning.CERTAIN_MS)
         while self._frames[0].index < oldest:
             self._frames.popleft()
@@ -92,7 +92,7 @@ class RecentScores:
         return begin
 
 
-def _least_score(frame: _Noted, threshold: float) -> float:
+def _least_score(frame: _ScoredFrame, threshold: float) -> float:
     """The least score of speech in the room as it was at ``frame``."""
     room_score = tuning.ROOM_FACTOR * frame.room_score + tuning.ROOM_MARGIN
     return min(room_score, tuning.SURELY_SPEECH, threshold)

@@ -25,18 +25,18 @@ from pipeline.turn_record import Invention
 class Segment:
     """The sound behind a text. ``speech_s``: length of the speech, pauses included; ``certainty``:
     mean score of the VAD without these. ``moves``: whether its timbre does, as a voice's
-    (``hearing.timbre``). ``over_answer``: an answer is at stake. ``asked``: the robot has just
-    asked something, so that a hum may answer it. The defaults are for what the client commits."""
+    (``hearing.timbre``). ``over_answer``: an answer is at stake. ``after_question``: a
+    hum may answer what the robot has just asked. The defaults are for what the client commits."""
 
     speech_s: float = 0.0
     certainty: float = 1.0
     moves: bool = True
     over_answer: bool = False
-    asked: bool = True
+    after_question: bool = True
 
 
-def believed(context: SessionContext, said: Transcript, segment: Segment) -> Transcript:
-    """``said``, and its language noted; without text if it was invented."""
+def believed(context: SessionContext, transcript: Transcript, segment: Segment) -> Transcript:
+    """``transcript``, and its language noted; without text if it was invented."""
     every = lexicon_of(context.settings.lexicons, "")  # recognisers invent in any language
     lexicon = replace(
         context.lexicon,
@@ -44,31 +44,31 @@ def believed(context: SessionContext, said: Transcript, segment: Segment) -> Tra
         credits=every.credits,
         courtesies=every.courtesies,
     )
-    if not plain_words(said.text):
-        return replace(said, text="")
-    if why := invention(said, segment, lexicon):
-        return replace(said, text="", language="", invented=why)
-    context.note_language(said)
-    return said
+    if not plain_words(transcript.text):
+        return replace(transcript, text="")
+    if why := invention(transcript, segment, lexicon):
+        return replace(transcript, text="", language="", invented=why)
+    context.note_language(transcript)
+    return transcript
 
 
-def invention(found: Transcript, segment: Segment, lexicon: Lexicon) -> Invention | None:
+def invention(transcript: Transcript, segment: Segment, lexicon: Lexicon) -> Invention | None:
     """Why the words cannot have been said in ``segment``; ``None``: they can."""
-    words = plain_words(found.text)
+    words = plain_words(transcript.text)
     sure = segment.certainty >= tuning.SURE
     if not words:
         return None
-    if _is_foreign(found.text, lexicon.language):
+    if _is_foreign(transcript.text, lexicon.language):
         return "letters"
-    if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (found.seconds + tuning.SPARE_S):
+    if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (transcript.seconds + tuning.SPARE_S):
         return "too fast"
-    if _is_credit(found.text, words, lexicon, sure) or "©" in found.text:
+    if _is_credit(transcript.text, words, lexicon, sure) or "©" in transcript.text:
         return "credits"
     if _is_repetition(words, lexicon, segment.certainty):
         return "repetition"
     if all(_is_hum(word, lexicon) for word in words):
         # Over an answer, ``turn_taking.barge_in`` knows what a hum means.
-        return None if sure and (segment.asked or segment.over_answer) else "hum"
+        return None if sure and (segment.after_question or segment.over_answer) else "hum"
     return "hardly speech" if _is_hardly_speech(words, segment, lexicon) else None
 
 
@@ -90,8 +90,8 @@ def _is_foreign(text: str, language: str) -> bool:
     """Whether most letters are of a script in which ``language`` is not written. Latin letters name
     things in every language."""
     own = {*_scripts(SMALL_WORDS.get(language, "")), "LATIN"}
-    found = _scripts(text)
-    return language in SMALL_WORDS and 2 * sum(each not in own for each in found) > len(found)
+    scripts = _scripts(text)
+    return language in SMALL_WORDS and 2 * sum(each not in own for each in scripts) > len(scripts)
 
 
 def _scripts(text: str) -> list[str]:

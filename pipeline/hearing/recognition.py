@@ -28,7 +28,7 @@ class StableWords:
         """The newest partial transcript, with the words that may still change."""
         self.settled = False
         """Whether the newest pass found nothing new, so that the text may be complete."""
-        self._given = 0
+        self._stable_count = 0
         self._before: list[str] = []
 
     def feed(self, partial: Partial) -> str:
@@ -37,26 +37,26 @@ class StableWords:
         if not words:
             return ""
         self.newest = partial.text
-        stable = max(len(partial.committed.split()), self._agreed(words))
+        stable = max(len(partial.committed.split()), self._agreement(words))
         self.settled = words == self._before
         self._before = words
-        more = words[self._given : stable]
+        more = words[self._stable_count : stable]
         if not more:
             return ""
-        glue = " " if self._given else ""
-        self._given = stable
+        glue = " " if self._stable_count else ""
+        self._stable_count = stable
         new = glue + " ".join(more)
         self.text += new
         return new
 
-    def _agreed(self, words: list[str]) -> int:
+    def _agreement(self, words: list[str]) -> int:
         """How many words from the start both passes have; the newest one may still grow."""
-        agreed = 0
+        count = 0
         for word, before in zip(words[:-1], self._before, strict=False):
             if word != before:
                 break
-            agreed += 1
-        return agreed
+            count += 1
+        return count
 
 
 OnWords = Callable[[str, StableWords], None]
@@ -81,13 +81,13 @@ class Recognition:
         self._stages = stages
         self._language = language
         self._keywords = keywords
-        self._doubted = ""
+        self._refused_language = ""
         """A language that was left out, because it may be why the engine refused."""
         self._on_words = on_words
         self._stable = StableWords()
         self.work = Work()
         """The work of feeding, partial transcripts included."""
-        self._unfed: list[Pcm] = []
+        self._queue: list[Pcm] = []
         self._fed: list[Pcm] = []
         self._begun_again = self._ended = False
         self._feeding = True
@@ -99,7 +99,7 @@ class Recognition:
     @property
     def audio(self) -> Recording:
         """Everything appended so far."""
-        return Recording(np.concatenate((EMPTY, *self._fed, *self._unfed)), LISTEN_RATE)
+        return Recording(np.concatenate((EMPTY, *self._fed, *self._queue)), LISTEN_RATE)
 
     def begin(self, tasks: asyncio.TaskGroup) -> Recognition:
         """Feed the engine in a task of its own."""
@@ -112,7 +112,7 @@ class Recognition:
             self._task.cancel()
 
     def append(self, pcm: Pcm) -> None:
-        self._unfed.append(pcm)
+        self._queue.append(pcm)
         self._wake()
 
     async def run(self) -> None:
@@ -137,7 +137,7 @@ class Recognition:
     async def transcript(self, work: Work) -> Transcript:
         """The final text of everything appended so far. Raises ``ReachyVoiceError``."""
         while True:
-            while (self._unfed or self._feeding) and not self._error:
+            while (self._queue or self._feeding) and not self._error:
                 await self._change()
             if self._error:
                 raise self._error
@@ -145,10 +145,10 @@ class Recognition:
             if utterance is None:
                 raise EngineError("The utterance was closed before it was recognised")
             try:
-                said = await utterance.finish(work)
-                if self._doubted:
-                    self._stages.refused_languages[self._doubted] = self._stages.stt
-                return replace(said, text=self._keywords.put_into(said.text))
+                transcript = await utterance.finish(work)
+                if self._refused_language:
+                    self._stages.refused_languages[self._refused_language] = self._stages.stt
+                return replace(transcript, text=self._keywords.put_into(transcript.text))
             except EngineError as error:
                 if work.cancelled or not self._begin_again(utterance, error):
                     raise
@@ -161,8 +161,8 @@ class Recognition:
         """Feed one utterance of the engine, until it is lost."""
         utterance: UtteranceStage | None = None
         try:
-            wanted = self._on_words is not None
-            utterance = await self._stages.stt.open(self._language, wanted, self.work)
+            with_partials = self._on_words is not None
+            utterance = await self._stages.stt.open(self._language, with_partials, self.work)
             self._utterance = utterance
             while self._utterance is utterance:
                 await self._feed_all(utterance)
@@ -170,39 +170,39 @@ class Recognition:
             if not self._begin_again(utterance, error):
                 raise
 
-    def _begin_again(self, lost: UtteranceStage | None, error: EngineError) -> bool:
-        """The engine of ``lost`` has died or refuses. Returns whether there is another attempt."""
-        if self._utterance is not lost:
+    def _begin_again(self, utterance: UtteranceStage | None, error: EngineError) -> bool:
+        """The utterance's engine has died or refuses. Returns whether there is another attempt."""
+        if self._utterance is not utterance:
             return True
         again = isinstance(error, EngineCrashed) and not self._begun_again
-        refused = not again and self._may_refuse_language(lost, error)
+        refused = not again and self._may_refuse_language(utterance, error)
         if self._ended or not (again or refused):
             return False
         if refused:
-            self._doubted, self._language = self._language, ""
+            self._refused_language, self._language = self._language, ""
         self._begun_again = self._feeding = True
         self._utterance = self._on_words = None
-        if lost:
-            lost.close()
-        self._unfed, self._fed = [*self._fed, *self._unfed], []
+        if utterance:
+            utterance.close()
+        self._queue, self._fed = [*self._fed, *self._queue], []
         self._wake()
         return True
 
-    def _may_refuse_language(self, lost: UtteranceStage | None, error: EngineError) -> bool:
+    def _may_refuse_language(self, utterance: UtteranceStage | None, error: EngineError) -> bool:
         """Whether the language may be why the engine refused to open an utterance, or all of it. An
         engine's own errors are plain ones; other kinds have reasons of their own. Some servers fail
         at a language that they do not know (HTTP 500)."""
         unlisted = bool(self._language) and self._language not in self._stages.stt.languages
         own = type(error) is EngineError or isinstance(error, Rejection | EngineCrashed)
-        return unlisted and not isinstance(error, Unreachable) and (own or lost is None)
+        return unlisted and not isinstance(error, Unreachable) and (own or utterance is None)
 
     async def _feed_all(self, utterance: UtteranceStage) -> None:
         """Feed what has been appended, then wait for more."""
         self._feeding = True
-        while self._unfed:
-            pcm = np.concatenate(self._unfed)
-            self._fed += self._unfed
-            self._unfed.clear()
+        while self._queue:
+            pcm = np.concatenate(self._queue)
+            self._fed += self._queue
+            self._queue.clear()
             partial = await utterance.feed(pcm, self.work)
             if self._on_words:
                 before = self._stable.settled

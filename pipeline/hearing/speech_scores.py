@@ -61,7 +61,7 @@ class SpeechScores:
         self._stages = stages
         self._stage = stages.vad
         self._vad = VadMemory(stages.vad)
-        self._left: tuple[VadMemory, VadMemory] | None = None
+        self._echo_vads: tuple[VadMemory, VadMemory] | None = None
         """In a stretch of echo: the memories for the residual and the post-filtered residual."""
         self._since_echo_samples = 0
         self._directions = directions
@@ -89,12 +89,12 @@ class SpeechScores:
     async def _with_echo(self, window: EchoWindow) -> tuple[float, float | None]:
         if window.post_filtered is None:
             return await self._after_echo(window.frame.pcm), None
-        if self._left is None:
-            self._left = self._echo_begins()
+        if self._echo_vads is None:
+            self._echo_vads = self._echo_begins()
         self._since_echo_samples = 0
-        first, more = self._left
-        score = await self._heard(first, window.frame.pcm)
-        return score, await self._heard(more, window.post_filtered)
+        first, more = self._echo_vads
+        score = await self._score(first, window.frame.pcm)
+        return score, await self._score(more, window.post_filtered)
 
     def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
         """If someone is speaking, the VAD that heard the beginning stays in charge."""
@@ -106,25 +106,25 @@ class SpeechScores:
     async def _after_echo(self, pcm: Pcm) -> float:
         """If someone is speaking when an echo ends, the same VAD stays in charge, too. After 3 s it
         has heard enough of the room to be kept."""
-        if self._left and self._left[0].silent:
+        if self._echo_vads and self._echo_vads[0].silent:
             self._forget_echo()
-        if self._left and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
+        if self._echo_vads and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:
             self._vad.close()
-            self._vad, more = self._left
-            self._left = None
+            self._vad, more = self._echo_vads
+            self._echo_vads = None
             more.close()
-        if self._left is None:
-            return await self._heard(self._vad, pcm)
+        if self._echo_vads is None:
+            return await self._score(self._vad, pcm)
         self._since_echo_samples += len(pcm)
-        first, more = self._left
+        first, more = self._echo_vads
         # Its score counts again if the echo continues.
-        await self._heard(more, pcm)
-        return await self._heard(first, pcm)
+        await self._score(more, pcm)
+        return await self._score(first, pcm)
 
     def _forget_echo(self) -> None:
-        for vad in self._left or ():
+        for vad in self._echo_vads or ():
             vad.close()
-        self._left = None
+        self._echo_vads = None
 
     def _use_new_vad(self) -> None:
         """Start with the VAD that has replaced this one."""
@@ -132,7 +132,7 @@ class SpeechScores:
         self._stage = self._stages.vad
         self._vad = VadMemory(self._stage)
 
-    async def _heard(self, vad: VadMemory, pcm: Pcm) -> float:
+    async def _score(self, vad: VadMemory, pcm: Pcm) -> float:
         try:
             score = await vad.score(pcm)
         except ReachyVoiceError as error:

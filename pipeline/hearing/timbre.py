@@ -53,8 +53,8 @@ class Motor:
     def runs(self, is_sound: bool, frame: AudioFrame, turn_from: int | None) -> bool:
         """Whether the sound up to this frame may be the motor's. ``is_sound``: the frame scores as
         speech. ``turn_from``: first sample of the open turn, which is judged once it is over."""
-        over, self._turn_from = self._turn_from if turn_from is None else None, turn_from
-        if over is not None and not self._moves(over, frame.index):
+        last_start, self._turn_from = self._turn_from if turn_from is None else None, turn_from
+        if last_start is not None and not self._moves(last_start, frame.index):
             self._expected_to = frame.index + tuning.REMEMBERED_SAMPLES
         if not is_sound:
             self._sound_from = None

@@ -225,11 +225,11 @@ class TurnTaker:
         if score < self._settings.silence_threshold or (goes_on and self._far):
             self._state = _State.PAUSED
             return self._end_if_due()
-        return self._resumed(frame, within_word=True) if goes_on else []
+        return self._resume(frame, within_word=True) if goes_on else []
 
     def _paused(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.speech_threshold and not self._far:
-            return self._resumed(frame)
+            return self._resume(frame)
         return self._quiet_word(frame) or self._end_if_due()
 
     def _quiet_word(self, frame: AudioFrame) -> list[Signal]:
@@ -241,7 +241,7 @@ class TurnTaker:
         self._speech_end, self._wait_ms = end, self._settings.unsure_wait_ms
         return [TurnResume(start, within_word=True), TurnPause(end, frame.end)]
 
-    def _resumed(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
+    def _resume(self, frame: AudioFrame, within_word: bool = False) -> list[Signal]:
         if self._fading.quiet:
             self._fading.forget_speaker()  # a voice that goes on this softly has not faded
         self._background.forget()

@@ -54,20 +54,20 @@ class Attempts:
 
     # -- before the pause
 
-    def hear_words(self, utterance: TurnSpeech, words: str, known: StableWords) -> None:
+    def hear_words(self, utterance: TurnSpeech, words: str, stable: StableWords) -> None:
         """A partial transcript of an open turn; ``words`` are new and will not change."""
         if utterance.attempt:
             return
-        if utterance.speculative and not utterance.speculative.answers(known.newest):
+        if utterance.speculative and not utterance.speculative.answers(stable.newest):
             self._discard_speculative(utterance)
         if not self._budget.may_guess:
             return
         if words:
-            self._warm_up.hear(known.text)
-        wanted = known.settled and self._context.config.answers_turns
-        if wanted and not utterance.speculative:
+            self._warm_up.hear(stable.text)
+        should_answer = stable.settled and self._context.config.answers_turns
+        if should_answer and not utterance.speculative:
             now = asyncio.get_running_loop().time()
-            utterance.speculative = self._speculate(known.newest, Work(Priority.SPECULATIVE), now)
+            utterance.speculative = self._speculate(stable.newest, Work(Priority.SPECULATIVE), now)
 
     def _speculate(self, text: str, work: Work, since: float) -> SpeculativeReply | None:
         """``None`` if another reply is being given."""
@@ -107,21 +107,21 @@ class Attempts:
         # Later its scores are forgotten.
         segment = self.segment(utterance, utterance.turn.speech_end)
         try:
-            said = await utterance.recognition.transcript(attempt.work)
+            transcript = await utterance.recognition.transcript(attempt.work)
         except ReachyVoiceError as error:
             return error
-        self._budget.recognised(said.seconds, loop.time() - began)
-        return believed(self._context, said, segment)
+        self._budget.recognised(transcript.seconds, loop.time() - began)
+        return believed(self._context, transcript, segment)
 
     def segment(self, utterance: TurnSpeech, end: int) -> Segment:
         """What is known of the sound of a turn up to sample ``end``."""
         turn = utterance.turn
-        over_answer = turn.state.overlaps or utterance.cut is not None
+        over_answer = turn.state.overlaps or utterance.cut_reply is not None
         # A voice over an echo scores less.
-        known = not (over_answer and self._listener.cancels_echo)
+        is_scored = not (over_answer and self._listener.cancels_echo)
         return Segment(
             ms_of(end - turn.onset) / 1000,
-            self._listener.speech_score(end) if known else 1.0,
+            self._listener.speech_score(end) if is_scored else 1.0,
             self._listener.moves(turn.onset, end),
             over_answer,
             self._replies.last_question.rstrip().endswith("?"),
@@ -150,8 +150,8 @@ class Attempts:
                     if likely and not attempt.speculative:
                         self._answer(turn, attempt)
                         if attempt.speculative:
-                            waiting = self._await_words(attempt.speculative, attempt)
-                            tasks.append(group.create_task(waiting))
+                            wait = self._await_words(attempt.speculative, attempt)
+                            tasks.append(group.create_task(wait))
                             continue
                     yield self._tell(turn, attempt)
             finally:
@@ -160,10 +160,10 @@ class Attempts:
 
     async def _news(self, turn: Turn, attempt: Attempt) -> bool:
         """Wait for new evidence. False if the turn has ended."""
-        if not turn.state.over:
+        if not turn.state.is_over:
             await attempt.news.wait()
             attempt.news.clear()
-        return not turn.state.over
+        return not turn.state.is_over
 
     async def _detect(self, turn: Turn, attempt: Attempt) -> None:
         """Ask the turn detector once, early: a longer silence only makes it more credulous."""
@@ -223,8 +223,8 @@ class Attempts:
 
     def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
         """Keep a reply that was begun before the pause if it answers all the words."""
-        speculative, wanted = utterance.speculative, utterance.turn.wants_answer
-        if speculative and wanted and speculative.answers(attempt.text or ""):
+        speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
+        if speculative and wants_answer and speculative.answers(attempt.text or ""):
             attempt.speculative, utterance.speculative = speculative, None
             speculative.reply.began_at = attempt.paused_at
         self._discard_speculative(utterance)
@@ -274,17 +274,17 @@ class Attempts:
     def book_use(self, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
         discarded answer was counted when it was discarded."""
-        seen = self._budget.used if attempt.text else self._budget.wasted
+        book = self._budget.used if attempt.text else self._budget.wasted
         busy = attempt.works
 
-        def ended(work: Work) -> None:
+        def on_idle(work: Work) -> None:
             busy.discard(work)
             if not busy:
-                seen(attempt.engine_seconds)
+                book(attempt.engine_seconds)
 
         if not attempt.discarded:
             for work in attempt.works:
-                work.when_idle(partial(ended, work))
+                work.when_idle(partial(on_idle, work))
 
     def _book_waste(self, item_id: str, work: Work) -> None:
         """Count ``work`` as wasted once all of its engine time is known."""

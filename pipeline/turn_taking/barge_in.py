@@ -45,16 +45,16 @@ class Overlap:
     """The evidence about speech over an answer.
 
     ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
-    ``text``: its words so far; ``None``: unknown. ``earlier``: what earlier looks read. ``spoken``:
-    the words of the answer that the listener heard last. ``asks``: whether these are a question but
-    for its last words. ``cancels_echo``: whether an echo of the answer is being removed.
+    ``text``: its words so far; ``None``: unknown. ``earlier``: what earlier looks read.
+    ``answer_words``: those of the answer that the listener heard last. ``asks``: whether these are
+    a question but for its last words. ``cancels_echo``: whether an echo of the answer is removed.
     ``certainty``: mean score of the VAD since the speech began, 0 to 1.
     """
 
     speech_ms: int
     ended: bool
     text: str | None
-    spoken: str = ""
+    answer_words: str = ""
     asks: bool = False
     cancels_echo: bool = False
     certainty: float = 0.0
@@ -77,43 +77,44 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     A recogniser that has heard half a word makes up a whole one ("Why" for "Wow")."""
     if overlap.text is None:
         return _unread(overlap, settings)
-    said = _words(overlap.text)
-    if not said:
+    words = _words(overlap.text)
+    if not words:
         silent = overlap.ended or overlap.speech_ms >= settings.wordless_ms
         return "no words" if silent else "unsure"
-    if is_echo(said, _words(overlap.spoken)):
+    if is_echo(words, _words(overlap.answer_words)):
         return "echo"
-    agrees, rest = _agrees(said, lexicon), _after_agreement(said, lexicon)
+    agrees, rest = _agrees(words, lexicon), _after_agreement(words, lexicon)
     command = not agrees and _is_command(rest[0], lexicon, so_far=not overlap.ended)
-    answers = (agrees and len(said) > 1) or _is_in(said[0], lexicon.answers)
+    answers = (agrees and len(words) > 1) or _is_in(words[0], lexicon.answers)
     if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
     if agrees:
         return "backchannel" if overlap.ended else "unsure"
-    own = overlap.cancels_echo and _repeated(said, _words(overlap.spoken)) >= tuning.MAYBE_ECHOED
+    share = _repeated_share(words, _words(overlap.answer_words))
+    own = overlap.cancels_echo and share >= tuning.MAYBE_ECHOED
     opens = not own and rest[0] in lexicon.openers
     why: Interruption = "command" if command else "question" if opens else "words"
     if overlap.ended:
-        return "too short" if why == "words" and _is_short(overlap, said, rest, lexicon) else why
-    if overlap.earlier and (command or not own) and _meant(overlap, lexicon) > 0:
+        return "too short" if why == "words" and _is_short(overlap, words, rest, lexicon) else why
+    if overlap.earlier and (command or not own) and _log_odds(overlap, lexicon) > 0:
         return why
     long = overlap.speech_ms >= settings.surely_meant_ms
-    return "long" if long and not _agrees(said, lexicon, so_far=True) else "unsure"
+    return "long" if long and not _agrees(words, lexicon, so_far=True) else "unsure"
 
 
-def _is_short(overlap: Overlap, said: Sequence[str], rest: Sequence[str], lexicon: Lexicon) -> bool:
+def _is_short(overlap: Overlap, words: list[str], rest: list[str], lexicon: Lexicon) -> bool:
     """Whether so few words were misheard, or only follow an agreement ("Very well, you heard")."""
     if any(_is_in(word, lexicon.commands) for word in rest):
         return False
-    if len(said) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
+    if len(words) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
         return True
-    if len(rest) == len(said) or len(rest) > tuning.SHORT_WORDS:
+    if len(rest) == len(words) or len(rest) > tuning.SHORT_WORDS:
         return False
     asks = any(_is_in(word, lexicon.openers) for word in rest)
-    return not asks and _meant(overlap, lexicon) <= 0
+    return not asks and _log_odds(overlap, lexicon) <= 0
 
 
-def _meant(overlap: Overlap, lexicon: Lexicon) -> float:
+def _log_odds(overlap: Overlap, lexicon: Lexicon) -> float:
     """Log odds that speech is meant for the robot: the VAD is sure of it, and its words, now and at
     the earlier looks, do not agree with the answer."""
     *earlier, now = (
@@ -129,49 +130,49 @@ def _meant(overlap: Overlap, lexicon: Lexicon) -> float:
     )
 
 
-def _evidence(said: Sequence[str], lexicon: Lexicon) -> float:
+def _evidence(words: Sequence[str], lexicon: Lexicon) -> float:
     """What the words of one look add to the log odds. "What" may yet become "What a story"."""
-    if _agrees(said, lexicon):
-        return tuning.MEANT.agrees if said else 0.0
-    rest = _after_agreement(said, lexicon)
-    opens = rest[0] in lexicon.openers and not _agrees(said, lexicon, so_far=True)
+    if _agrees(words, lexicon):
+        return tuning.MEANT.agrees if words else 0.0
+    rest = _after_agreement(words, lexicon)
+    opens = rest[0] in lexicon.openers and not _agrees(words, lexicon, so_far=True)
     return (
         tuning.MEANT.command * _is_command(rest[0], lexicon, so_far=True)
         + tuning.MEANT.opener * opens
-        + tuning.MEANT.several * (len(set(said)) >= tuning.SEVERAL_WORDS)
+        + tuning.MEANT.several * (len(set(words)) >= tuning.SEVERAL_WORDS)
     )
 
 
-def _agrees(said: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
+def _agrees(words: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
     """Whether the words are backchannels and encouragements, one after the other; ``so_far``: or
     the beginning of one may come last."""
-    few = len(said) <= tuning.MOST_AGREEING_WORDS
-    return few and _covered(tuple(map(_bare, said)), lexicon, so_far)
+    few = len(words) <= tuning.MOST_AGREEING_WORDS
+    return few and _covers(tuple(map(_bare, words)), lexicon, so_far)
 
 
-def _after_agreement(said: Sequence[str], lexicon: Lexicon) -> list[str]:
+def _after_agreement(words: Sequence[str], lexicon: Lexicon) -> list[str]:
     """The words behind the backchannels with which speech begins."""
-    return list(itertools.dropwhile(lambda word: _is_backchannel(word, lexicon), said))
+    return list(itertools.dropwhile(lambda word: _is_backchannel(word, lexicon), words))
 
 
 def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
-    known = _is_in(word, (*lexicon.commands, *lexicon.openers))
-    agrees = _is_in if known else _is_one_of  # English "what" is like "whoa"
+    may_ask = _is_in(word, (*lexicon.commands, *lexicon.openers))
+    agrees = _is_in if may_ask else _is_one_of  # English "what" is like "whoa"
     return agrees(word, lexicon.backchannels)
 
 
 @lru_cache(256)
-def _covered(said: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
-    if not said:
+def _covers(words: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
+    if not words:
         return True
-    lengths = {1} if _is_backchannel(said[0], lexicon) else set()
-    asks, phrases = _asking(lexicon), _phrases(lexicon.encouragements)
-    lengths |= {_matching(phrase, said, asks, so_far) for phrase in phrases}
-    return any(_covered(said[length:], lexicon, so_far) for length in lengths - {0})
+    lengths = {1} if _is_backchannel(words[0], lexicon) else set()
+    asks, phrases = _asking_words(lexicon), _phrases(lexicon.encouragements)
+    lengths |= {_match_length(phrase, words, asks, so_far) for phrase in phrases}
+    return any(_covers(words[length:], lexicon, so_far) for length in lengths - {0})
 
 
 @lru_cache(16)
-def _asking(lexicon: Lexicon) -> frozenset[str]:
+def _asking_words(lexicon: Lexicon) -> frozenset[str]:
     return frozenset(map(_bare, (*lexicon.commands, *lexicon.openers)))
 
 
@@ -179,14 +180,14 @@ Phrase = tuple[frozenset[str], ...]
 """The alternatives for each word."""
 
 
-def _matching(phrase: Phrase, said: Sequence[str], asks: frozenset[str], so_far: bool) -> int:
-    """How many words the phrase takes at the beginning of ``said``; 0: it is not there.
+def _match_length(phrase: Phrase, words: Sequence[str], asks: frozenset[str], so_far: bool) -> int:
+    """How many words the phrase takes at the beginning of ``words``; 0: it is not there.
     ``asks``: the words that its ``*`` is not."""
-    length = min(len(phrase), len(said))
+    length = min(len(phrase), len(words))
     whole = so_far or length == len(phrase)
     matches = all(
         word in slot or ("*" in slot and word not in asks)
-        for word, slot in zip(said, phrase, strict=False)
+        for word, slot in zip(words, phrase, strict=False)
     )
     return length if whole and matches else 0
 
@@ -216,18 +217,18 @@ POLICIES: Mapping[PolicyName, Callable[[Overlap, BargeIn, Lexicon], Verdict]] = 
 }
 
 
-def is_echo(said: list[str], spoken: list[str]) -> bool:
-    """Whether most of ``said`` repeats words that the answer has just spoken, by their spelling.
+def is_echo(words: list[str], answer_words: list[str]) -> bool:
+    """Whether most of ``words`` repeats words that the answer has just spoken, by their spelling.
     Longer words count for more: short ones ("in the") occur everywhere."""
-    if len(said) < tuning.FEWEST_ECHOED:
+    if len(words) < tuning.FEWEST_ECHOED:
         return False
-    return _repeated(said, spoken) >= tuning.ECHOED
+    return _repeated_share(words, answer_words) >= tuning.ECHOED
 
 
-def _repeated(said: Sequence[str], spoken: Sequence[str]) -> float:
-    """Share of the letters of ``said`` in words that were spoken."""
-    again = sum(len(word) for word in said if _is_among(word, spoken, tuning.ALIKE))
-    return again / sum(map(len, said))
+def _repeated_share(words: Sequence[str], answer_words: Sequence[str]) -> float:
+    """Share of the letters of ``words`` in words that were spoken."""
+    again = sum(len(word) for word in words if _is_among(word, answer_words, tuning.ALIKE))
+    return again / sum(map(len, words))
 
 
 def _is_command(word: str, lexicon: Lexicon, *, so_far: bool) -> bool:
@@ -286,7 +287,7 @@ class OverlapReview:
     def __post_init__(self) -> None:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
 
-    def heard(self, end: int, reads: bool) -> Step:
+    def hear(self, end: int, reads: bool) -> Step:
         """What to do now that the speech has been heard up to sample ``end``. ``reads``: the words
         of the last look are not known yet."""
         if end < self.look_at:
@@ -300,7 +301,7 @@ class OverlapReview:
         overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)
         return "judge by length" if overdue else "wait"
 
-    def resumed(self, end: int, anew: bool) -> None:
+    def resume(self, end: int, anew: bool) -> None:
         """Look soon: speech goes on after a pause; ``anew``: over an answer that had gone on."""
         if anew:
             self.onset = end

@@ -56,14 +56,14 @@ _SHORT_WORDS = 3
 _FEW_WORDS = 2
 
 
-def ending(text: str, lexicon: Lexicon, asked: str = "", complete: float | None = None) -> Clue:
-    """The clue at the end of ``text``. ``asked``: what the assistant said last. ``complete``: the
+def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | None = None) -> Clue:
+    """The clue at the end of ``text``. ``question``: the assistant's last words. ``complete``: the
     language model's log odds that the words are complete, if known.
 
     A recogniser writes a mark wherever the sound stops ("Could you help me to?"). So a mark means
     nothing after two words, nor if the model finds the words open: after a word that may lean any
     doubt suffices, after another they must be plainly open."""
-    text, asked = _plain(text, lexicon.language), _plain(asked, lexicon.language)
+    text, question = _plain(text, lexicon.language), _plain(question, lexicon.language)
     words = _words(text)
     end = text.rstrip(_QUOTES)
     mark = "..." if end.endswith("...") else end[-1:]
@@ -74,7 +74,7 @@ def ending(text: str, lexicon: Lexicon, asked: str = "", complete: float | None 
     begins = words[-1] in lexicon.starters and (mark not in _FULL or len(words) == 1)
     if begins or words[-1] in lexicon.fillers:
         return "filler"
-    answers = asked.endswith("?") and len(words) <= _SHORT_WORDS
+    answers = question.endswith("?") and len(words) <= _SHORT_WORDS
     may_lean = words[-1] in lexicon.leaning_ends
     if mark in _FULL and len(words) > 1 and not answers:
         least = tuning.OPEN if may_lean else tuning.PLAINLY_OPEN

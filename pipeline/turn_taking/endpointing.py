@@ -30,7 +30,7 @@ class Evidence:
     """The evidence about a pause. It grows while the pause lasts; ``None``: not known yet.
 
     ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
-    language model's log odds that they are complete. ``asked``: what the assistant said last.
+    language model's log odds that they are complete. ``question``: what the assistant said last.
     ``own_pauses_ms``: this speaker's pauses within turns, oldest first. ``turn_ms``: from the
     beginning of the turn to the pause. ``mistake``: the turn should not have interrupted the
     answer, and the listener waits for that to go on.
@@ -39,7 +39,7 @@ class Evidence:
     audio: float | None = None
     text: str | None = None
     words: float | None = None
-    asked: str = ""
+    question: str = ""
     own_pauses_ms: tuple[int, ...] = ()
     turn_ms: int | None = None
     mistake: bool = False
@@ -69,7 +69,7 @@ def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decis
         reasons.append("words")
     clue = None
     if evidence.text is not None:
-        clue = ending(evidence.text, lexicon, evidence.asked, evidence.words)
+        clue = ending(evidence.text, lexicon, evidence.question, evidence.words)
         log_odds += weights.clue * LAST_WORDS[clue]
     if evidence.turn_ms is not None and clue in _WHOLE:
         length = tuning.LENGTH * math.log(

@@ -36,11 +36,11 @@ class Overlaps:
     def mistake(self, utterance: TurnSpeech, text: str | None) -> bool:
         """Whether the full transcript would not have justified the interruption that the first
         words caused."""
-        turn, cut = utterance.turn, utterance.cut
-        if cut is None or text is None:
+        turn, reply = utterance.turn, utterance.cut_reply
+        if reply is None or text is None:
             return False
         speech_ms = ms_of(turn.speech_end - turn.onset)
-        answer = cut.delivery.spoken_lately, cut.asks
+        answer = reply.delivery.spoken_lately, reply.asks
         return ignored(self._judge(utterance, speech_ms, True, text, *answer))
 
     def _judge(
@@ -49,17 +49,17 @@ class Overlaps:
         speech_ms: int,
         ended: bool,
         text: str | None,
-        spoken: str,
+        answer_words: str,
         asks: bool,
     ) -> Verdict:
         listener = self._listener
         # A recogniser may write "six" for the answer's 6.
-        spoken = f"{spoken} {speakable(spoken, self._context.language or 'en')}"
+        answer_words = f"{answer_words} {speakable(answer_words, self._context.language or 'en')}"
         overlap = Overlap(
             speech_ms,
             ended,
             text,
-            spoken,
+            answer_words,
             asks,
             listener.cancels_echo,
             listener.certainty,

@@ -29,8 +29,8 @@ class Budget:
         if len(self._outcomes) < tuning.FEWEST_OUTCOMES:
             return 0.0
         wasted = sum(wasted for _, wasted in self._outcomes)
-        spent = wasted + sum(used for used, _ in self._outcomes)
-        return wasted / spent if spent else 0.0
+        total = wasted + sum(used for used, _ in self._outcomes)
+        return wasted / total if total else 0.0
 
     @property
     def may_answer(self) -> bool:
@@ -46,8 +46,8 @@ class Budget:
 
     def wants_partials(self, cheap: bool) -> bool:
         """Whether to ask for partial transcripts. ``cheap``: feeding produces them anyway."""
-        wanted = self._settings.on_partials
-        return wanted == "always" or (wanted == "auto" and cheap)
+        setting = self._settings.on_partials
+        return setting == "always" or (setting == "auto" and cheap)
 
     def used(self, engine_seconds: float) -> None:
         """Count engine time spent in a pause that ended the turn."""

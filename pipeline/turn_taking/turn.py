@@ -49,7 +49,7 @@ class TurnState(Enum):
         return self in (TurnState.OVERLAP, TurnState.BACKCHANNEL, TurnState.SPEECH)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the turn has ended."""
         return self not in TRANSITIONS["pause"] and self not in TRANSITIONS["end"]
 

@@ -98,17 +98,17 @@ class TurnMachine:
         background, self.open = self.open, None
         if background:
             self._closed_to = fact.at
-            known = not background.state.overlaps
+            was_published = not background.state.overlaps
             yield from self._drop(background, "spoke again", fact.at)
-            if known:
+            if was_published:
                 yield Act(Do.REJECT, background)
         start = max(fact.at - fact.padding_samples, self._closed_to, 0)
-        reviewed = fact.audible == "review"
-        state = TurnState.OVERLAP if reviewed else TurnState.SPEECH
+        needs_review = fact.audible == "review"
+        state = TurnState.OVERLAP if needs_review else TurnState.SPEECH
         review = OverlapReview(self._settings, fact.at)
         turn = self.open = Turn(fact.item_id, start, fact.at, state, review)
         yield Act(Do.LISTEN, turn)
-        if reviewed:
+        if needs_review:
             yield Act(Do.HOLD, turn)
         else:
             yield Act(Do.RELEASE, turn)
@@ -131,7 +131,7 @@ class TurnMachine:
     def _look(self, fact: SpeechProgress) -> Actions:
         turn = self.open
         if turn and turn.state.speaks and turn.state.overlaps:
-            match turn.review.heard(fact.end, fact.reads):
+            match turn.review.hear(fact.end, fact.reads):
                 case "read the words":
                     yield Act(Do.READ, turn)
                 case "judge by length":
@@ -169,7 +169,7 @@ class TurnMachine:
             yield Resume(turn, fact.start, fact.within_word)
             if turn.state.holds:
                 yield Act(Do.HOLD, turn)
-                turn.review.resumed(fact.end, went_on)
+                turn.review.resume(fact.end, went_on)
 
     # -- the turn is over
 

@@ -90,9 +90,9 @@ class TurnRunner:
 
     # -- facts
 
-    async def hear(self, pcm: Pcm, played: Playback = NOTHING_KNOWN) -> None:
+    async def hear(self, pcm: Pcm, playback: Playback = NOTHING_KNOWN) -> None:
         """Take samples at ``LISTEN_RATE``, and what the loudspeaker played meanwhile."""
-        async for signals in self._listener.hear(pcm, played):
+        async for signals in self._listener.hear(pcm, playback):
             self._follow(signals)
             turn = self._machine.open
             if turn is None:
@@ -227,7 +227,7 @@ class TurnRunner:
             case Do.MEASURE:
                 self._tell(Reading(turn, self._overlaps.verdict(utterance, None), None))
             case Do.INTERRUPT if self._context.config.interruptible:
-                utterance.hold, utterance.cut = None, self._replies.interrupt()
+                utterance.hold, utterance.cut_reply = None, self._replies.interrupt()
             case Do.INTERRUPT:
                 self._release(utterance)
             case Do.ATTEMPT:
@@ -267,27 +267,27 @@ class TurnRunner:
             case Do.DISCARD_ANSWER:
                 self._attempts.discard_answer(attempt)
             case Do.CONTINUE:
-                if utterance.cut and self._replies.resume(utterance.cut, attempt.paused_at):
+                if (cut := utterance.cut_reply) and self._replies.resume(cut, attempt.paused_at):
                     self._attempts.discard_answer(attempt)
                 else:
                     self._tell(NothingLeft(utterance.turn))
 
     def _listen(self, turn: Turn) -> None:
-        def on_words(words: str, known: StableWords) -> None:
+        def on_words(words: str, stable: StableWords) -> None:
             if turn.state.overlaps:
                 utterance.unpublished_words += words
                 return
             self._events.words(turn, words)
             if turn is self._machine.open:
-                self._attempts.hear_words(utterance, words, known)
+                self._attempts.hear_words(utterance, words, stable)
 
         context = self._context
-        wanted = self._events.partials or self._attempts.wants_partials
+        wants_words = self._events.partials or self._attempts.wants_partials
         recognition = Recognition(
             context.stages,
             context.config.language,
             keywords_of(context),
-            on_words if wanted else None,
+            on_words if wants_words else None,
         ).begin(self._tasks)
         hold, self._suspicion = self._suspicion, None
         utterance = self._utterances[turn] = TurnSpeech(turn, recognition, turn.start, hold=hold)
@@ -308,8 +308,8 @@ class TurnRunner:
         text = None
         segment = self._attempts.segment(utterance, self._listener.heard_end)
         with suppress(ReachyVoiceError):  # then its length decides
-            found = await utterance.recognition.transcript(utterance.reading)
-            text = believed(self._context, found, segment).text
+            transcript = await utterance.recognition.transcript(utterance.reading)
+            text = believed(self._context, transcript, segment).text
         utterance.reads = False
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
             self._tell(Reading(utterance.turn, self._overlaps.verdict(utterance, text), text))

@@ -112,5 +112,5 @@ class TurnSpeech:
     """Of the looks at its words meanwhile."""
     reads: bool = False
     """Whether a look is under way."""
-    cut: Reply | None = None
+    cut_reply: Reply | None = None
     """The answer that the turn cut off in the middle."""

@@ -52,23 +52,23 @@ class BatchedWorker(InlineWorker):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._gathering: asyncio.TimerHandle | None = None
-        self._scored: dict[int, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._score_times: dict[int, float] = {}
         """Stream -> the loop's time of its last window that may have waited."""
 
     def post(self, request: Request) -> None:
         if isinstance(self._host, BatchedHost) and self._may_wait(self._host, request):
             self._host.receive(request)
-            if self._gathering is None:
-                self._gathering = self._loop.call_later(tuning.GATHER_S, self._gathered)
+            if self._timer is None:
+                self._timer = self._loop.call_later(tuning.GATHER_S, self._run_all)
         else:
             super().post(request)
 
     def _host_of(self, engine: Any) -> EngineHost:
         return BatchedHost(engine, self._send)
 
-    def _gathered(self) -> None:
-        self._gathering = None
+    def _run_all(self) -> None:
+        self._timer = None
         if self._host:
             self._host.run_until_idle()
 
@@ -76,8 +76,8 @@ class BatchedWorker(InlineWorker):
         if not isinstance(request, Submit):
             return False
         if request.method != "score" or host.streams < tuning.MANY_STREAMS:
-            self._scored.clear()  # few streams, or one more: nothing to remember
+            self._score_times.clear()  # few streams, or one more: nothing to remember
             return False
         now = self._loop.time()
-        before, self._scored[request.target] = self._scored.get(request.target), now
+        before, self._score_times[request.target] = self._score_times.get(request.target), now
         return before is None or now - before > 2 * tuning.GATHER_S

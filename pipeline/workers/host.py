@@ -157,10 +157,10 @@ class EngineHost:
         self._jobs: dict[int, Job] = {}
         self._drops: list[int] = []
         self._turns = itertools.count()
-        self._served: dict[int, int] = {}
+        self._last_turns: dict[int, int] = {}
         """Client -> when it was last served, for clients with jobs. New clients queue behind all
         waiting ones: otherwise a steady flow of new clients would starve them."""
-        self._running: Job | None = None
+        self._job: Job | None = None
         self._closed = False
         self._short_of_memory = False
         """Whether it ran out of memory since the last job that succeeded."""
@@ -174,16 +174,16 @@ class EngineHost:
     def receive(self, request: Request) -> None:
         self._inbox.put(request)
         # Read once: the host's thread may set it to None at any time.
-        running = self._running
-        if running:
-            _interrupt(running, request)
+        job = self._job
+        if job:
+            _interrupt(job, request)
 
     def close(self) -> None:
         """Stop all jobs and let ``run`` return."""
         self._inbox.put(None)
-        running = self._running
-        if running:
-            running.cancelled = True
+        job = self._job
+        if job:
+            job.cancelled = True
 
     # -- the host's thread
 
@@ -215,14 +215,14 @@ class EngineHost:
                 for job in self._jobs.values():
                     job.cancelled = True
             case Submit():
-                self._served.setdefault(request.client, next(self._turns))
+                self._last_turns.setdefault(request.client, next(self._turns))
                 job = Job(request, request.priority, next(self._turns), cancelled=self._closed)
                 self._jobs[request.job] = job
             case Drop():
                 self._drops.append(request.target)
             case Cancel() | Promote() | Credit():
-                if known := self._jobs.get(request.job):
-                    _change(known, request)
+                if target := self._jobs.get(request.job):
+                    _change(target, request)
 
     def _choose(self) -> bool:
         """Read the inbox and make the most urgent runnable job the running one."""
@@ -233,22 +233,22 @@ class EngineHost:
             job = min(runnable, key=self._urgency, default=None)
             if job:
                 job.preempted = False
-            self._running = job
+            self._job = job
             # A request that arrived before the line above found no job to interrupt: read it now.
             if self._inbox.empty():
                 break
         if job:
-            job.turn = self._served[job.submit.client] = next(self._turns)
+            job.turn = self._last_turns[job.submit.client] = next(self._turns)
         return job is not None
 
     def _urgency(self, job: Job) -> tuple[bool, int, int, int]:
         """The lowest is served first. Cancelled jobs come before all others: they free what others
         need."""
-        served = self._served[job.submit.client]
-        return not job.cancelled, job.priority, served, job.turn
+        last_turn = self._last_turns[job.submit.client]
+        return not job.cancelled, job.priority, last_turn, job.turn
 
     def _work(self) -> None:
-        job = self._running
+        job = self._job
         # A cancelled job closes its generator before the object under it is dropped.
         if job is None or not job.cancelled:
             self._drop_objects()
@@ -281,7 +281,7 @@ class EngineHost:
             if self._hang_timeout_s:
                 faulthandler.cancel_dump_traceback_later()
             self.step_began = None
-            self._running = None
+            self._job = None
         job.engine_seconds += time.monotonic() - began
         if finished:
             if error is None:
@@ -308,7 +308,7 @@ class EngineHost:
 
     def _forget(self, client: int) -> None:
         if all(job.submit.client != client for job in self._jobs.values()):
-            del self._served[client]
+            del self._last_turns[client]
 
     def _advance(self, job: Job) -> tuple[bool, Any]:
         """Run one step: (finished?, value)."""
@@ -341,13 +341,13 @@ class EngineHost:
         return method(*args)
 
 
-def _interrupt(running: Job, request: Request) -> None:
+def _interrupt(job: Job, request: Request) -> None:
     """Signal the current step; the host reads the request itself after the step."""
     match request:
-        case Cancel() | Promote() if request.job == running.submit.job:
-            _change(running, request)
-        case Submit() | Promote() if request.priority < running.priority:
-            running.preempted = True
+        case Cancel() | Promote() if request.job == job.submit.job:
+            _change(job, request)
+        case Submit() | Promote() if request.priority < job.priority:
+            job.preempted = True
 
 
 def _change(job: Job, request: Cancel | Promote | Credit) -> None:

@@ -23,7 +23,7 @@ from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.worker")
 
-_left: list[threading.Thread] = []
+_leftovers: list[threading.Thread] = []
 
 
 class Trials(Protocol):
@@ -137,7 +137,7 @@ class ThreadWorker(Worker):
             self._tell(self._closed.set)
 
     def _send(self, answer: Answer) -> None:
-        self._tell(self._heard, answer)
+        self._tell(self._receive, answer)
 
     def _tell(self, function: Callable[..., None], *args: Any) -> None:
         """Call ``function`` on the loop, which the thread may outlive."""
@@ -171,7 +171,7 @@ class ThreadWorker(Worker):
             self.post(Cancel(number))
         self._fail_jobs(EngineCrashed(f"The {self.name} engine hangs"))
 
-    def _heard(self, answer: Answer) -> None:
+    def _receive(self, answer: Answer) -> None:
         if self.problem and not self._closed.is_set():
             self.problem = None
             log.info("the %s engine works again", self.name)
@@ -184,7 +184,7 @@ class ThreadWorker(Worker):
             if thread.is_alive():
                 log.error("the %s engine does not end; leaving its thread running", self.name)
         if thread.is_alive():
-            _left.append(thread)
+            _leftovers.append(thread)
 
 
 class InlineWorker(ThreadWorker):
@@ -210,7 +210,7 @@ class InlineWorker(ThreadWorker):
         if self._host:
             self._host.let_go()
         elif thread.is_alive():
-            _left.append(thread)
+            _leftovers.append(thread)
 
 
 def worker_for(
@@ -227,7 +227,7 @@ def worker_for(
 def leave_now_if_threads_were_left(exit_code: int) -> None:
     """End the process at once if an engine's thread still runs. A normal exit tears down what the
     thread uses, so that its libraries print errors or crash."""
-    if not any(thread.is_alive() for thread in _left):
+    if not any(thread.is_alive() for thread in _leftovers):
         return
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

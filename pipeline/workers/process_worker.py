@@ -175,11 +175,11 @@ class ProcessWorker(Worker):
                 raise
         finally:
             self._life = None
-            self._gone()
+            self._note_end()
             await self._reap(child, exit_code)
         return self._why or _how(exit_code.result())
 
-    def _gone(self) -> None:
+    def _note_end(self) -> None:
         """The child no longer answers."""
         if self._closing.is_set():
             self.problem = "is closed"
@@ -234,7 +234,7 @@ class ProcessWorker(Worker):
         self.problem = None
         log.info("the %s engine is ready after %.1f s", self.name, self._start_s)
         ready()
-        watching = asyncio.create_task(self._watch(child))
+        watch = asyncio.create_task(self._watch(child))
         try:
             while (answer := await self._read()) is not None:
                 if isinstance(answer, EngineFailure):
@@ -242,7 +242,7 @@ class ProcessWorker(Worker):
                 elif not isinstance(answer, Ping):
                     self._answer(answer)
         finally:
-            watching.cancel()
+            watch.cancel()
 
     async def _watch(self, child: Process) -> None:
         """Kill a child that has work but does not answer a ping."""
@@ -263,28 +263,28 @@ class ProcessWorker(Worker):
     async def _await_built(self, child: Process, began: float) -> None:
         """A big model may take minutes to load on a busy machine, so a child may take as long as it
         keeps making progress. Raises ``EngineCrashed``, and what building raises."""
-        reading = asyncio.create_task(self._read())
+        message = asyncio.create_task(self._read())
         before = (0.0, 0.0, 0.0)
         try:
-            while not (await asyncio.wait({reading}, timeout=self._start_quiet_s))[0]:
-                used = await asyncio.to_thread(_used, child.pid)
-                self._check_start(asyncio.get_running_loop().time() - began, before, used)
-                before = used
-            built = reading.result()
+            while not (await asyncio.wait({message}, timeout=self._start_quiet_s))[0]:
+                usage = await asyncio.to_thread(_usage, child.pid)
+                self._check_start(asyncio.get_running_loop().time() - began, before, usage)
+                before = usage
+            result = message.result()
         finally:
-            reading.cancel()
-            await asyncio.wait({reading})
-        if built is None:
+            message.cancel()
+            await asyncio.wait({message})
+        if result is None:
             raise _crashed_at_start(self.name, self._spec.modules, await child.wait())
-        if isinstance(built, BaseException):
-            raise built
-        self.info = built
+        if isinstance(result, BaseException):
+            raise result
+        self.info = result
 
-    def _check_start(self, seconds: float, before: Used, used: Used) -> None:
+    def _check_start(self, seconds: float, before: Usage, usage: Usage) -> None:
         what = f"The {self.name} engine did not start within {seconds:.0f} s"
         if seconds >= tuning.START_S:
             raise EngineCrashed(what)
-        if not _gets_on(before, used, self._start_quiet_s):
+        if not _gets_on(before, usage, self._start_quiet_s):
             raise EngineCrashed(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
         log.info("the %s engine is still starting, after %.0f s", self.name, seconds)
 
@@ -325,17 +325,17 @@ def _kill(child: Process) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-Used = tuple[float, float, float]
+Usage = tuple[float, float, float]
 """CPU seconds, MiB read from disk, MiB of memory: of a process and its children, so far."""
 
 
-def _gets_on(before: Used, used: Used, seconds: float) -> bool:
+def _gets_on(before: Usage, usage: Usage, seconds: float) -> bool:
     """Whether a process made progress in the ``seconds`` between two measurements."""
-    cpu, read, memory = (now - then for then, now in zip(before, used, strict=True))
+    cpu, read, memory = (now - then for then, now in zip(before, usage, strict=True))
     return cpu >= tuning.LEAST_CPU * seconds or read >= 1 or abs(memory) >= 1
 
 
-def _used(pid: int) -> Used:
+def _usage(pid: int) -> Usage:
     cpu, read, memory = 0.0, 0, 0
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -366,9 +366,7 @@ def _how(exit_code: int) -> str:
     """How a process with this exit code ended."""
     if exit_code >= 0:
         return f"its process ended with code {exit_code}"
-    name = next(
-        (known.name for known in signal.Signals if known == -exit_code), "an unknown signal"
-    )
+    name = next((each.name for each in signal.Signals if each == -exit_code), "an unknown signal")
     if name == "SIGKILL":
         return "its process was killed (SIGKILL: by hand, or because memory ran out)"
     return f"its process crashed ({name})"

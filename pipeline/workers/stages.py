@@ -116,17 +116,17 @@ class _Conversation:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._remote: RemoteObject | None = None
-        self._opening = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._closed = False
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         await self._until_ready(work)
-        remote = await self._opened(work)
-        warmed: Warmed | None = await remote.last("warm", request, work=work)
-        return warmed or Warmed()
+        remote = await self._open(work)
+        result: Warmed | None = await remote.last("warm", request, work=work)
+        return result or Warmed()
 
     async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        remote = await self._opened(work)
+        remote = await self._open(work)
         stream = remote.stream("reply", request, work=work)
         async with aclosing(stream) as deltas:
             async for delta in deltas:
@@ -144,22 +144,22 @@ class _Conversation:
         conversation by the time it must reply. Raises ``Cancelled``."""
         if self._worker.ready.is_set():
             return
-        stopped = asyncio.Event()
-        work.watch(stopped, lambda _: stopped.set() if work.cancelled else None)
-        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stopped)]
+        stop = asyncio.Event()
+        work.watch(stop, lambda _: stop.set() if work.cancelled else None)
+        tasks = [asyncio.create_task(event.wait()) for event in (self._worker.ready, stop)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            work.unwatch(stopped)
+            work.unwatch(stop)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
         if work.cancelled:
             raise Cancelled
 
-    async def _opened(self, work: Work) -> RemoteObject:
+    async def _open(self, work: Work) -> RemoteObject:
         # A warm-up and a reply may arrive together; they share one object.
-        async with self._opening:
+        async with self._lock:
             if self._remote is None or not self._remote.usable:
                 self._remote = await self._worker.engine.open("open", work=work)
             if self._closed:
@@ -178,7 +178,7 @@ class WorkerLlm(_WorkerStage):
 class WorkerTts(_WorkerStage):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
-        self._spoken = LanguageChoice()
+        self._language = LanguageChoice()
 
     @property
     def rate(self) -> int:
@@ -189,7 +189,7 @@ class WorkerTts(_WorkerStage):
         return self._worker.known.voices
 
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        language = self._spoken.choose(request.language, self._worker.known.languages)
+        language = self._language.choose(request.language, self._worker.known.languages)
         request = replace(request, language=language)
         return self._worker.engine.stream("synthesize", request, work=work)
 

@@ -14,12 +14,12 @@ from reachy_voice.testing.words import LEXICONS
 
 pytestmark = pytest.mark.quick
 
-VOICE = Segment(speech_s=0.6, certainty=0.95, asked=False)
-MOTOR = Segment(speech_s=1.4, certainty=0.55, asked=False)
-ROOM = Segment(speech_s=0.37, certainty=0.62, asked=False)
+VOICE = Segment(speech_s=0.6, certainty=0.95, after_question=False)
+MOTOR = Segment(speech_s=1.4, certainty=0.55, after_question=False)
+ROOM = Segment(speech_s=0.37, certainty=0.62, after_question=False)
 """One word in a room that echoes: the scores rise and fall for as long as they last."""
 BUZZ = Segment(speech_s=1.4, certainty=0.95, moves=False)
-ANSWERED = replace(VOICE, asked=True)
+ANSWERED = replace(VOICE, after_question=True)
 BARGE_IN = replace(VOICE, over_answer=True)
 BUTTON = Segment()
 """The client ended the turn."""
@@ -74,7 +74,7 @@ def test_no_sound_makes_these_words_believable(
         ("Uh-huh", VOICE, "hum"),
         ("Mm-hmm.", VOICE, "hum"),
         ("Mmmm...", MOTOR, "hum"),
-        ("Uh-huh, uh-huh", replace(MOTOR, asked=True), "hum"),
+        ("Uh-huh, uh-huh", replace(MOTOR, after_question=True), "hum"),
         ("Mm-hmm.", replace(MOTOR, over_answer=True), "hum"),
         ("Yes, yes, yes, yes", MOTOR, "repetition"),
         ("Yeah.", MOTOR, "hardly speech"),
@@ -144,7 +144,11 @@ def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> No
 @pytest.mark.parametrize("text", ["Yes.", "No.", "Stop.", "Hello.", "Next."])
 @pytest.mark.parametrize(
     "segment",
-    [ROOM, replace(ROOM, certainty=0.59), Segment(0.27, certainty=0.98, moves=False, asked=False)],
+    [
+        ROOM,
+        replace(ROOM, certainty=0.59),
+        Segment(0.27, certainty=0.98, moves=False, after_question=False),
+    ],
 )
 def test_a_short_word_is_believed_in_a_room_that_echoes(text: str, segment: Segment) -> None:
     assert why(text, segment) is None

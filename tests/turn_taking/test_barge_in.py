@@ -217,11 +217,11 @@ def test_the_answers_own_words_are_its_echo() -> None:
         400, False, "which", "which one", cancels_echo=True, certainty=0.9, earlier=("which",)
     )
     assert judge(which, WORDS, ENGLISH) == "unsure"
-    assert judge(replace(which, spoken="please come"), WORDS, ENGLISH) == "question"
+    assert judge(replace(which, answer_words="please come"), WORDS, ENGLISH) == "question"
     # One word of it among others is a coincidence.
     shared = replace(which, text="which station now", earlier=("which station",))
     assert judge(shared, WORDS, ENGLISH) == "question"
-    stop = replace(which, text="stop", spoken="stop it", earlier=("stop",))
+    stop = replace(which, text="stop", answer_words="stop it", earlier=("stop",))
     assert judge(stop, WORDS, ENGLISH) == "command"
     # One word alone may be anybody's.
     assert judge(Overlap(704, False, "Robot", ANSWER), WORDS, ENGLISH) == "long"
@@ -319,7 +319,7 @@ def test_a_language_without_words_is_neutral() -> None:
 
 def test_speech_over_an_answer_that_had_gone_on_is_early_again() -> None:
     review = OverlapReview(WORDS, 0)
-    review.resumed(8000, anew=False)
+    review.resume(8000, anew=False)
     assert review.onset == 0
-    review.resumed(16_000, anew=True)
+    review.resume(16_000, anew=True)
     assert review.onset == 16_000

@@ -306,7 +306,7 @@ async def test_a_start_that_does_nothing_is_given_up() -> None:
         ((9.9, -0.1, 5.1), False),
     ],
 )
-def test_progress_of_a_start(before: process_worker.Used, gets_on: bool) -> None:
+def test_progress_of_a_start(before: process_worker.Usage, gets_on: bool) -> None:
     assert process_worker._gets_on(before, (10.0, 0.0, 5.0), 60.0) is gets_on
 
 
