@@ -49,9 +49,9 @@ def bill() -> dict[str, Any]:
 
 
 def project_version() -> str:
-    found = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    match = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert match is not None
+    return match[1]
 
 
 def packages() -> Iterator[dict[str, Any]]:
@@ -60,20 +60,20 @@ def packages() -> Iterator[dict[str, Any]]:
             pin = re.match(r"([A-Za-z0-9][\w.\-]*)==([^\s;]+)(?:\s*;\s*(.*?))?\s*\\?$", line)
             if pin is None or (pin[3] and not Marker(pin[3]).evaluate()):
                 continue
-            name, pinned = pin[1], pin[2]
-            assert version(name) == pinned, f"{name} {version(name)} is installed, not {pinned}"
+            name, number = pin[1], pin[2]
+            assert version(name) == number, f"{name} {version(name)} is installed, not {number}"
             what = PROGRAMS.get(name, "Python package")
             kind = "application" if name in PROGRAMS else "library"
-            found = component(kind, name, pinned, licence_of(metadata(name)), what)
-            yield {**found, "purl": f"pkg:pypi/{name}@{pinned}"}
+            part = component(kind, name, number, licence_of(metadata(name)), what)
+            yield {**part, "purl": f"pkg:pypi/{name}@{number}"}
 
 
 def licence_of(package: PackageMetadata) -> str:
     if expression := package["License-Expression"]:
         return expression
-    written = package["License"]
-    if written and "\n" not in written:
-        return written
+    licence = package["License"]
+    if licence and "\n" not in licence:
+        return licence
     classes = [each for each in package.get_all("Classifier") or () if each.startswith(OSI)]
     assert classes, f"{package['Name']} states no licence"
     return " AND ".join(each.removeprefix(OSI) for each in classes)
@@ -92,9 +92,9 @@ def weights() -> Iterator[dict[str, Any]]:
 
 
 def component(kind: str, name: str, number: str, licence: str, what: str) -> dict[str, Any]:
-    found = {"type": kind, "name": name, "version": number, "description": what}
-    found["licenses"] = [{"license": {"name": licence}}]  # type: ignore[assignment]
-    return {key: value for key, value in found.items() if value}
+    part = {"type": kind, "name": name, "version": number, "description": what}
+    part["licenses"] = [{"license": {"name": licence}}]  # type: ignore[assignment]
+    return {key: value for key, value in part.items() if value}
 
 
 def main() -> int:

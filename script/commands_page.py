@@ -67,12 +67,12 @@ def _commands(command: Any, path: str = "reachy-voice") -> Iterator[tuple[str, s
         for name, inner in command.commands.items():
             yield from _commands(inner, f"{path} {name}")
         return
-    shown = (_shown(parameter) for parameter in command.params)
-    usage = " ".join([path, *(text for text in shown if text)])
+    texts = (_text(parameter) for parameter in command.params)
+    usage = " ".join([path, *(text for text in texts if text)])
     yield usage.replace("|", "\\|"), command.get_short_help_str(200)
 
 
-def _shown(parameter: Any) -> str:
+def _text(parameter: Any) -> str:
     if isinstance(parameter, TyperArgument):
         name = (parameter.metavar or parameter.name).upper().strip("[].")
         return name if parameter.required else f"[{name}]"
@@ -99,9 +99,9 @@ def _exit_codes() -> dict[int, str]:
     for error in sorted(_errors(ReachyVoiceError), key=lambda error: error.__qualname__):
         if "exit_code" in vars(error) and error.exit_code not in FIXED_CODES:
             meanings[error.exit_code].append((error.__doc__ or "").partition("\n\n")[0])
-    joined = {code: " ".join(" ".join(texts).split()) for code, texts in meanings.items()}
-    joined = {code: text.replace("``", "`") for code, text in joined.items()}
-    return joined | {1: "any other failure"} | FIXED_CODES
+    result = {code: " ".join(" ".join(texts).split()) for code, texts in meanings.items()}
+    result = {code: text.replace("``", "`") for code, text in result.items()}
+    return result | {1: "any other failure"} | FIXED_CODES
 
 
 def _errors(of: type[ReachyVoiceError]) -> Iterator[type[ReachyVoiceError]]:

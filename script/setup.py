@@ -39,42 +39,42 @@ TEST_WEIGHTS = ("smart-turn-features-reference",)
 def main(arguments: Sequence[str]) -> int:
     command, *rest = arguments
     place = Place.of(os.environ)
-    return flow.ended(lambda: (_test if command == "test" else flow.serve)(place, rest))
+    return flow.exit_code_of(lambda: (_test if command == "test" else flow.serve)(place, rest))
 
 
 def _test(place: Place, arguments: list[str]) -> int:
-    given = options.of_test(arguments)
-    if given.help:
-        print(given.help_text)
+    args = options.of_test(arguments)
+    if args.help:
+        print(args.help_text)
         return 0
     base = base_steps(place, with_tests=True)
-    if given.quick:
-        return _test_quickly(place, base, given)
-    wanted = given.workstation or checks.in_ci() or place.stamps.read(STACK) is not None
-    torch = given.torch if given.torch != "auto" else installed_torch(place) or "cpu"
+    if args.quick:
+        return _test_quickly(place, base, args)
+    with_stack = args.workstation or checks.in_ci() or place.stamps.read(STACK) is not None
+    torch = args.torch if args.torch != "auto" else installed_torch(place) or "cpu"
     whole_llama = llama(place, pictures=True)
-    steps = stack_steps(place, torch) if wanted else []
+    steps = stack_steps(place, torch) if with_stack else []
     steps += [weights(place, "weights-of-tests", TEST_WEIGHTS), whole_llama]
-    if given.real_servers or checks.in_ci() or place.stamps.read("llama-server"):
+    if args.real_servers or checks.in_ci() or place.stamps.read("llama-server"):
         steps.append(llama_server(place))
-    if given.plan:
+    if args.plan:
         flow.show_plan(place, [*flow.to_do(place, base), *steps], Needs())
         return 0
     missing = debian.provide(os.environ)
     with flow.preparing(place) as running:
         flow.set_up(place, base, ahead=[whole_llama], running=running)
         flow.set_up(place, steps, running=running)
-    if given.setup_only:
+    if args.setup_only:
         return 0
-    return checks.run(place, given.others, missing)
+    return checks.run(place, args.others, missing)
 
 
-def _test_quickly(place: Place, base: list[Step], given: Namespace) -> int:
-    if given.plan:
+def _test_quickly(place: Place, base: list[Step], args: Namespace) -> int:
+    if args.plan:
         flow.show_plan(place, flow.to_do(place, base), Needs())
         return 0
     flow.set_up(place, base)
-    return 0 if given.setup_only else checks.run_quick(place, given.others, usable_cores())
+    return 0 if args.setup_only else checks.run_quick(place, args.others, usable_cores())
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ class ShippedLlama(BuildHookInterface[Any]):
     """Found by hatchling, which names it in ``[tool.hatch.build.targets.wheel.hooks.custom]``."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        found = sorted(Path(self.root, "build", "shipped").glob("llama_cpp_python-*.whl"))
-        if found and version == "standard":
-            build_data["force_include"][str(found[-1])] = f"app/files/shipped/{found[-1].name}"
+        wheels = sorted(Path(self.root, "build", "shipped").glob("llama_cpp_python-*.whl"))
+        if wheels and version == "standard":
+            build_data["force_include"][str(wheels[-1])] = f"app/files/shipped/{wheels[-1].name}"
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{os.environ.get(TAG, 'linux_x86_64')}"

@@ -45,25 +45,25 @@ class LoraLinear(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor) -> Tensor:
         # Dropping inputs instead, as is usual, takes longer than the matrices themselves.
         low = self.dropout(nn.functional.linear(x, self.a.to(x.dtype))) * self.scale
-        found: Tensor = self.base(x)
-        return found + nn.functional.linear(low, self.b.to(x.dtype))
+        result: Tensor = self.base(x)
+        return result + nn.functional.linear(low, self.b.to(x.dtype))
 
 
 def attach(network: Any, rank: int, alpha: float, dropout: float) -> dict[str, LoraLinear]:
     """Put an adapter on every projection of a frozen ``network``. By llama.cpp's names."""
     network.requires_grad_(False)
-    found = {}
+    adapters = {}
     for number, layer in enumerate(network.model.layers):
         for path, name in PROJECTIONS.items():
             parent_name, child = path.split(".")
             parent = getattr(layer, parent_name)
             lora = LoraLinear(getattr(parent, child), rank, alpha, dropout)
             setattr(parent, child, lora)
-            found[f"blk.{number}.{name}.weight"] = lora
-    return found
+            adapters[f"blk.{number}.{name}.weight"] = lora
+    return adapters
 
 
-def permuted(rows: NDArray[Any], heads: int) -> NDArray[Any]:
+def permute(rows: NDArray[Any], heads: int) -> NDArray[Any]:
     """The rows of a query or key matrix in llama.cpp's order: it rotates neighbours, transformers
     the two halves of a head."""
     halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
@@ -100,8 +100,8 @@ def _tensors(
     for name, lora in adapters.items():
         a, b = (each.detach().float().numpy() for each in (lora.a, lora.b))
         if "attn_q" in name:
-            b = permuted(b, heads)
+            b = permute(b, heads)
         elif "attn_k" in name:
-            b = permuted(b, kv_heads)
+            b = permute(b, kv_heads)
         yield f"{name}.lora_a", a
         yield f"{name}.lora_b", b

@@ -62,25 +62,25 @@ class Run:
     def loss(self, samples: Sequence[Sample]) -> Tensor:
         """The mean loss of the weighted tokens. What all samples begin with is read once, without
         gradients: with tools, it is far longer than the dialogues."""
-        shared = _common([sample.tokens for sample in samples])
-        cache = self._read(samples[0].tokens[:shared], len(samples))
-        length = max(len(sample.tokens) for sample in samples) - shared
+        common = _common([sample.tokens for sample in samples])
+        cache = self._read(samples[0].tokens[:common], len(samples))
+        length = max(len(sample.tokens) for sample in samples) - common
         tokens = torch.zeros(len(samples), length, dtype=torch.long)
-        weighed = torch.zeros(len(samples), length)
-        mask = torch.zeros(len(samples), shared + length, dtype=torch.long)
+        factors = torch.zeros(len(samples), length)
+        mask = torch.zeros(len(samples), common + length, dtype=torch.long)
         for row, sample in enumerate(samples):
-            own = len(sample.tokens) - shared
-            tokens[row, :own] = torch.tensor(sample.tokens[shared:])
-            weighed[row, :own] = torch.tensor(sample.weights[shared:])
-            mask[row, : shared + own] = 1
+            own = len(sample.tokens) - common
+            tokens[row, :own] = torch.tensor(sample.tokens[common:])
+            factors[row, :own] = torch.tensor(sample.weights[common:])
+            mask[row, : common + own] = 1
         hidden = self.network.model(
             input_ids=tokens, attention_mask=mask, past_key_values=cache, use_cache=True
         ).last_hidden_state[:, :-1]
-        weighed = weighed[:, 1:]
-        chosen = weighed > 0
-        logits = self.network.lm_head(hidden[chosen]).float()
-        losses = torch.nn.functional.cross_entropy(logits, tokens[:, 1:][chosen], reduction="none")
-        return (losses * weighed[chosen]).sum() / weighed.sum()
+        factors = factors[:, 1:]
+        places = factors > 0
+        logits = self.network.lm_head(hidden[places]).float()
+        losses = torch.nn.functional.cross_entropy(logits, tokens[:, 1:][places], reduction="none")
+        return (losses * factors[places]).sum() / factors.sum()
 
     def _read(self, tokens: list[int], rows: int) -> DynamicCache:
         cache = DynamicCache(config=self.network.config)
@@ -95,9 +95,9 @@ class Run:
         loss = self.loss(samples)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.optimizer.param_groups[0]["params"], 1.0)
-        left = (self.steps - self.step) / (self.steps * COOL_DOWN)
+        rest = (self.steps - self.step) / (self.steps * COOL_DOWN)
         for group in self.optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * min(1.0, (self.step + 1) / WARM_UP_STEPS, left)
+            group["lr"] = LEARNING_RATE * min(1.0, (self.step + 1) / WARM_UP_STEPS, rest)
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
@@ -145,19 +145,19 @@ def batches(
     dialogues: Sequence[Dialogue], renderer: Renderer, rng: random.Random
 ) -> list[list[Sample]]:
     """One pass, in batches of about the same length that begin alike."""
-    found = []
+    result = []
     groups: dict[Any, list[Dialogue]] = {}
     for each in varied(dialogues, rng):
         groups.setdefault("own" if each.system else each.tools, []).append(each)
     for group in groups.values():
         group.sort(key=lambda each: len(str(each.turns)) * rng.uniform(0.93, 1.07))
         for start in range(0, len(group), BATCH):
-            chosen = group[start : start + BATCH]
-            called = set().union(*(each.called for each in chosen))
-            tools = tool_offer(called, rng) if chosen[0].tools else []
-            found.append([renderer.sample(each, tools, rng) for each in chosen])
-    rng.shuffle(found)
-    return found
+            batch = group[start : start + BATCH]
+            calls = set().union(*(each.called for each in batch))
+            tools = tool_offer(calls, rng) if batch[0].tools else []
+            result.append([renderer.sample(each, tools, rng) for each in batch])
+    rng.shuffle(result)
+    return result
 
 
 def _passes(dialogues: Sequence[Dialogue], renderer: Renderer, seed: int) -> Iterator[list[Sample]]:
@@ -175,8 +175,8 @@ def start(base: Path, steps: int, seed: int) -> tuple[Run, list[list[Sample]], l
     renderer = Renderer(Model(base, LlamaCppOptions(requantize=False)))
     dialogues = read()
     random.Random(seed).shuffle(dialogues)
-    held_out, learned = dialogues[:HELD_OUT], dialogues[HELD_OUT:]
-    work = list(itertools.islice(_passes(learned, renderer, seed), steps))
+    held_out, others = dialogues[:HELD_OUT], dialogues[HELD_OUT:]
+    work = list(itertools.islice(_passes(others, renderer, seed), steps))
     network = AutoModelForCausalLM.from_pretrained(
         base.parent, gguf_file=base.name, dtype=torch.bfloat16
     )
@@ -189,11 +189,11 @@ def start(base: Path, steps: int, seed: int) -> tuple[Run, list[list[Sample]], l
 
 
 def digest() -> str:
-    """Of all dialogues."""
-    found = hashlib.sha256()
+    """The SHA-256 of all dialogues."""
+    total = hashlib.sha256()
     for path in sorted(FOLDER.glob("*.jsonl")):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        total.update(path.read_bytes())
+    return total.hexdigest()
 
 
 def finish(run: Run, out: Path, command: str) -> None:
@@ -220,10 +220,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint", type=Path, help="default: beside --out")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    checkpoint = given.checkpoint or given.out.with_suffix(".checkpoint")
-    run, work, tests = start(model_path(LlamaCppOptions(), weights(BASE)), given.steps, given.seed)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    checkpoint = args.checkpoint or args.out.with_suffix(".checkpoint")
+    run, work, tests = start(model_path(LlamaCppOptions(), weights(BASE)), args.steps, args.seed)
     if checkpoint.exists():
         run.restore(checkpoint)
     tokens = sum(len(sample.tokens) for batch in work for sample in batch)
@@ -241,8 +241,8 @@ def main() -> None:
             run.save(checkpoint)
     run.save(checkpoint)
     print(f"held-out loss {run.test(tests):.3f}", flush=True)
-    command = f"python -m training.train --steps {given.steps} --seed {given.seed}"
-    finish(run, given.out, command)
+    command = f"python -m training.train --steps {args.steps} --seed {args.seed}"
+    finish(run, args.out, command)
 
 
 if __name__ == "__main__":

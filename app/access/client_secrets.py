@@ -44,8 +44,8 @@ class ClientSecrets:
         self, lasts_s: int, session: Mapping[str, Any], maker: str = ""
     ) -> tuple[str, ClientSecret]:
         """A new secret and its value. Raises ``ApiError`` if the session is too large for one."""
-        made = ClientSecret(int(self._now()) + lasts_s, session, maker)
-        value = PREFIX.decode() + self._seal.close([made.expires_at, session, maker])
+        secret = ClientSecret(int(self._now()) + lasts_s, session, maker)
+        value = PREFIX.decode() + self._seal.close([secret.expires_at, session, maker])
         if len(value) > MAX_CHARS:
             raise ApiError(
                 400,
@@ -55,7 +55,7 @@ class ClientSecrets:
                 "in a session.update.",
                 "session",
             )
-        return value, made
+        return value, secret
 
     def find(self, keys: tuple[bytes, ...]) -> ClientSecret | None:
         """The valid secret among ``keys``."""
@@ -68,6 +68,6 @@ class ClientSecrets:
 
     def _ours(self, keys: tuple[bytes, ...]) -> Iterator[ClientSecret]:
         for key in keys:
-            opened = self._seal.open(key[len(PREFIX) :]) if key.startswith(PREFIX) else None
-            if opened is not None:
-                yield ClientSecret(*opened)
+            fields = self._seal.open(key[len(PREFIX) :]) if key.startswith(PREFIX) else None
+            if fields is not None:
+                yield ClientSecret(*fields)

@@ -90,8 +90,8 @@ class AccessList(_Entry):
         )
 
     def without_address(self, network: Network) -> AccessList:
-        kept = tuple(entry for entry in self.addresses if entry.network != str(network))
-        return self.model_copy(update={"addresses": kept})
+        others = tuple(entry for entry in self.addresses if entry.network != str(network))
+        return self.model_copy(update={"addresses": others})
 
     def with_key(self, name: str, key: str, *, admin: bool = False) -> AccessList:
         """Raises ``WrongAccess`` if the name is taken."""
@@ -104,11 +104,11 @@ class AccessList(_Entry):
 
     def without_key(self, name: str) -> AccessList:
         """Raises ``WrongAccess`` if there is no such key."""
-        kept = tuple(key for key in self.keys if key.name != name)
-        if len(kept) == len(self.keys):
+        others = tuple(key for key in self.keys if key.name != name)
+        if len(others) == len(self.keys):
             fix = "reachy-voice key list shows which there are"
             raise WrongAccess(f"There is no key called {name!r}", fix=fix)
-        return self.model_copy(update={"keys": kept})
+        return self.model_copy(update={"keys": others})
 
 
 def new_key(name: str) -> str:

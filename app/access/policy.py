@@ -100,13 +100,13 @@ def matches(keys: Iterable[bytes], digests: Iterable[bytes]) -> list[bool]:
     """For each of ``digests``, whether it is the digest of one of ``keys``. Compares all pairs in
     constant time, so the timing reveals nothing."""
     ours = [digest(key) for key in keys]
-    found = []
+    result = []
     for theirs in digests:
         same = False
         for mine in ours:
             same |= hmac.compare_digest(mine, theirs)
-        found.append(same)
-    return found
+        result.append(same)
+    return result
 
 
 # --- what a request says -----------------------------------------------------------------------
@@ -201,20 +201,20 @@ def _values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> tuple[str, .
 
 def _keys(headers: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, ...]:
     """At most one key for each of the three ways to send it."""
-    found: dict[bytes, bytes] = {}
+    keys: dict[bytes, bytes] = {}
     for name, value in headers:
         name = name.lower()
         if name == b"authorization":
             scheme, _, key = value.strip().partition(b" ")
             if scheme.lower() == b"bearer" and key.strip():
-                found.setdefault(name, key.strip())
+                keys.setdefault(name, key.strip())
         elif name == b"api-key" and value.strip():
-            found.setdefault(name, value.strip())
+            keys.setdefault(name, value.strip())
         elif name == b"sec-websocket-protocol":
             for offer in map(bytes.strip, value.split(b",")):
                 if offer.startswith(KEY_SUBPROTOCOL) and offer != KEY_SUBPROTOCOL:
-                    found.setdefault(name, offer.removeprefix(KEY_SUBPROTOCOL))
-    return tuple(found.values())
+                    keys.setdefault(name, offer.removeprefix(KEY_SUBPROTOCOL))
+    return tuple(keys.values())
 
 
 # --- hosts and origins -------------------------------------------------------------------------

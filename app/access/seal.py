@@ -25,13 +25,13 @@ class Seal:
         self._fernet = Fernet(urlsafe_b64encode(digest))
 
     def close(self, data: Any) -> str:
-        packed = zlib.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
-        return self._fernet.encrypt(packed).rstrip(_PADDING).decode()
+        packet = zlib.compress(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace"))
+        return self._fernet.encrypt(packet).rstrip(_PADDING).decode()
 
     def open(self, text: bytes) -> Any | None:
         """``None``: it was not sealed with this seal."""
         try:
-            packed = self._fernet.decrypt(text + _PADDING * (-len(text) % 4))
+            packet = self._fernet.decrypt(text + _PADDING * (-len(text) % 4))
         except InvalidToken:
             return None
-        return json.loads(zlib.decompress(packed))
+        return json.loads(zlib.decompress(packet))

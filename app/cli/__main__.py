@@ -25,7 +25,7 @@ def main() -> None:
     the engines. Without a command, what is missing is set up, then the console opens."""
     if len(sys.argv) == 1:
         place = Place.of(os.environ)
-        raise SystemExit(flow.ended(lambda: flow.serve(place, [], opens=True)))
+        raise SystemExit(flow.exit_code_of(lambda: flow.serve(place, [], opens=True)))
     # While modules load, the signal itself ends the process: an exception inside a library might
     # be printed and ignored.
     asks = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -69,10 +69,10 @@ def _trial() -> str:
         return ""
     path = f"import sys; sys.path[:] = {sys.path!r}"
     command = [sys.executable, "-P", "-c", f"{path}; import app.cli.command_line"]
-    done = subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
-    if done.returncode == 0:
+    process = subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+    if process.returncode == 0:
         ran.add("program", PACKAGES)
-    ill = done.returncode == -signal.SIGILL
+    ill = process.returncode == -signal.SIGILL
     return "one was built for another processor (illegal instruction)" if ill else ""
 
 

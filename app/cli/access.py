@@ -36,8 +36,8 @@ def allow(
     """Let machines connect without a key: the robot, for one. A running server notices at once."""
     settings = load_settings(config, overrides or ()).settings
     file = AccessFile(settings.paths.access(os.environ))
-    typed = list(addresses or ())
-    networks = [_network(text) for text in typed]
+    texts = list(addresses or ())
+    networks = [_network(text) for text in texts]
     if not networks and (remove or not show):
         raise WrongAccess("Whom?", fix="reachy-voice allow 192.168.1.7, or: allow --list")
     if note and not note.isprintable():
@@ -45,8 +45,8 @@ def allow(
     if remove:
         _remove(file, networks, settings)
     elif networks:
-        file.change(lambda known: _with_all(known, networks, note))
-        for text, network in zip(typed, networks, strict=True):
+        file.change(lambda access: _with_all(access, networks, note))
+        for text, network in zip(texts, networks, strict=True):
             _welcome(text, network)
     if show:
         _show(file, settings.access.addresses)
@@ -60,41 +60,41 @@ def _network(text: str) -> Network:
         raise WrongAccess(f"{text!r} {error}", fix=fix) from None
 
 
-def _with_all(known: AccessList, networks: list[Network], note: str | None) -> AccessList:
+def _with_all(access: AccessList, networks: list[Network], note: str | None) -> AccessList:
     for network in networks:
-        known = known.with_address(network, note)
-    return known
+        access = access.with_address(network, note)
+    return access
 
 
 def _remove(file: AccessFile, networks: list[Network], settings: Settings) -> None:
-    def edit(known: AccessList) -> AccessList:
-        there = {entry.network for entry in known.addresses}
+    def edit(access: AccessList) -> AccessList:
+        there = {entry.network for entry in access.addresses}
         for network in networks:
             if str(network) not in there:
                 fix = "reachy-voice allow --list shows the list; the settings have one, too"
-                why = "; ".join(_ways_left(network, known, settings))
+                why = "; ".join(_ways_left(network, access, settings))
                 what = f"{shown_network(network)} is not on the list"
                 raise WrongAccess(what, why=why, fix=fix)
-            known = known.without_address(network)
-        return known
+            access = access.without_address(network)
+        return access
 
-    left = file.change(edit)
+    access_list = file.change(edit)
     for network in networks:
-        shown = shown_network(network)
-        if ways := _ways_left(network, left, settings):
-            typer.echo(f"{shown} was removed, but may still connect without a key:")
+        name = shown_network(network)
+        if ways := _ways_left(network, access_list, settings):
+            typer.echo(f"{name} was removed, but may still connect without a key:")
             for way in ways:
                 typer.echo(f"  {way}")
         else:
-            typer.echo(f"{shown} may no longer connect (an open connection stays).")
+            typer.echo(f"{name} may no longer connect (an open connection stays).")
 
 
-def _ways_left(network: Network, known: AccessList, settings: Settings) -> list[str]:
+def _ways_left(network: Network, access: AccessList, settings: Settings) -> list[str]:
     """Rules that still admit addresses of ``network``."""
-    named = [(other, "") for other in known.networks()]
-    named += [(parse_network(text), " (access.addresses)") for text in settings.access.addresses]
+    networks = [(other, "") for other in access.networks()]
+    networks += [(parse_network(text), " (access.addresses)") for text in settings.access.addresses]
     ways = []
-    for other, where in named:
+    for other, where in networks:
         if other.version == network.version and other.overlaps(network):
             part = "" if _within(network, other) else ", which is a part of it"
             ways.append(f"{shown_network(other)} is allowed{where}{part}")
@@ -107,14 +107,14 @@ def _within(inner: Network, outer: Network) -> bool:
     return inner.prefixlen >= outer.prefixlen and inner.network_address in outer
 
 
-def _welcome(typed: str, network: Network) -> None:
+def _welcome(text: str, network: Network) -> None:
     """``typed`` is what ``network`` was written as."""
     typer.echo(f"{shown_network(network)} may connect without a key.")
     if network.num_addresses > 1:
         careful = "Careful: these" if network.prefixlen < WIDE[network.version] else "These"
         first, last = network.network_address, network.broadcast_address
         typer.echo(f"  {careful} are {network.num_addresses:,} addresses, {first} to {last}.")
-        single = parse_address(typed.strip().partition("/")[0])
+        single = parse_address(text.strip().partition("/")[0])
         if single is not None and single != first:
             instead = f"reachy-voice allow {single}, and allow --remove {network}"
             typer.echo(f"  If you meant {single} alone: {instead}")
@@ -148,7 +148,7 @@ def new(
 ) -> None:
     """Make an API key and show it once. A running server accepts it at once."""
     key = new_key(name)
-    _file(config, overrides).change(lambda known: known.with_key(name, key, admin=admin))
+    _file(config, overrides).change(lambda access: access.with_key(name, key, admin=admin))
     typer.echo(key)
     typer.echo("Keep it: it is not shown again. Clients send it as their OpenAI API key.", err=True)
 
@@ -167,7 +167,7 @@ def list_(config: ConfigOption = None, overrides: SetOption = None) -> None:
 @app.command()
 def rm(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Remove a key. Its users cannot connect again; an open connection stays."""
-    _file(config, overrides).change(lambda known: known.without_key(name))
+    _file(config, overrides).change(lambda access: access.without_key(name))
     typer.echo(f"The key {name!r} is no longer valid.")
 
 

@@ -102,8 +102,8 @@ def _print(turn: SpokenTurn, out: Path | None) -> None:
     console.print(f"[dim]answered[/] {escape(turn.answered)}")
     console.print()
     console.print(f"[dim]{0:>7} ms[/]  end of speech")
-    known = [(ms, STAGES[name]) for name, ms in turn.stages_ms.items() if name in STAGES]
-    for ms, what in sorted(known):
+    moments = [(ms, STAGES[name]) for name, ms in turn.stages_ms.items() if name in STAGES]
+    for ms, what in sorted(moments):
         console.print(f"{ms:>7.0f} ms  {what}")
     console.print(f"[bold]{_first_audio(turn)}[/]")
     if out:

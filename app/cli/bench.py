@@ -76,9 +76,9 @@ def _clips(paths: list[Path], config: str | None, overrides: list[str]) -> list[
     if files:
         return [QuestionClip(file.stem, read_recording(file, RATE)) for file in files]
     settings = load_settings(config, overrides).settings
-    spoken = asyncio.run(synthesize_alone(settings, open_cache(settings), SHORT_SENTENCES))
+    sounds = asyncio.run(synthesize_alone(settings, open_cache(settings), SHORT_SENTENCES))
     clips = []
-    for text, (pcm, rate) in zip(SHORT_SENTENCES, spoken, strict=True):
+    for text, (pcm, rate) in zip(SHORT_SENTENCES, sounds, strict=True):
         clips.append(QuestionClip(text, Resampler(rate, RATE).feed(pcm), synthetic=True))
     return clips
 

@@ -52,8 +52,8 @@ cli.add_typer(xvf.app, name="xvf")
 cli.add_typer(service.app, name="service")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(importlib.metadata.version("reachy-voice"))
         raise typer.Exit
 

@@ -47,7 +47,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Print every setting with its value and where it comes from."""
-    rows = explained(load_settings(file or config, overrides or ()))
+    rows = setting_rows(load_settings(file or config, overrides or ()))
     if as_json:
         table = {key: {"value": value, "origin": origin} for key, value, origin in rows}
         typer.echo(json.dumps(table, indent=2, ensure_ascii=False))
@@ -114,15 +114,15 @@ def schema(
 def settings_warnings(loaded: LoadedSettings, catalogue: Catalogue) -> list[str]:
     """Valid settings that will not work as intended; one line each."""
     persona = loaded.settings.conversation.persona
-    unused = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
+    warning = unused_persona(persona, loaded.origins.get("conversation.instructions", ""))
     return [
-        *filter(None, [unused]),
+        *filter(None, [warning]),
         *choice_warnings(loaded.settings, catalogue),
         *language_warnings(loaded.settings, catalogue),
     ]
 
 
-def explained(loaded: LoadedSettings) -> list[tuple[str, Any, str]]:
+def setting_rows(loaded: LoadedSettings) -> list[tuple[str, Any, str]]:
     """Key, value and origin of every setting, in the order of the sections."""
     values = loaded.settings.model_dump(mode="json")
     return [(key, value, _origin(loaded, key)) for key, value in _flat(values)]

@@ -42,8 +42,8 @@ def devices(
     sound = load_settings(config, overrides or []).settings.sound
     lines, problems = asyncio.run(list_devices(sound))
     if as_json:
-        listed = {"devices": [asdict(line) for line in lines], "problems": problems}
-        typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
+        data = {"devices": [asdict(line) for line in lines], "problems": problems}
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         _print_list(lines, problems)
 
@@ -60,13 +60,13 @@ def try_devices(
     settings = load_settings(config, overrides or []).settings
     if not as_json:
         typer.echo(f"Please be silent for {SILENT_S:g} seconds.")
-    tested, silence = asyncio.run(run_test(settings.sound, settings.robot))
-    tested = with_false_starts(tested, silence, settings)
+    test, silence = asyncio.run(run_test(settings.sound, settings.robot))
+    test = with_false_starts(test, silence, settings)
     if as_json:
-        typer.echo(json.dumps(asdict(tested), indent=2, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(asdict(test), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        _print_test(tested)
-    if tested.deaf:
+        _print_test(test)
+    if test.deaf:
         raise typer.Exit(1)
 
 
@@ -97,70 +97,70 @@ def _marks(line: DeviceLine) -> list[str]:
     return marks + (["loudspeaker"] if line.speaker else [])
 
 
-def _print_test(tested: SoundTest) -> None:
+def _print_test(test: SoundTest) -> None:
     console = Console(emoji=False, highlight=False)
-    heard, played = tested.driver_latency_ms
+    input_ms, output_ms = test.driver_latency_ms
     console.print(
-        f"microphone   {escape(tested.microphone)}, {tested.microphone_hz} Hz, driver {heard:g} ms"
+        f"microphone   {escape(test.microphone)}, {test.microphone_hz} Hz, driver {input_ms:g} ms"
     )
     console.print(
-        f"loudspeaker  {escape(tested.speaker)}, {tested.speaker_hz} Hz, driver {played:g} ms"
+        f"loudspeaker  {escape(test.speaker)}, {test.speaker_hz} Hz, driver {output_ms:g} ms"
     )
-    console.print(f"room         {tested.room_dbfs:g} dBFS, robot: {escape(tested.robot)}")
+    console.print(f"room         {test.room_dbfs:g} dBFS, robot: {escape(test.robot)}")
     starts = "not measured: the VAD is not installed"
-    if tested.false_starts is not None:
-        starts = f"{tested.false_starts} turns would have begun in {SILENT_S:g} s of silence"
+    if test.false_starts is not None:
+        starts = f"{test.false_starts} turns would have begun in {SILENT_S:g} s of silence"
     console.print(f"false starts {starts}")
-    if tested.loopback_ms is not None and tested.echo_delay_ms is not None:
-        console.print(f"loop-back    {tested.loopback_ms:g} ms")
+    if test.loopback_ms is not None and test.echo_delay_ms is not None:
+        console.print(f"loop-back    {test.loopback_ms:g} ms")
         console.print(
-            f"echo         {tested.echo_return_loss_db:g} dB quieter than what is played,"
-            f" {tested.echo_delay_ms:g} ms after it"
+            f"echo         {test.echo_return_loss_db:g} dB quieter than what is played,"
+            f" {test.echo_delay_ms:g} ms after it"
         )
-    if tested.lost_start_ms:
-        console.print(f"asleep       {tested.lost_start_ms:g} ms of the first chirp were lost")
-    console.print(f"losses       {tested.lost_samples} samples, {tested.xruns} xruns")
-    for advice in advise(tested):
+    if test.lost_start_ms:
+        console.print(f"asleep       {test.lost_start_ms:g} ms of the first chirp were lost")
+    console.print(f"losses       {test.lost_samples} samples, {test.xruns} xruns")
+    for advice in advise(test):
         console.print(f"[yellow]-> {escape(advice)}[/]")
 
 
-def advise(tested: SoundTest) -> list[str]:
+def advise(test: SoundTest) -> list[str]:
     """What to do about bad figures."""
-    if tested.deaf:
+    if test.deaf:
         return [
             "The microphone delivers only zeros, or next to nothing: it is muted, or that channel"
             " is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
         ]
-    return _advise_on_noise(tested) + _advise_on_echo(tested)
+    return _advise_on_noise(test) + _advise_on_echo(test)
 
 
-def _advise_on_noise(tested: SoundTest) -> list[str]:
-    if not tested.false_starts:
+def _advise_on_noise(test: SoundTest) -> list[str]:
+    if not test.false_starts:
         return []
-    if tested.quiet_threshold is not None:
-        setting = f"endpointing.speech_threshold to {tested.quiet_threshold:g}"
+    if test.quiet_threshold is not None:
+        setting = f"endpointing.speech_threshold to {test.quiet_threshold:g}"
         return [
             f"A noise is taken for speech. Set {setting}, at which no turn began, and test again"
         ]
-    if tested.robot == "moved":
+    if test.robot == "moved":
         return ["The robot's motors may sound like speech to it. Set robot.moves to false"]
     return ["A noise is taken for speech at any threshold. Find it, and test again without it"]
 
 
-def _advise_on_echo(tested: SoundTest) -> list[str]:
-    if tested.echo_delay_ms is None:
+def _advise_on_echo(test: SoundTest) -> list[str]:
+    if test.echo_delay_ms is None:
         return [
             "The chirps were not heard. With an XVF3800 that is right: its chip cancels them."
             " Otherwise turn the loudspeaker up, and check sound.speaker"
         ]
-    if not _SOON_MS <= tested.echo_delay_ms <= _LATE_MS:
+    if not _SOON_MS <= test.echo_delay_ms <= _LATE_MS:
         return [
-            f"The echo comes {tested.echo_delay_ms:g} ms after what is played; echo cancelling"
+            f"The echo comes {test.echo_delay_ms:g} ms after what is played; echo cancelling"
             " reaches from 6 to 300. Choose another loudspeaker (Bluetooth is too late), or set"
             " sound.echo to half-duplex"
         ]
-    if (tested.lost_start_ms or 0) >= SLEEPY_MS:
+    if (test.lost_start_ms or 0) >= SLEEPY_MS:
         return [
             "The loudspeaker sleeps in silence and loses the beginning of what it plays next. Set"
             " sound.keep_awake_dbfs to -50, test again, and raise it if that does not help"

@@ -125,16 +125,16 @@ def _log_file(path: Path | None) -> IO[bytes]:
 async def _wait_until_ready(process: asyncio.subprocess.Process, log: int) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
-        ended = process.returncode is not None
+        has_ended = process.returncode is not None
         text = (await asyncio.to_thread(os.pread, log, LOG_BYTES, 0)).decode(errors="replace")
         if "Ready." in text:
             return
-        if ended or time.monotonic() >= deadline:
+        if has_ended or time.monotonic() >= deadline:
             break
         await asyncio.sleep(POLL_S)
     late = f"The server was not ready within {START_TIMEOUT_S:g} s"
     raise ReachyVoiceError(
-        "The server did not start" if ended else late,
+        "The server did not start" if has_ended else late,
         why=text.strip()[-LOG_TAIL_CHARS:] or "it wrote nothing",
         fix="Run reachy-voice serve with the same settings, or reachy-voice doctor",
     )
@@ -162,8 +162,8 @@ async def measure_own_server(
         ready, began = usage(server.pid), time.monotonic()
         run = await measure_running_server(server.url, clips, turns, advance)
         run.start_s, run.ready, run.after = server.start_seconds, ready, usage(server.pid)
-        spent = run.after.cpu_seconds - ready.cpu_seconds
-        run.core_percent = spent / (time.monotonic() - began) * 100
+        cpu_s = run.after.cpu_seconds - ready.cpu_seconds
+        run.core_percent = cpu_s / (time.monotonic() - began) * 100
     return run
 
 
@@ -198,8 +198,8 @@ async def _measure(client: RealtimeClient, clip: QuestionClip) -> TurnTiming:
 
 def percentile(values: Iterable[float], percent: float) -> float | None:
     """Nearest-rank percentile; ``None`` for no values."""
-    found = list(values)
-    return float(np.percentile(found, percent, method="inverted_cdf")) if found else None
+    numbers = list(values)
+    return float(np.percentile(numbers, percent, method="inverted_cdf")) if numbers else None
 
 
 def summary(run: BenchRun) -> dict[str, Any]:
@@ -230,5 +230,5 @@ def summary(run: BenchRun) -> dict[str, Any]:
 
 def _stage(turns: Sequence[TurnTiming], stage: str) -> dict[str, float | None]:
     values = [turn.ms[stage] for turn in turns if stage in turn.ms]
-    found = {f"p{percent}": percentile(values, percent) for percent in (50, 95, 99)}
-    return {"n": len(values), **found}
+    percentiles = {f"p{percent}": percentile(values, percent) for percent in (50, 95, 99)}
+    return {"n": len(values), **percentiles}

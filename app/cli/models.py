@@ -105,10 +105,10 @@ def pull(
     """Fetch weights that are not here yet."""
     settings = load_settings(config, overrides or ()).settings
     cache = open_cache(settings)
-    wanted = names or settings.weights()
-    pulled = pull_with_bars(cache, wanted, offline=offline)
-    here = f"{len(wanted)} of {len(wanted)} here, in {cache.directory / 'weights'}"
-    typer.echo(f"Pulled {', '.join(pulled)}; {here}" if pulled else f"Nothing to do: {here}")
+    targets = names or settings.weights()
+    new = pull_with_bars(cache, targets, offline=offline)
+    here = f"{len(targets)} of {len(targets)} here, in {cache.directory / 'weights'}"
+    typer.echo(f"Pulled {', '.join(new)}; {here}" if new else f"Nothing to do: {here}")
 
 
 def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool = False) -> list[str]:
@@ -151,13 +151,13 @@ def verify(
     """Hash the weights that are here (or NAMES) and compare them with the catalogue."""
     cache = open_cache(load_settings(config, overrides or ()).settings)
     entries = cache.catalogue.entries
-    chosen = names or [name for name in entries if cache.state(name) != "absent"]
-    wrong = {name: what for name, what in cache.verify(chosen).items() if what}
-    for name in chosen:
+    targets = names or [name for name in entries if cache.state(name) != "absent"]
+    wrong = {name: what for name, what in cache.verify(targets).items() if what}
+    for name in targets:
         typer.echo(f"{name}: {wrong.get(name, 'OK')}")
     if wrong:
         raise WeightsError(
-            f"{len(wrong)} of {len(chosen)} weights are damaged or missing",
+            f"{len(wrong)} of {len(targets)} weights are damaged or missing",
             why="; ".join(f"{name}: {what}" for name, what in wrong.items()),
             fix="Run: reachy-voice models rm {0} && reachy-voice models pull {0}".format(
                 " ".join(wrong)
@@ -210,13 +210,13 @@ def delta(
 ) -> None:
     """Write an update that contains only the weights that changed."""
     with progress_bars() as report:
-        made = make_delta(old, new, out, licence, report)
-    changed, items = made.changed
+        update = make_delta(old, new, out, licence, report)
+    changes, items = update.changed
     size, whole = out.stat().st_size, new.stat().st_size
-    typer.echo(f"{changed:,} of {items:,} weights changed ({100 * changed / max(1, items):.2f} %)")
+    typer.echo(f"{changes:,} of {items:,} weights changed ({100 * changes / max(1, items):.2f} %)")
     typer.echo(f"{megabytes(size)} instead of {megabytes(whole)} ({100 * size / whole:.2f} %)")
     if index is not None:
-        add_to_index(index, made)
+        add_to_index(index, update)
 
 
 @app.command("apply")
@@ -236,11 +236,11 @@ def apply_(
     overrides: SetOption = None,
 ) -> None:
     """Turn a model file into the new one, in one step; a failure leaves the old one as it was."""
-    found = read_delta(update)
+    content = read_delta(update)
     if model is None:
         settings = load_settings(config, overrides or ()).settings
         cache = open_cache(settings)
-        model = base_in_use(settings, cache, found)
+        model = base_in_use(settings, cache, content)
         if out is None and model.is_relative_to(cache.directory):
             raise WeightsError(
                 f"{model.name} belongs to the catalogue",
@@ -248,8 +248,8 @@ def apply_(
                 fix="Write the new model elsewhere with --out, and name it in llm.model_file",
             )
     with progress_bars() as report:
-        apply(found, model, out, report)
-    typer.echo(f"{out or model} is the new model, sha256 {found.info.result_sha256}")
+        apply(content, model, out, report)
+    typer.echo(f"{out or model} is the new model, sha256 {content.info.result_sha256}")
 
 
 def base_in_use(settings: Settings, cache: WeightsCache, update: Delta) -> Path:

@@ -116,11 +116,11 @@ def serve(
         name = f"{_WHAT[kind]:<15} {assistant.describe(kind)}"
         console.print(f"  [green]ready[/] {name} [dim]{seconds:.1f} s[/]")
 
-    admitted = Admission.of(settings, AccessFile(settings.paths.access(os.environ)).read())
+    admission = Admission.of(settings, AccessFile(settings.paths.access(os.environ)).read())
 
     def ready(real_port: int) -> None:
         command = typed_command(settings, "allow ADDRESS")
-        for line in banner(settings.server, real_port, admitted, tls, command, browser_tls):
+        for line in banner(settings.server, real_port, admission, tls, command, browser_tls):
             console.print(line, soft_wrap=True)
         if opens and settings.server.console:
             open_in_browser(settings.server.console_url(real_port))
@@ -183,12 +183,12 @@ class Admission:
     keys: int = 0
 
     @classmethod
-    def of(cls, settings: Settings, known: AccessList) -> Admission:
+    def of(cls, settings: Settings, access: AccessList) -> Admission:
         """Combine the settings with the list of ``allow`` and ``key``."""
-        given = settings.access
-        networks = [*given.addresses, *(entry.network for entry in known.addresses)]
+        own = settings.access
+        networks = [*own.addresses, *(entry.network for entry in access.addresses)]
         addresses = dict.fromkeys(shown_network(parse_network(text)) for text in networks)
-        return cls(settings.trusts_loopback, tuple(addresses), len(given.keys) + len(known.keys))
+        return cls(settings.trusts_loopback, tuple(addresses), len(own.keys) + len(access.keys))
 
     def __str__(self) -> str:
         who = ["programs on this machine"] if self.loopback else []
@@ -202,14 +202,14 @@ class Admission:
 def banner(
     server: ServerSettings,
     port: int,
-    admitted: Admission | None = None,
+    admission: Admission | None = None,
     tls: ServerTls | None = None,
     command: str = "reachy-voice allow ADDRESS",
     browser_tls: ServerTls | None = None,
 ) -> list[str]:
     """What the user needs to know once the server is up. ``command`` admits a client;
     ``browser_tls`` belongs to the port for browsers."""
-    admitted = admitted or Admission()
+    admission = admission or Admission()
     host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"
@@ -218,15 +218,15 @@ def banner(
     if tls is not None:
         lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")
         lines.append(f"    SHA-256 {tls.fingerprint}")
-    if server.console and admitted.loopback and (everywhere or _is_loopback(host)):
+    if server.console and admission.loopback and (everywhere or _is_loopback(host)):
         lines.append(f"In a browser on this machine: {server.console_url(port)}")
         lines.append("""    Say, for example: "What's your name?" or "Tell me a joke." """.rstrip())
     if not everywhere and _is_loopback(host):
         lines.append("Only this machine can connect. For a robot: reachy-voice serve --lan")
-        if not admitted.loopback:
-            here = [text for text in admitted.addresses if parse_network(text).is_loopback]
-            admitted = replace(admitted, addresses=tuple(here))  # no other client gets this far
-            lines.append(f"A key is needed here, too (access.loopback). May connect: {admitted}")
+        if not admission.loopback:
+            here = [text for text in admission.addresses if parse_network(text).is_loopback]
+            admission = replace(admission, addresses=tuple(here))  # no other client gets this far
+            lines.append(f"A key is needed here, too (access.loopback). May connect: {admission}")
         return lines
     if addresses := lan_addresses() if everywhere else [host]:
         lines += _for_the_robot(addresses, port, tls)
@@ -236,7 +236,7 @@ def banner(
             lines.append(f"    SHA-256 {browser_tls.fingerprint}")
     else:
         lines.append("[yellow]This machine has no IPv4 address that a robot could reach.[/]")
-    return [*lines, *_who(admitted, tls, command)]
+    return [*lines, *_who(admission, tls, command)]
 
 
 def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> list[str]:
@@ -251,9 +251,9 @@ def _for_the_robot(addresses: list[str], port: int, tls: ServerTls | None) -> li
     return lines
 
 
-def _who(admitted: Admission, tls: ServerTls | None, command: str) -> list[str]:
-    lines = [f"May connect: {admitted}. All others are refused."]
-    if tls is None and not admitted.addresses:
+def _who(admission: Admission, tls: ServerTls | None, command: str) -> list[str]:
+    lines = [f"May connect: {admission}. All others are refused."]
+    if tls is None and not admission.addresses:
         lines.append("The robot's app has no password, so allow its address. Its first attempt is")
         lines.append("refused, and its address is shown here. If you know it already:")
         lines.append(f"    [bold cyan]{escape(command)}[/]")

@@ -34,14 +34,14 @@ def setup(
     arguments = ["--torch", torch.value, *(["--plan"] if plan else [])]
     arguments += ["--config", config] if config else []
     arguments += [word for value in overrides or () for word in ("--set", value)]
-    given = options.of_serve(arguments)
+    args = options.of_serve(arguments)
     place = Place.of(os.environ)
 
     def work() -> int:
-        flow.prepare_or_remote(place, given)
+        flow.prepare_or_remote(place, args)
         if not plan:
-            serve = shlex.join(["reachy-voice", "serve", *given.settings])
+            serve = shlex.join(["reachy-voice", "serve", *args.settings])
             typer.echo(f"Everything is set up. Next: {serve}")
         return 0
 
-    raise typer.Exit(flow.ended(work))
+    raise typer.Exit(flow.exit_code_of(work))

@@ -20,7 +20,7 @@ from app.cli.record import RecordOption, recording
 from app.compose import Assistant, first_error
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from app.talk.keys import has_keys, pressed
+from app.talk.keys import has_keys, key_presses
 from app.talk.realtime_client import realtime_url
 from pipeline.errors import ReachyVoiceError
 
@@ -102,11 +102,11 @@ async def _talk(
 
     state = TalkState()
     app = TalkApp(settings, state, assistant, url, settings.paths.cache(os.environ))
-    ended = asyncio.Event()
+    end = asyncio.Event()
 
     def key(character: str) -> None:
         if character in ("q", "\x04"):
-            ended.set()
+            end.set()
         else:
             app.key(character)
 
@@ -114,9 +114,9 @@ async def _talk(
         # When killed, or when the terminal closes, end as after q: restore the terminal, park the
         # robot and save what was learnt about the room.
         for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+            asyncio.get_running_loop().add_signal_handler(number, end.set)
 
-    console.on_gone = ended.set
+    console.on_gone = end.set
 
     with ExitStack() as stack:
         # PortAudio writes to stderr when a device disappears, which would garble the view.
@@ -127,11 +127,11 @@ async def _talk(
             state.on_change = PlainView(state, console).changed
         stack.enter_context(warnings_in(state))
         if has_keys():
-            stack.enter_context(pressed(key))
+            stack.enter_context(key_presses(key))
         try:
             async with asyncio.TaskGroup() as group:
                 talking = group.create_task(app.run())
-                await ended.wait()
+                await end.wait()
                 talking.cancel()
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None

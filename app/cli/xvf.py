@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
-from app.cli.xvf_text import NOT_KEPT, lines_of, reading_line, shown, told
+from app.cli.xvf_text import NOT_KEPT, lines_of, notice_line, reading_line, text_of
 from app.cli.xvf_udev import install_rule
 from app.settings.load import load_settings
 from app.settings.model import Settings
@@ -40,7 +40,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As in `xvf du
 
 
 @contextlib.contextmanager
-def opened(settings: Settings) -> Iterator[ArrayControl]:
+def array_control(settings: Settings) -> Iterator[ArrayControl]:
     """The array that the settings choose, closed afterwards."""
     control = _open(settings)
     try:
@@ -59,9 +59,9 @@ def _open(settings: Settings) -> ArrayControl:
 def get(name: NameArgument, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Read one parameter."""
     _require_known(name)
-    with opened(load_settings(config, overrides or ()).settings) as control:
+    with array_control(load_settings(config, overrides or ()).settings) as control:
         values = control.read(name)
-        typer.echo(shown(parameter(control.board, name), values))
+        typer.echo(text_of(parameter(control.board, name), values))
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})
@@ -73,18 +73,18 @@ def set_(
 ) -> None:
     """Write one parameter, and read it back. It lasts until the board restarts."""
     _require_known(name)
-    with opened(load_settings(config, overrides or ()).settings) as control:
-        wanted = parameter(control.board, name)
-        if wanted.name == "REBOOT":
+    with array_control(load_settings(config, overrides or ()).settings) as control:
+        target = parameter(control.board, name)
+        if target.name == "REBOOT":
             raise ParameterError("REBOOT is a separate command", fix="reachy-voice xvf reboot")
-        asked = tuple(_number(wanted, text) for text in values)
-        before = numbers(control, wanted.name) if wanted.access == "rw" else None
-        control.write(wanted.name, *asked)
-        if before is None or wanted.name in LASTING:
-            typer.echo(f"{wanted.name} done ({wanted.meaning})")
+        request = tuple(_number(target, text) for text in values)
+        before = numbers(control, target.name) if target.access == "rw" else None
+        control.write(target.name, *request)
+        if before is None or target.name in LASTING:
+            typer.echo(f"{target.name} done ({target.meaning})")
             return
         time.sleep(SETTLE_S)
-        typer.echo(_taken(control, wanted, asked, before))
+        typer.echo(_result(control, target, request, before))
 
 
 def _require_known(name: str) -> None:
@@ -93,20 +93,21 @@ def _require_known(name: str) -> None:
         parameter("reachy", name)  # its error suggests similar names
 
 
-def _taken(control: ArrayControl, wanted: Parameter, asked: Values, before: Values) -> str:
-    after = numbers(control, wanted.name)
-    if not same(wanted, asked, after):
-        why = f"{wanted.name} is {shown(wanted, after)} after it was set to {shown(wanted, asked)}"
+def _result(control: ArrayControl, target: Parameter, request: Values, before: Values) -> str:
+    after = numbers(control, target.name)
+    now = text_of(target, after)
+    if not same(target, request, after):
+        why = f"{target.name} is {now} after it was set to {text_of(target, request)}"
         raise array_error("not taken", why)
-    return f"{wanted.name} = {shown(wanted, after)} (was {shown(wanted, before)})\n{NOT_KEPT}"
+    return f"{target.name} = {now} (was {text_of(target, before)})\n{NOT_KEPT}"
 
 
-def _number(wanted: Parameter, text: str) -> Value:
+def _number(target: Parameter, text: str) -> Value:
     for kind in (partial(int, base=0), float):
         with contextlib.suppress(ValueError):
             return kind(text)
     raise ParameterError(
-        f"{wanted.name} cannot be set to that", why=f"{text} is not a number", fix="Give numbers"
+        f"{target.name} cannot be set to that", why=f"{text} is not a number", fix="Give numbers"
     )
 
 
@@ -115,17 +116,17 @@ def dump(
     config: ConfigOption = None, overrides: SetOption = None, as_json: JsonOption = False
 ) -> None:
     """Read every parameter."""
-    with opened(load_settings(config, overrides or ()).settings) as control:
-        read = {
+    with array_control(load_settings(config, overrides or ()).settings) as control:
+        readings = {
             each.name: _read_or_why(control, each.name)
             for each in PARAMETERS[control.board].values()
             if each.access != "wo"
         }
         if as_json:
-            typer.echo(json.dumps(_as_json(control, read), indent=2))
+            typer.echo(json.dumps(_as_json(control, readings), indent=2))
         else:
             typer.echo(f"{BOARD_NAMES[control.board]}, firmware {control.firmware}")
-            typer.echo("\n".join(lines_of(control.board, read)))
+            typer.echo("\n".join(lines_of(control.board, readings)))
 
 
 _MISSING = ("busy", "refused", "stalled", "wrong answer")
@@ -141,7 +142,7 @@ def _read_or_why(control: ArrayControl, name: str) -> Values | str | ArrayError:
         return error
 
 
-def _as_json(control: ArrayControl, read: dict[str, Values | str | ArrayError]) -> dict[str, Any]:
+def _as_json(control: ArrayControl, table: dict[str, Values | str | ArrayError]) -> dict[str, Any]:
     def plain(values: Values | str | ArrayError) -> Any:
         if isinstance(values, ArrayError):
             return None
@@ -153,7 +154,7 @@ def _as_json(control: ArrayControl, read: dict[str, Values | str | ArrayError]) 
         "board": control.board,
         "firmware": control.firmware,
         "via": control.via,
-        "parameters": {name: plain(values) for name, values in read.items()},
+        "parameters": {name: plain(values) for name, values in table.items()},
     }
 
 
@@ -177,22 +178,22 @@ def watch(
 
 
 async def _watch(settings: Settings, readings: int | None, as_json: bool) -> None:
-    left = readings
+    rest = readings
     enough = asyncio.Event()
 
     def note(notice: ArrayNotice) -> None:
-        nonlocal left
+        nonlocal rest
         if enough.is_set():
             return
         if not isinstance(notice, ArrayReading):
-            typer.echo(told(notice), err=True)
+            typer.echo(notice_line(notice), err=True)
             if isinstance(notice, ArrayLost):
                 typer.echo("Waiting for it to come back; Ctrl-C stops.", err=True)
             return
         typer.echo(reading_line(notice, as_json))
-        if left is not None:
-            left -= 1
-            if left == 0:
+        if rest is not None:
+            rest -= 1
+            if rest == 0:
                 enough.set()
 
     async with asyncio.TaskGroup() as group:
@@ -228,7 +229,7 @@ def presets(
                 typer.echo(f"    {parameter_name} {' '.join(f'{value:g}' for value in values)}")
         return
     preset(apply)  # report an unknown preset before searching for an array
-    with opened(load_settings(config, overrides or ()).settings) as control:
+    with array_control(load_settings(config, overrides or ()).settings) as control:
         apply_preset(control, apply)
     typer.echo(f"{apply} is applied\n{NOT_KEPT}")
 

@@ -19,33 +19,33 @@ NOT_KEPT = (
 )
 
 
-def shown(wanted: Parameter, values: Values | str) -> str:
+def text_of(target: Parameter, values: Values | str) -> str:
     """Values as they can be typed, followed by angles in degrees; colours in hexadecimal."""
     if isinstance(values, str):
         return values
-    if wanted.name.endswith("_COLOR"):
+    if target.name.endswith("_COLOR"):
         return " ".join(f"0x{int(value):06x}" for value in values)
-    typed = " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
-    if wanted.type == "radians" and wanted.name != "DOA_VALUE_RADIANS":
+    text = " ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+    if target.type == "radians" and target.name != "DOA_VALUE_RADIANS":
         degrees = " ".join("-" if math.isnan(v) else f"{math.degrees(v):.0f}°" for v in values)
-        return f"{typed}  ({degrees})"
-    return typed
+        return f"{text}  ({degrees})"
+    return text
 
 
-def lines_of(board: Board, read: Mapping[str, Values | str | ArrayError]) -> Iterator[str]:
+def lines_of(board: Board, readings: Mapping[str, Values | str | ArrayError]) -> Iterator[str]:
     """A line for each parameter: name, values, meaning."""
-    width = max(map(len, read))
-    asr = read.get("AEC_ASROUTONOFF")
+    width = max(map(len, readings))
+    asr = readings.get("AEC_ASROUTONOFF")
     asr_beams = bool(asr[0]) if isinstance(asr, tuple) else None
-    for name, values in read.items():
-        wanted = parameter(board, name)
+    for name, values in readings.items():
+        target = parameter(board, name)
         if isinstance(values, ArrayError):
             yield f"{name:<{width}}  -  ({values.why or values.what})"
             continue
-        meaning = wanted.meaning
+        meaning = target.meaning
         if name in ("AUDIO_MGR_OP_L", "AUDIO_MGR_OP_R") and isinstance(values, tuple):
             meaning = route_in_words(int(values[0]), int(values[1]), asr_beams)
-        yield f"{name:<{width}}  {shown(wanted, values)}  ({meaning})"
+        yield f"{name:<{width}}  {text_of(target, values)}  ({meaning})"
 
 
 def reading_line(reading: ArrayReading, as_json: bool) -> str:
@@ -59,7 +59,7 @@ def reading_line(reading: ArrayReading, as_json: bool) -> str:
     return f"{direction.azimuth_deg:4.0f}°  {speech}  beams {energies}  echo canceller {echo}"
 
 
-def told(notice: ArrayFound | ArrayLost) -> str:
+def notice_line(notice: ArrayFound | ArrayLost) -> str:
     """A notice, for display."""
     if isinstance(notice, ArrayLost):
         return str(notice.error)

@@ -16,7 +16,7 @@ def install_rule(
     say: Callable[[str], None],
     path: Path = Path(RULES_PATH),
     system: str = sys.platform,
-    run: Callable[[tuple[str, ...]], int] | None = None,
+    execute: Callable[[tuple[str, ...]], int] | None = None,
 ) -> None:
     """Write the rule and reload udev. Raises ``ArrayError`` with what to type."""
     if system != "linux":
@@ -33,7 +33,7 @@ def install_rule(
         ) from error
     say(f"Written: {path}")
     for command in RELOAD:
-        if (run or _run)(command) != 0:
+        if (execute or _run)(command) != 0:
             raise ArrayError(
                 "The rule is written, but not active yet",
                 why=f"`{' '.join(command)}` failed",

@@ -49,15 +49,15 @@ class Choices:
         self._profiles: dict[str, Settings] = {}
         """Read once: they take a tenth of a second each, and come with the program."""
 
-    def shown(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Each engine with its weights once, in the first profile that has it."""
         gpus = find_gpus()
-        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for profile in (AS_STARTED, *profile_names()):
             for kind, options in self._engines(profile):
-                if (key := _key(kind, options)) not in found:
-                    found[key] = {"profile": profile, **self._row(kind, options, gpus)}
-        return list(found.values())
+                if (key := _key(kind, options)) not in rows:
+                    rows[key] = {"profile": profile, **self._row(kind, options, gpus)}
+        return list(rows.values())
 
     def in_place(self, profile: str) -> bool:
         """Whether the engines and models of ``profile`` are those that run."""
@@ -73,10 +73,10 @@ class Choices:
     def plan(self, profile: str, only: str | None) -> tuple[list[str], list[str]]:
         """The weights to fetch, and what to assign as in ``reachy-voice models use``, for the
         engine of the kind ``only``, or all, to become that of ``profile``."""
-        chosen = [pair for pair in self._engines(profile) if only in (None, pair[0])]
-        names = [name for _, each in chosen if (name := getattr(each, "weights", None))]
+        pairs = [pair for pair in self._engines(profile) if only in (None, pair[0])]
+        names = [name for _, each in pairs if (name := getattr(each, "weights", None))]
         return self._cache.missing(names), [
-            f"{kind}={json.dumps(each.model_dump(mode='json'))}" for kind, each in chosen
+            f"{kind}={json.dumps(each.model_dump(mode='json'))}" for kind, each in pairs
         ]
 
     async def speak(self, profile: str, voice: str) -> bytes:
@@ -150,8 +150,8 @@ class Choices:
 
 def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
     """Equal for the same engine with the same model, whatever its other options."""
-    named = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
-    return kind, options.engine, *named
+    details = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
+    return kind, options.engine, *details
 
 
 def _wav(pcm: Pcm, rate: int) -> bytes:

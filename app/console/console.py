@@ -170,8 +170,8 @@ def _page(name: str) -> Handler:
 async def _turn_events(turns: RecentTurns) -> AsyncGenerator[str, None]:
     """As server-sent events; a reader that reconnects gets all kept turns again."""
     yield "event: begin\ndata: {}\n\n"
-    async with aclosing(turns.follow()) as followed:
-        async for turn in followed:
+    async with aclosing(turns.follow()) as stream:
+        async for turn in stream:
             yield f"data: {json.dumps(as_json(turn), allow_nan=False)}\n\n"
 
 

@@ -67,7 +67,7 @@ class _Session:
         """Turn numbers by the id of the answer."""
         self._levels: dict[str | None, tuple[int, ...]] = {}
         """Levels of speech whose turn has not ended, by item."""
-        self._recorded: tuple[Path, float] | None = None
+        self._recording: tuple[Path, float] | None = None
         """The folder, and when recording began."""
 
     def note(self, published: Published, numbers: Iterator[int], now: float) -> None:
@@ -79,23 +79,23 @@ class _Session:
                 if len(self._levels) > MOST_UNRECORDED:
                     del self._levels[next(iter(self._levels))]
             case RecordingBegun(folder):
-                self._recorded = (Path(folder), published.at)
+                self._recording = (Path(folder), published.at)
             case TurnUnderWay(record):
                 number = self._under_way[record.reply_id] = next(numbers)
-                shown = self._levels.get(record.item_id, ())
+                peaks = self._levels.get(record.item_id, ())
                 whose = (self._number, self._place)
-                self._tell(RecentTurn(number, now, *whose, record, under_way=True, levels=shown))
+                self._tell(RecentTurn(number, now, *whose, record, under_way=True, levels=peaks))
             case TurnRecord() as record:
                 number = self._under_way.pop(record.reply_id, 0) or next(numbers)
-                shown = self._levels.pop(record.item_id, ())
+                peaks = self._levels.pop(record.item_id, ())
                 sound = self._sound(record, published.at)
                 whose = (self._number, self._place)
-                self._tell(RecentTurn(number, now, *whose, record, levels=shown, sound=sound))
+                self._tell(RecentTurn(number, now, *whose, record, levels=peaks, sound=sound))
 
     def _sound(self, record: TurnRecord, at: float) -> RecordingSpan | None:
-        if self._recorded is None or record.ended_ms is None:
+        if self._recording is None or record.ended_ms is None:
             return None
-        folder, began_at = self._recorded
+        folder, began_at = self._recording
         end_s = at - began_at
         speech_end_s = end_s - record.ended_ms / 1000
         speech = (record.speech_end_sample or 0) - (record.speech_start_sample or 0)

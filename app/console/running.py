@@ -88,17 +88,17 @@ class ConsoleServer:
 
     async def who(self) -> dict[str, Any]:
         """The owner's list of who may connect, and the refused clients."""
-        known = await asyncio.to_thread(_available(self.access_file).read)
-        allowed = known.networks()
+        access = await asyncio.to_thread(_available(self.access_file).read)
+        networks = access.networks()
         addresses = [
             {"address": shown_network(parse_network(entry.network)), "note": entry.note}
-            for entry in known.addresses
+            for entry in access.addresses
         ]
-        keys = [key.model_dump(include={"name", "created", "admin"}) for key in known.keys]
+        keys = [key.model_dump(include={"name", "created", "admin"}) for key in access.keys]
         refused = [
             each
             for each in self.callers()
-            if each["refused"] and each["status"] == 401 and not _within(each["address"], allowed)
+            if each["refused"] and each["status"] == 401 and not _within(each["address"], networks)
         ]
         return {"addresses": addresses, "keys": keys, "refused": refused}
 
@@ -116,64 +116,64 @@ class ConsoleServer:
         if (choices := self.choices) is None:
             return {"models": models, "profiles": profiles, "choices": []}
         rows = [{**each, "in_place": choices.in_place(each["name"])} for each in profiles]
-        shown, changed = choices.shown(), choices.changed()
-        return {"models": models, "profiles": rows, "choices": shown, "changed": changed}
+        offers, changed = choices.rows(), choices.changed()
+        return {"models": models, "profiles": rows, "choices": offers, "changed": changed}
 
     # --- writing
 
     async def allow(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, AddressAsked)
+        body = await _body(request, AddressBody)
         file = _available(self.access_file)
         try:
-            network = parse_network(asked.address)
+            network = parse_network(body.address)
         except ValueError as error:
-            raise ApiError(400, "invalid_address", f"{asked.address!r} {error}") from None
-        if asked.allowed:
-            await asyncio.to_thread(file.change, lambda known: known.with_address(network, None))
+            raise ApiError(400, "invalid_address", f"{body.address!r} {error}") from None
+        if body.allowed:
+            await asyncio.to_thread(file.change, lambda access: access.with_address(network, None))
         else:
-            await asyncio.to_thread(file.change, lambda known: known.without_address(network))
+            await asyncio.to_thread(file.change, lambda access: access.without_address(network))
         return await self.who()
 
     async def make_key(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, KeyAsked)
-        file, key = _available(self.access_file), new_key(asked.name)
+        body = await _body(request, KeyBody)
+        file, key = _available(self.access_file), new_key(body.name)
         await asyncio.to_thread(
-            file.change, lambda known: known.with_key(asked.name, key, admin=asked.admin)
+            file.change, lambda access: access.with_key(body.name, key, admin=body.admin)
         )
         return {"key": key}
 
     async def remove_key(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, NameAsked)
+        body = await _body(request, NameBody)
         file = _available(self.access_file)
-        await asyncio.to_thread(file.change, lambda known: known.without_key(asked.name))
+        await asyncio.to_thread(file.change, lambda access: access.without_key(body.name))
         return await self.who()
 
     async def exchange(self, request: Request) -> dict[str, Any]:
-        asked, use = await _asked(request, UseAsked), _available(self.use)
+        body, use = await _body(request, UseBody), _available(self.use)
         async with self._alone():
-            await use(asked.assignments, self.busy.append)
+            await use(body.assignments, self.busy.append)
             return {"steps": list(self.busy)}
 
     async def choose(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, ChoiceAsked)
+        body = await _body(request, ChoiceBody)
         choices, use = _available(self.choices), _available(self.use)
         async with self._alone():
-            plan = await asyncio.to_thread(choices.plan, asked.profile, asked.kind)
+            plan = await asyncio.to_thread(choices.plan, body.profile, body.kind)
             for name in plan[0]:
                 await self._pull(name)
             await use(plan[1], self.busy.append)
             return {"steps": list(self.busy)}
 
     async def try_voice(self, request: Request) -> dict[str, Any]:
-        asked, choices = await _asked(request, VoiceAsked), _available(self.choices)
+        body, choices = await _body(request, VoiceBody), _available(self.choices)
         async with self._alone():
-            wav = await choices.speak(asked.profile, asked.voice)
+            wav = await choices.speak(body.profile, body.voice)
         return {"wav": base64.b64encode(wav).decode()}
 
     async def fetch(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, NameAsked)
+        body = await _body(request, NameBody)
         async with self._alone():
-            await self._pull(asked.name)
+            await self._pull(body.name)
             return await self.catalogue()
 
     async def _pull(self, name: str) -> None:
@@ -200,46 +200,46 @@ class ConsoleServer:
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Asked(BaseModel):
+class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class AddressAsked(_Asked):
+class AddressBody(_Body):
     address: Text
     allowed: bool = True
 
 
-class NameAsked(_Asked):
+class NameBody(_Body):
     name: Text
 
 
-class KeyAsked(NameAsked):
+class KeyBody(NameBody):
     admin: bool = False
 
 
-class UseAsked(_Asked):
+class UseBody(_Body):
     """``tts=espeak-ng``, ``llm.threads=2``: as in ``reachy-voice models use``."""
 
     assignments: Annotated[list[Text], Field(min_length=1, max_length=20)]
 
 
-class ChoiceAsked(_Asked):
+class ChoiceBody(_Body):
     """Engines of a profile: one, or all. Without a profile, those of the owner's settings."""
 
     profile: Annotated[str, Field(max_length=200)] = AS_STARTED
     kind: Literal["vad", "turn", "stt", "llm", "tts"] | None = None
 
 
-class VoiceAsked(_Asked):
+class VoiceBody(_Body):
     profile: Annotated[str, Field(max_length=200)] = AS_STARTED
     voice: Annotated[str, Field(max_length=200)] = ""
 
 
-_A = TypeVar("_A", bound=_Asked)
+_A = TypeVar("_A", bound=_Body)
 _T = TypeVar("_T")
 
 
-async def _asked(request: Request, shape: type[_A]) -> _A:
+async def _body(request: Request, shape: type[_A]) -> _A:
     """The body of a write. Raises ``ApiError``."""
     if request.headers.get(HEADER) is None:
         raise ApiError(403, "console_forbidden", f"A write needs the header {HEADER}.")
@@ -263,7 +263,7 @@ def _available(part: _T | None) -> _T:
 
 def _within(address: str, networks: Sequence[Any]) -> bool:
     try:
-        asked = parse_network(address)
+        network = parse_network(address)
     except ValueError:
         return False
-    return any(asked.version == each.version and asked.subnet_of(each) for each in networks)
+    return any(network.version == each.version and network.subnet_of(each) for each in networks)

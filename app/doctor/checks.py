@@ -115,11 +115,11 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
 
 def check_judge(spec: AnyEngineSpec, setup: str) -> Check:
     """The same for the engine of ``llm.word_judge``, which the server can do without."""
-    found = replace(check_engine(spec, setup), name="word judge")
-    if found.state == "ok":
-        return found
+    check = replace(check_engine(spec, setup), name="word judge")
+    if check.state == "ok":
+        return check
     return replace(
-        found, state="warn", detail=f"{found.detail}; turns end without judging the words"
+        check, state="warn", detail=f"{check.detail}; turns end without judging the words"
     )
 
 
@@ -153,11 +153,9 @@ def check_server(spec: UrlEngineSpec, options: EngineOptions) -> Check:
 async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
     async with Pool() as pool:
         engine: UrlEngine = spec.build(options, pool)
-        found = await probe(engine.place, engine.options, pool)
-    context = f", {found.context_tokens:,} tokens of context" if found.context_tokens else ""
-    return (
-        f"{found.model or 'its default model'} at {engine.place.url}, {found.family.name}{context}"
-    )
+        info = await probe(engine.place, engine.options, pool)
+    context = f", {info.context_tokens:,} tokens of context" if info.context_tokens else ""
+    return f"{info.model or 'its default model'} at {engine.place.url}, {info.family.name}{context}"
 
 
 # --- sound: only ``talk`` needs it, so nothing here fails ---------------------------------------
@@ -171,15 +169,15 @@ def chosen_sound(sound: Sound) -> tuple[str, str] | SoundError:
         return error
 
 
-def check_sound(sound: Sound, found: tuple[str, str] | SoundError) -> Check:
-    """``found``: the result of ``chosen_sound``."""
-    if isinstance(found, tuple):
-        return Check("sound", "ok", f"{found[0]} -> {found[1]}")
-    named = (sound.microphone, sound.speaker) != ("auto", "auto")
-    detail = f"{found.what}: {found.why}" if found.why else found.what
-    if named:
-        return Check("sound", "warn", detail, found.fix)
-    return Check("sound", "ok", f"{detail} (only `talk` needs it: {found.fix})")
+def check_sound(sound: Sound, devices: tuple[str, str] | SoundError) -> Check:
+    """``devices`` is the result of ``chosen_sound``."""
+    if isinstance(devices, tuple):
+        return Check("sound", "ok", f"{devices[0]} -> {devices[1]}")
+    is_chosen = (sound.microphone, sound.speaker) != ("auto", "auto")
+    detail = f"{devices.what}: {devices.why}" if devices.why else devices.what
+    if is_chosen:
+        return Check("sound", "warn", detail, devices.fix)
+    return Check("sound", "ok", f"{detail} (only `talk` needs it: {devices.fix})")
 
 
 # --- GPU, weights, disk, memory -----------------------------------------------------------------
@@ -219,26 +217,26 @@ def check_needs(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> 
     return Check("needs", "ok", f"{detail}, {stated.disk_mb:,} MB of weights on disk")
 
 
-def check_room(wanted: Mapping[Path, int]) -> Iterator[Check]:
+def check_room(bytes_by_folder: Mapping[Path, int]) -> Iterator[Check]:
     """Is there room for the bytes still to be written? One finding for each file system."""
-    for directory, needed, free in space(wanted):
+    for directory, need, free in space(bytes_by_folder):
         detail = f"{free / 1e9:.1f} GB free at {directory}"
-        if free >= needed + SPARE_BYTES:
+        if free >= need + SPARE_BYTES:
             yield Check("disk", "ok", detail)
         else:
             fix = "Free some space, or move the weights (paths.cache_dir) or TMPDIR"
-            needs = f"{(needed + SPARE_BYTES) / 1e9:.1f} GB needed"
+            needs = f"{(need + SPARE_BYTES) / 1e9:.1f} GB needed"
             yield Check("disk", "fail", f"{detail}, {needs}", fix)
 
 
-def check_weights(cache: WeightsCache, names: Sequence[str], needed: Sequence[str]) -> Check:
-    """Sizes only; ``models verify`` reads every byte. ``needed``: those of ``names`` without which
-    the server does not start."""
+def check_weights(cache: WeightsCache, names: Sequence[str], required: Sequence[str]) -> Check:
+    """Sizes only; ``models verify`` reads every byte. The server does not start without those of
+    ``required``."""
     if not (missing := cache.missing(names)):
         return Check("weights", "ok", f"{len(names)} of {len(names)} in {cache.directory}")
     detail = ", ".join(f"{name} ({cache.state(name)})" for name in missing)
     fix = f"Run: reachy-voice models pull {' '.join(missing)}"
-    if not cache.missing(needed):
+    if not cache.missing(required):
         return Check("weights", "warn", f"{detail}; turns end without judging the words", fix)
     return Check("weights", "fail", detail, fix)
 

@@ -50,34 +50,34 @@ def _absent_files(settings: Settings, kind: Kind, catalogue: Catalogue) -> Itera
 def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
     """One line per mismatch, with what to do; unknown languages are skipped."""
     language = settings.conversation.language
-    heard = known_languages(settings.stt, catalogue)
-    spoken = known_languages(settings.tts, catalogue)
-    found = []
-    if language and heard and language not in heard:
-        found.append(
+    inputs = known_languages(settings.stt, catalogue)
+    outputs = known_languages(settings.tts, catalogue)
+    warnings = []
+    if language and inputs and language not in inputs:
+        warnings.append(
             f"conversation.language is {language!r}, but stt {settings.stt.engine!r} hears "
-            f"{_listed(heard)}: nothing will be understood. Choose stt whisper or parakeet, "
-            f"or set conversation.language: {heard[0]}"
+            f"{_join(inputs)}: nothing will be understood. Choose stt whisper or parakeet, "
+            f"or set conversation.language: {inputs[0]}"
         )
-    if language and spoken and language not in spoken:
-        found.append(
+    if language and outputs and language not in outputs:
+        warnings.append(
             f"conversation.language is {language!r}, but tts {settings.tts.engine!r} speaks "
-            f"{_listed(spoken)}: it will read {language!r} as if it were that. Choose another "
+            f"{_join(outputs)}: it will read {language!r} as if it were that. Choose another "
             f"voice, or `tts: {{engine: espeak-ng}}`"
         )
-    if not language and len(spoken) == 1 and len(heard) != 1:
-        found.append(
+    if not language and len(outputs) == 1 and len(inputs) != 1:
+        warnings.append(
             f"conversation.language is auto, but tts {settings.tts.engine!r} speaks "
-            f"{_listed(spoken)}: answers in other languages will be read as if they were that. "
+            f"{_join(outputs)}: answers in other languages will be read as if they were that. "
             f"Choose a voice with several (qwen3-tts, espeak-ng), or name one language"
         )
-    return found + _english_left(settings.conversation)
+    return warnings + _english_sentences(settings.conversation)
 
 
-def _english_left(conversation: ConversationSettings) -> list[str]:
+def _english_sentences(conversation: ConversationSettings) -> list[str]:
     language = conversation.language
-    known = [notices.language for notices in read_notices(config_dir() / "languages")]
-    if not language or language in known:
+    languages = [notices.language for notices in read_notices(config_dir() / "languages")]
+    if not language or language in languages:
         return []
     sentences: dict[str, object] = {
         "apology": conversation.apology,
@@ -100,5 +100,5 @@ def known_languages(options: Any, catalogue: Catalogue) -> Sequence[str]:
     return tuple(getattr(options, "languages", ())) or (entry.languages if entry else ())
 
 
-def _listed(languages: Sequence[str]) -> str:
+def _join(languages: Sequence[str]) -> str:
     return f"only {languages[0]!r}" if len(languages) == 1 else ", ".join(sorted(languages))

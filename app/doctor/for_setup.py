@@ -14,7 +14,7 @@ from typing import Any
 
 from app.doctor.needs import EngineNeeds, needs_of
 from app.doctor.stack import check_machine, check_nvcc, llama_has_cuda, setup_command
-from app.models.gpu import Gpus, dotted, find_gpus, find_nvcc, nvcc_version
+from app.models.gpu import Gpus, dotted_text, find_gpus, find_nvcc, nvcc_version
 from app.settings.load import load_settings
 from app.setup.needs import Cuda
 from pipeline.errors import ReachyVoiceError
@@ -26,11 +26,11 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
     parser.add_argument("--config")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--torch", choices=("auto", "cpu", "cuda"), default="auto")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     gpus = gpus or find_gpus()
-    settings = load_settings(given.config, given.set).settings
-    needs = needs_of(settings, gpus, given.torch)
-    setup = setup_command(given.config, given.set)
+    settings = load_settings(args.config, args.set).settings
+    needs = needs_of(settings, gpus, args.torch)
+    setup = setup_command(args.config, args.set)
     findings = tuple(check_machine(needs, gpus, setup))
     return asdict(replace(needs, cuda=_cuda(needs, gpus), findings=findings))
 
@@ -40,21 +40,21 @@ def _cuda(needs: EngineNeeds, gpus: Gpus) -> Cuda | None:
     build will do. Without either, return ``None``: a finding reports it."""
     if needs.llama != "cuda":
         return None
-    capability = dotted(gpus.first.capability) if gpus.first else ""
+    capability = dotted_text(gpus.first.capability) if gpus.first else ""
     nvcc = find_nvcc()
     if nvcc and all(check.state == "ok" for check in check_nvcc(gpus.found, nvcc, built=False)):
-        return Cuda(nvcc, dotted(nvcc_version(nvcc)), capability)
+        return Cuda(nvcc, dotted_text(nvcc_version(nvcc)), capability)
     return Cuda("", "", capability) if llama_has_cuda() else None
 
 
 def main() -> int:
     try:
-        found = answer(sys.argv[1:])
+        data = answer(sys.argv[1:])
     except ReachyVoiceError as error:
         fix = f"\n  do:  {error.fix}" if error.fix else ""
         sys.stderr.write(f"{error.what}\n  why: {error.why}{fix}\n")
         return error.exit_code
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(data))
     return 0
 
 

@@ -30,10 +30,10 @@ SEEED_GOOD = (2, 0, 10)
 """Earlier versions may not capture after a USB reset (Seeed's firmware changelog)."""
 MIXER_S = 0.3
 
-Opened = Callable[[Settings], ArrayControl]
+OpenArray = Callable[[Settings], ArrayControl]
 
 
-def _opened(settings: Settings) -> ArrayControl:
+def _open_control(settings: Settings) -> ArrayControl:
     return open_array(settings.array, settings.robot.url)
 
 
@@ -41,7 +41,7 @@ def check_hardware(
     settings: Settings,
     devices: tuple[str, str] | None = None,
     *,
-    opened: Opened = _opened,
+    opener: OpenArray = _open_control,
     asound: Path = Path("/proc/asound"),
     mixer: Callable[[int], str | None] | None = None,
 ) -> Iterator[Check]:
@@ -51,7 +51,7 @@ def check_hardware(
     arguments are for tests.
     """
     card = find_card(asound)
-    control, finding = _open(settings, opened, card)
+    control, finding = _open(settings, opener, card)
     yield finding
     if control is not None:
         try:
@@ -67,12 +67,12 @@ def check_hardware(
 
 
 def _open(
-    settings: Settings, opened: Opened, card: AlsaCard | None
+    settings: Settings, opener: OpenArray, card: AlsaCard | None
 ) -> tuple[ArrayControl | None, Check]:
     if settings.array.control == "never":
         return None, Check(ARRAY, "ok", "not looked for (array.control: never)")
     try:
-        control = opened(settings)
+        control = opener(settings)
     except ArrayError as error:
         if error.problem == "not found" and card is None:
             return None, Check(ARRAY, "ok", "none here")
@@ -105,21 +105,21 @@ def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
 def check_firmware(control: Readable) -> Check:
     """Warn about versions and builds that are known to be bad."""
     build = _build(control)
-    said = f"{control.firmware} {build}".strip()
+    text = f"{control.firmware} {build}".strip()
     if re.search(r"io48|48k", build):
         why = "a build for 48 kHz, whose echo canceller never settles"
-        return Check("array firmware", "warn", f"{said}: {why}", f"{UPDATE} (a build for 16 kHz)")
+        return Check("array firmware", "warn", f"{text}: {why}", f"{UPDATE} (a build for 16 kHz)")
     if control.board == "seeed" and "lin" in build:
         why = "a Reachy Mini with a firmware from before 2.1"
-        return Check("array firmware", "warn", f"{said}: {why}", UPDATE)
+        return Check("array firmware", "warn", f"{text}: {why}", UPDATE)
     version = version_of(control.firmware)
     if control.board == "reachy" and version < REACHY_GOOD:
         why = "delivers only zeros after a suspend or USB reset, until it is restarted"
-        return Check("array firmware", "warn", f"{said}: {why}", f"{UPDATE}, to 2.1.4")
+        return Check("array firmware", "warn", f"{text}: {why}", f"{UPDATE}, to 2.1.4")
     if control.board == "seeed" and version < SEEED_GOOD:
         why = "may give no sound after a USB reset"
-        return Check("array firmware", "warn", f"{said}: {why}", UPDATE)
-    return Check("array firmware", "ok", said)
+        return Check("array firmware", "warn", f"{text}: {why}", UPDATE)
+    return Check("array firmware", "ok", text)
 
 
 def _build(control: Readable) -> str:
@@ -186,8 +186,8 @@ def find_card(asound: Path) -> AlsaCard | None:
         return None
     for number, name in re.findall(r"^ *(\d+) \[.*?\]: (.*\n.*)$", text, re.MULTILINE):
         if is_array_name(name):
-            shown = name.splitlines()[0].rpartition(" - ")[2].strip()
-            return AlsaCard(int(number), shown)
+            label = name.splitlines()[0].rpartition(" - ")[2].strip()
+            return AlsaCard(int(number), label)
     return None
 
 
@@ -223,17 +223,17 @@ def check_volume(card: int, mixer: str | None) -> Check:
     if mixer is None or not levels:
         return Check("array volume", "ok", "unknown: no amixer, or it does not know PCM,1")
     level = min(levels)
-    muted = "[off]" in mixer
-    if level == 100 and not muted:
+    is_muted = "[off]" in mixer
+    if level == 100 and not is_muted:
         return Check("array volume", "ok", "100 %")
-    detail = f"{level} %{', muted' if muted else ''}; it must be 100 %"
+    detail = f"{level} %{', muted' if is_muted else ''}; it must be 100 %"
     return Check("array volume", "warn", detail, f"Run: amixer -c {card} set PCM,1 100% unmute")
 
 
 def _mixer(card: int) -> str | None:
     command = ["amixer", "-c", str(card), "sget", "PCM,1"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MIXER_S, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=MIXER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return run.stdout if run.returncode == 0 else None

@@ -25,8 +25,8 @@ def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
 
 def memory_mb() -> tuple[int, int]:
     """Total and available memory in MB."""
-    found = psutil.virtual_memory()
-    return found.total // 10**6, found.available // 10**6
+    memory = psutil.virtual_memory()
+    return memory.total // 10**6, memory.available // 10**6
 
 
 def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:

@@ -70,7 +70,7 @@ def needs_of(
     local = [each for _, each in settings.engines() if isinstance(each, LlamaCppOptions)]
     stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
-    kept = [e for e in engines if e.in_torch and e not in wanting]
+    on_cpu = [e for e in engines if e.in_torch and e not in wanting]
     cuda, server = gpu == "nvidia", settings.server
     return EngineNeeds(
         stack=stack,
@@ -78,7 +78,7 @@ def needs_of(
         llama=_llama(local, on_gpu=cuda and any(e.spec.name == "llama-cpp" for e in wanting)),
         pictures=any(each.mmproj for each in local),
         gpu_engines=tuple(e.spec.name for e in wanting if gpu != "apple" or not e.on_gpu),
-        kept_on_cpu=tuple(e.spec.name for e in kept),
+        kept_on_cpu=tuple(e.spec.name for e in on_cpu),
         gpu_loads=takes.loads(gpus.found) if cuda else (),
         memory_mb=takes.main_mb(gpus.found, gpu),
         temporary_mb=sum(e.weights_mb for e in engines if e.spec.extra == "nemo"),

@@ -25,8 +25,8 @@ def check_compiled_for(setup: str, environment: Path | None = None) -> Iterator[
     stamps = Stamps((environment or Path(sys.prefix)) / ".setup")
     compiled_with = (stamps.read(PROCESSOR_STAMP) or "").split()
     here = set(own_instructions().split())
-    if lost := [name for name in compiled_with if name not in here]:
-        detail = f"llama.cpp was compiled on one with {', '.join(lost)}, which this one lacks"
+    if absent := [name for name in compiled_with if name not in here]:
+        detail = f"llama.cpp was compiled on one with {', '.join(absent)}, which this one lacks"
         yield Check("processor", "warn", detail, f"Run: {setup}, which compiles it for this one")
 
 

@@ -105,8 +105,8 @@ def lacking(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> str:
     if stated.gpu == "apple" and not apple:
         return _NO_APPLE
     checks = list(check_gpu(needs, machine.gpus)) if needs.gpu_engines else []
-    shared = apple or (machine.gpus.first is not None and not machine.gpus.first.memory_mb)
-    least_mb = stated.memory_mb + (stated.gpu_memory_mb if shared and stated.gpu else 0)
+    is_shared = apple or (machine.gpus.first is not None and not machine.gpus.first.memory_mb)
+    least_mb = stated.memory_mb + (stated.gpu_memory_mb if is_shared and stated.gpu else 0)
     least_mb += MACOS_MB if stated.gpu == "apple" else SYSTEM_MB
     checks.append(check_memory(least_mb, machine.memory_mb, machine.memory_mb))
     for check in checks:
@@ -128,10 +128,10 @@ def advice(verdicts: Sequence[Verdict]) -> str:
     best = fitting[0] if fitting else len(verdicts)
     # Do not mention Apple silicon to users without a Mac.
     reasons = [f"{v.name}: {v.why}" for v in verdicts[:best] if v.why != _NO_APPLE]
-    found = (
+    result = (
         f"profile {verdicts[best].name}" if fitting else "no profile fits; see `extends: remote`"
     )
-    return ". ".join((f"This machine: {found}", *reasons))
+    return ". ".join((f"This machine: {result}", *reasons))
 
 
 def profile_summary(name: str) -> str:

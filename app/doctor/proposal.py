@@ -27,15 +27,15 @@ PATIENCE_S = 0.9
 Reaches = Callable[[str], bool]
 
 
-def proposed(verdicts: Sequence[Verdict], reached: Collection[str]) -> Verdict | None:
+def best_profile(verdicts: Sequence[Verdict], reachable: Collection[str]) -> Verdict | None:
     """The best profile that fits and whose weights can be fetched, unless that is the default.
 
-    ``verdicts``: best first. ``reached``: the URLs that answer.
+    ``verdicts``: best first. ``reachable``: the URLs that answer.
     """
     for verdict in verdicts:
         if verdict.name == EMBEDDED:
             return None
-        if verdict.fits and set(verdict.urls) <= set(reached):
+        if verdict.fits and set(verdict.urls) <= set(reachable):
             return verdict
     return None
 
@@ -45,20 +45,20 @@ def urls_of(verdicts: Sequence[Verdict]) -> set[str]:
     return {url for verdict in verdicts if verdict.fits for url in verdict.urls}
 
 
-def reached(
+def reachable(
     urls: Collection[str], answers: Reaches | None = None, patience_s: float = PATIENCE_S
 ) -> set[str]:
     """The ``urls`` that answer in time. A name that cannot be resolved blocks a thread for longer;
     it is left behind."""
     answers = answers or _answers
-    found: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
     for url in urls:
-        threading.Thread(target=lambda url=url: found.put((url, answers(url))), daemon=True).start()
+        threading.Thread(target=lambda url=url: inbox.put((url, answers(url))), daemon=True).start()
     until = time.monotonic() + patience_s
     good = set()
     for _ in urls:
         try:
-            url, answer = found.get(timeout=max(0.0, until - time.monotonic()))
+            url, answer = inbox.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             break
         good |= {url} if answer else set()
@@ -89,14 +89,14 @@ def answer(
     machine = machine or this_machine(environ=environ)
     verdicts = judge(machine)
     urls = urls_of(verdicts)
-    best = proposed(verdicts, reached(urls, answers) if urls else ())
-    if best is None:
+    verdict = best_profile(verdicts, reachable(urls, answers) if urls else ())
+    if verdict is None:
         return {}
     gpu = f", {machine.gpus.first.name}" if machine.gpus.first else ""
-    hosts = sorted({urlsplit(url).hostname or "" for url in best.urls})
+    hosts = sorted({urlsplit(url).hostname or "" for url in verdict.urls})
     return {
-        "profile": best.name,
-        "summary": profile_summary(best.name),
+        "profile": verdict.name,
+        "summary": profile_summary(verdict.name),
         "machine": f"{machine.cores} cores, {machine.memory_mb / 1000:.0f} GB{gpu}",
         "hosts": " and ".join(hosts),
         "file": str(own),
@@ -105,10 +105,10 @@ def answer(
 
 def main() -> int:
     try:
-        found = answer()
+        data = answer()
     except ReachyVoiceError:
-        found = {}  # the start itself will report it
-    sys.stdout.write(json.dumps(found))
+        data = {}  # the start itself will report it
+    sys.stdout.write(json.dumps(data))
     return 0
 
 

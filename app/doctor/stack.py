@@ -21,7 +21,7 @@ from app.models.gpu import (
     LEAST_DRIVER,
     Gpu,
     Gpus,
-    dotted,
+    dotted_text,
     find_nvcc,
     libraries_of,
     nvcc_version,
@@ -89,11 +89,11 @@ def check_gpu(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> Iterator[Ch
     elif gpus.first is None:
         yield _no_gpu(needs, engines, setup)
     else:
-        yield from (_gpu(needs, gpu) for gpu in _used(needs, gpus))
+        yield from (_gpu(needs, gpu) for gpu in _gpus_in_use(needs, gpus))
         yield from check_gpu_memory(needs.gpu_loads, len(gpus.found))
 
 
-def _used(needs: EngineNeeds, gpus: Gpus) -> list[Gpu]:
+def _gpus_in_use(needs: EngineNeeds, gpus: Gpus) -> list[Gpu]:
     """GPUs that engines use; identical ones are listed once."""
     if any(load.spread for load in needs.gpu_loads):
         return list(dict.fromkeys(gpus.found))
@@ -127,13 +127,13 @@ def _no_gpu(needs: EngineNeeds, engines: str, setup: str) -> Check:
 
 def _gpu(needs: EngineNeeds, gpu: Gpu) -> Check:
     detail = f"{gpu.name}, driver {gpu.driver}"
-    detail += f", compute capability {dotted(gpu.capability)}" if gpu.capability else ""
+    detail += f", compute capability {dotted_text(gpu.capability)}" if gpu.capability else ""
     if needs.torch == "cuda" and version(gpu.driver) < LEAST_DRIVER:
-        needed = f"CUDA {CUDA} needs driver {dotted(LEAST_DRIVER)} or newer"
+        driver = f"CUDA {CUDA} needs driver {dotted_text(LEAST_DRIVER)} or newer"
         fix = "Install a newer driver (Ubuntu: sudo ubuntu-drivers install), then restart"
-        return Check("GPU", "fail", f"{detail}; {needed}", fix)
+        return Check("GPU", "fail", f"{detail}; {driver}", fix)
     if gpu.capability and gpu.capability < LEAST_CAPABILITY:
-        least = f"CUDA 13 and torch need {dotted(LEAST_CAPABILITY)} (Turing) or newer"
+        least = f"CUDA 13 and torch need {dotted_text(LEAST_CAPABILITY)} (Turing) or newer"
         fix = "Choose a profile for a CPU, or servers of your own (--config remote)"
         return Check("GPU", "fail", f"{detail}; {least}", fix)
     return Check("GPU", "ok", detail)
@@ -160,45 +160,45 @@ def check_nvcc(
             "--set llm.gpu_layers=0",
         )
         return
-    found = version_of(nvcc)
-    if not found:
+    cuda = version_of(nvcc)
+    if not cuda:
         detail = f"{nvcc} does not report its version, so it may not work: {nvcc} --version"
         yield Check("CUDA compiler", "fail", detail, f"Install {package}")
         return
-    detail = f"{nvcc}, CUDA {dotted(found)}"
-    lacks = [why for gpu in gpus if (why := _nvcc_lacks(found, gpu))]
+    detail = f"{nvcc}, CUDA {dotted_text(cuda)}"
+    lacks = [why for gpu in gpus if (why := _nvcc_lacks(cuda, gpu))]
     if lacks:
         fix = f"Install {package}, and set CUDACXX to its nvcc if there are several"
         if version(gpus[0].driver) < LEAST_DRIVER:
-            fix = f"Install a newer driver, {dotted(LEAST_DRIVER)} or newer, and {package}"
+            fix = f"Install a newer driver, {dotted_text(LEAST_DRIVER)} or newer, and {package}"
         yield Check("CUDA compiler", "fail", f"{detail}; {lacks[0]}", fix)
         return
     yield Check("CUDA compiler", "ok", detail)
 
 
-def _nvcc_lacks(found: tuple[int, ...], gpu: Gpu) -> str:
+def _nvcc_lacks(cuda: tuple[int, ...], gpu: Gpu) -> str:
     """Why this nvcc cannot serve this GPU and its driver; else empty."""
     least = NVCC_FOR.get(gpu.capability, NVCC_FOR_OTHERS)
     if gpu.capability and gpu.capability < LEAST_CAPABILITY:
-        if found >= NVCC_WITHOUT_OLD:
+        if cuda >= NVCC_WITHOUT_OLD:
             return f"it cannot compile for the old {gpu.name}: hide that (CUDA_VISIBLE_DEVICES)"
-    elif gpu.capability and found < least:
-        return f"{gpu.name} ({dotted(gpu.capability)}) needs {dotted(least)} or newer"
-    driver = DRIVER_FOR.get(found[0], LEAST_DRIVER)
+    elif gpu.capability and cuda < least:
+        return f"{gpu.name} ({dotted_text(gpu.capability)}) needs {dotted_text(least)} or newer"
+    driver = DRIVER_FOR.get(cuda[0], LEAST_DRIVER)
     if version(gpu.driver) < driver:
-        return f"its output needs driver {dotted(driver)} or newer, not {gpu.driver}"
+        return f"its output needs driver {dotted_text(driver)} or newer, not {gpu.driver}"
     return ""
 
 
-def check_python(found: tuple[int, ...]) -> Check:
+def check_python(python: tuple[int, ...]) -> Check:
     """The base runs on newer versions, but some packages of the stack have no wheels for them."""
-    first, last = map(dotted, PYTHONS)
-    if PYTHONS[0] <= found[:2] <= PYTHONS[1]:
-        return Check("Python for torch", "ok", dotted(found[:2]))
+    first, last = map(dotted_text, PYTHONS)
+    if PYTHONS[0] <= python[:2] <= PYTHONS[1]:
+        return Check("Python for torch", "ok", dotted_text(python[:2]))
     return Check(
         "Python for torch",
         "fail",
-        f"{dotted(found[:2])}, but the packages have wheels for {first} to {last}",
+        f"{dotted_text(python[:2])}, but the packages have wheels for {first} to {last}",
         f"Make the environment with one of these: rm -r .venv; python{last} -m venv .venv",
     )
 
@@ -207,11 +207,11 @@ def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator
     """Linux wheels need a recent C library; other systems need no check."""
     if system != "linux":
         return
-    found = f"{name or 'unknown'} {numbers}".strip()
+    library = f"{name or 'unknown'} {numbers}".strip()
     if name == "glibc" and version(numbers) >= STACK_GLIBC:
-        yield Check("C library", "ok", found)
+        yield Check("C library", "ok", library)
         return
-    detail = f"{found}, but the packages need glibc {dotted(STACK_GLIBC)}"
+    detail = f"{library}, but the packages need glibc {dotted_text(STACK_GLIBC)}"
     yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
 
 
@@ -230,14 +230,14 @@ def check_installed(needs: EngineNeeds, setup: str) -> list[Check]:
     """Do the installed packages fit together? Other checks report missing ones. ``setup``: the
     command that installs them."""
     checks = list(check_llama(needs, setup))
-    if needs.stack and (torch := installed("torch")):
-        checks += check_torch(needs, torch_cuda(), torch, installed("torchaudio"), setup)
+    if needs.stack and (torch := installed_version("torch")):
+        checks += check_torch(needs, torch_cuda(), torch, installed_version("torchaudio"), setup)
         checks += check_locked(needs.stack)
     return checks
 
 
 def check_llama(needs: EngineNeeds, setup: str) -> Iterator[Check]:
-    if needs.llama == "cuda" and installed("llama-cpp-python") and not llama_has_cuda():
+    if needs.llama == "cuda" and installed_version("llama-cpp-python") and not llama_has_cuda():
         detail = "built for the CPU only, but llm.gpu_layers wants the GPU"
         yield Check("llama.cpp", "fail", detail, f"Run: {setup}, which builds it with CUDA")
 
@@ -275,10 +275,10 @@ def check_locked(
     lock = (root or config_dir().parent) / f"requirements-{stack}.lock"
     if not lock.is_file():
         return
-    pinned = locked_versions(lock)
-    here = {name: (version_of or installed)(name) for name in pinned}
+    pins = locked_versions(lock)
+    here = {name: (version_of or installed_version)(name) for name in pins}
     others = [
-        f"{n} {v} for {' or '.join(pinned[n])}" for n, v in here.items() if v and v not in pinned[n]
+        f"{n} {v} for {' or '.join(pins[n])}" for n, v in here.items() if v and v not in pins[n]
     ]
     if others:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
@@ -288,7 +288,7 @@ def check_locked(
         yield Check("versions", "warn", detail, fix)
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -308,8 +308,8 @@ def llama_has_cuda() -> bool:
     """Whether our version of llama.cpp is installed and built for a GPU."""
     lock = config_dir().parent / "script" / "llama-cpp.lock"
     ours = locked_versions(lock) if lock.is_file() else {}
-    if installed("llama-cpp-python") not in ours.get(
-        "llama-cpp-python", [installed("llama-cpp-python")]
+    if installed_version("llama-cpp-python") not in ours.get(
+        "llama-cpp-python", [installed_version("llama-cpp-python")]
     ):
         return False
     directory = _directory_of("llama_cpp")

@@ -40,11 +40,11 @@ from pipeline.errors import WeightsError
 SUFFIX = ".delta.safetensors"
 FORMAT = "reachy-voice-delta-2"
 CHUNK_BYTES = 1 << 20
-"""Of a tensor: handled at once, so part of the format."""
+"""Tensor bytes per chunk: part of the file format."""
 FLUSH_BYTES = 64 << 20
-"""Written bytes are sent to the disk after so many: it works while the rest is made."""
+"""The file is flushed each time, so that the disk works in parallel."""
 MOST_HEADER_BYTES = 2 << 20
-"""Of a delta: some 6,000 tensors that change. What is made of one takes up to 32 times as much."""
+"""Room for some 6,000 tensors that change. Reading it takes up to 32 times as much memory."""
 PASS = 255
 MOST_ITEM_BYTES = 4096
 
@@ -117,26 +117,26 @@ def read_delta(path: Path) -> Delta:
 
 def _check(delta: Delta) -> None:
     """Raises ``ValueError`` or ``KeyError`` unless the layout fits the tensors and the sizes."""
-    info, reused, put = delta.info, 0, 0
-    used: list[str] = []
+    info, copy_bytes, put_bytes = delta.info, 0, 0
+    names: list[str] = []
     for step in info.layout:
         match step:
             case "put", name:
-                put += delta.parts[f"{name}@whole"].size
-                used.append(name)
+                put_bytes += delta.parts[f"{name}@whole"].size
+                names.append(name)
                 continue
             case "copy", start, size:
                 pass
             case "patch", name, start, items, item_bytes, _:
                 size = items * item_bytes
                 _streams(delta, name)
-                used.append(name)
+                names.append(name)
         if start + size > info.base_bytes:
             raise ValueError("it reads beyond the end of the base")
-        reused += size
-    if len(set(used)) < len(used) or reused > info.base_bytes:
+        copy_bytes += size
+    if len(set(names)) < len(names) or copy_bytes > info.base_bytes:
         raise ValueError("it uses a part twice")
-    if reused + put != info.result_bytes:
+    if copy_bytes + put_bytes != info.result_bytes:
         raise ValueError("its parts do not add up to the result")
 
 
@@ -190,13 +190,13 @@ def places_to(places: NDArray[np.intp]) -> bytes:
     Before them, in 4 bytes, their number."""
     gaps = np.diff(places, prepend=-1) - 1
     ends = np.cumsum(gaps // PASS + 1)
-    coded = np.full(int(ends[-1]) if len(ends) else 0, PASS, np.uint8)
-    coded[ends - 1] = gaps % PASS
-    return len(coded).to_bytes(4, "little") + coded.tobytes()
+    codes = np.full(int(ends[-1]) if len(ends) else 0, PASS, np.uint8)
+    codes[ends - 1] = gaps % PASS
+    return len(codes).to_bytes(4, "little") + codes.tobytes()
 
 
 def places_from(read: Callable[[int], Bytes], items: int) -> NDArray[np.int32]:
-    """The inverse of ``places_to``. ``read`` returns so many of its bytes."""
+    """The inverse of ``places_to``. ``read`` returns as many of its bytes as asked for."""
     length = int.from_bytes(read(4).tobytes(), "little")
     gaps = read(min(length, items))
     after = np.cumsum(gaps + (gaps < PASS), dtype=np.int32)
@@ -209,17 +209,17 @@ def places_from(read: Callable[[int], Bytes], items: int) -> NDArray[np.int32]:
 def values_to(old: NDArray[Any], new: NDArray[Any], item_bytes: int) -> bytes:
     """How much is added to each item: mostly little, which compresses well if the sign is the
     lowest bit, and the lowest bytes of all items come first, then the next."""
-    added = (new - old).view(f"i{old.itemsize}")
-    coded = (added << 1) ^ (added >> (8 * added.itemsize - 1))
-    planes: bytes = coded.view(np.uint8).reshape(len(old), item_bytes).T.tobytes()
+    changes = (new - old).view(f"i{old.itemsize}")
+    codes = (changes << 1) ^ (changes >> (8 * changes.itemsize - 1))
+    planes: bytes = codes.view(np.uint8).reshape(len(old), item_bytes).T.tobytes()
     return planes
 
 
 def values_from(data: Bytes, item_bytes: int) -> NDArray[Any]:
     """The inverse of ``values_to``: what is added."""
     rows = np.ascontiguousarray(data.reshape(item_bytes, len(data) // item_bytes).T).reshape(-1)
-    coded = as_items(rows, item_bytes)
-    return (coded >> 1) ^ -(coded & 1)
+    codes = as_items(rows, item_bytes)
+    return (codes >> 1) ^ -(codes & 1)
 
 
 # --- applying ----------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def apply(
 def apply_all(
     deltas: Sequence[Delta], base: Path, target: Path, report: Report = ignore_progress
 ) -> None:
-    """One after the other. Raises ``WeightsError``; then ``target`` has not changed."""
+    """Apply them in order. Raises ``WeightsError``; then ``target`` has not changed."""
     half = target.with_name(f".{target.name}.half")
     try:
         for number, delta in enumerate(deltas, 1):
@@ -271,21 +271,21 @@ class _DoesNotFit(Exception):
     """The data of a delta contradict its header."""
 
 
-def _write(made: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
+def _write(parts: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
     """The digest of what is written. Hashing, and sending it to the disk, go on beside it."""
-    digest, done, sent = hashlib.sha256(), 0, 0
+    digest, size, flushed_size = hashlib.sha256(), 0, 0
     with ThreadPoolExecutor(2) as beside:
-        hashed = flushed = beside.submit(out.flush)
-        for chunk in made:
-            hashed.result()
-            hashed = beside.submit(digest.update, chunk.data)
+        hashing = flushing = beside.submit(out.flush)
+        for chunk in parts:
+            hashing.result()
+            hashing = beside.submit(digest.update, chunk.data)
             out.write(chunk.data)
-            done += len(chunk)
-            if done - sent >= FLUSH_BYTES and flushed.done():
-                flushed.result()
-                flushed, sent = beside.submit(os.fsync, out.fileno()), done
-            report(done)
-    flushed.result()
+            size += len(chunk)
+            if size - flushed_size >= FLUSH_BYTES and flushing.done():
+                flushing.result()
+                flushing, flushed_size = beside.submit(os.fsync, out.fileno()), size
+            report(size)
+    flushing.result()
     return digest.hexdigest()
 
 
@@ -316,10 +316,10 @@ class _Inflated:
         self._stream = zlib.decompressobj()
 
     def read(self, size: int) -> Bytes:
-        found = bytearray()
-        while len(found) < size:
-            found += self._some(size - len(found))
-        return np.frombuffer(found, np.uint8)
+        data = bytearray()
+        while len(data) < size:
+            data += self._some(size - len(data))
+        return np.frombuffer(data, np.uint8)
 
     def end(self) -> None:
         """Raises ``_DoesNotFit`` if there is more."""
@@ -331,10 +331,10 @@ class _Inflated:
 
     def _some(self, most: int) -> bytes:
         data = self._stream.unconsumed_tail or bytes(next(self._chunks, b""))
-        found = self._stream.decompress(data, most)
-        if not data and not found:
+        part = self._stream.decompress(data, most)
+        if not data and not part:
             raise _DoesNotFit("a part of it ends too early")
-        return found
+        return part
 
 
 def _wrong_base(delta: Delta, base: Path, but: str = "") -> BadDelta:

@@ -40,7 +40,7 @@ def make_delta(
     layout: list[Step] = []
     with (
         new_file(out, 0) as file,
-        _unchanged(old, new),
+        _require_unchanged(old, new),
         old.open("rb", 0) as was,
         new.open("rb", 0) as now,
         TemporaryFile(dir=out.parent) as first,
@@ -56,11 +56,11 @@ def make_delta(
                     first.write(chunk.data)
                 sizes[first][f"{piece.name}@whole"] = piece.size
                 layout.append(("put", piece.name))
-            elif changed := _changed(was, now, base, piece, first, second):
+            elif changes := _write_changes(was, now, base, piece, first, second):
                 sizes[first][f"{piece.name}@places"] = first.tell() - at
                 sizes[second][f"{piece.name}@values"] = second.tell() - end
                 count = piece.size // piece.item
-                layout.append(("patch", piece.name, base.start, count, piece.item, changed))
+                layout.append(("patch", piece.name, base.start, count, piece.item, changes))
             else:
                 first.truncate(first.seek(at))
                 second.truncate(second.seek(end))
@@ -90,7 +90,7 @@ def make_delta(
 
 
 @contextmanager
-def _unchanged(*models: Path) -> Iterator[None]:
+def _require_unchanged(*models: Path) -> Iterator[None]:
     """Raises ``WeightsError`` if one of them is written or replaced meanwhile."""
     before = [_state(model) for model in models]
     yield
@@ -107,7 +107,7 @@ def _state(model: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _changed(
+def _write_changes(
     was: BinaryIO,
     now: BinaryIO,
     base: FileSegment,
@@ -117,19 +117,19 @@ def _changed(
 ) -> int:
     """Write which items change, and by how much; how many do."""
     # Runs are all that repeats: to look for more would cost time and bytes.
-    where, added = (zlib.compressobj(strategy=zlib.Z_RLE) for _ in range(2))
-    item, count, changed = piece.item, piece.size // piece.item, 0
+    where, amounts = (zlib.compressobj(strategy=zlib.Z_RLE) for _ in range(2))
+    item, count, changes = piece.item, piece.size // piece.item, 0
     old, new = chunks(was, base.start, count, item), chunks(now, piece.start, count, item)
     for one, two in zip(old, new, strict=True):
         before, after = as_items(one, item), as_items(two, item)
         differs = before != after
-        found = np.flatnonzero(differs if differs.ndim == 1 else differs.any(1))
-        places.write(where.compress(places_to(found)))
-        values.write(added.compress(values_to(before[found], after[found], item)))
-        changed += len(found)
+        indexes = np.flatnonzero(differs if differs.ndim == 1 else differs.any(1))
+        places.write(where.compress(places_to(indexes)))
+        values.write(amounts.compress(values_to(before[indexes], after[indexes], item)))
+        changes += len(indexes)
     places.write(where.flush())
-    values.write(added.flush())
-    return changed
+    values.write(amounts.flush())
+    return changes
 
 
 def _copy(layout: list[Step], base: FileSegment) -> None:

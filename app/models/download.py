@@ -50,7 +50,7 @@ class RemoteFile:
     size: int | None = None
     sha256: str | None = None
     headers: Mapping[str, str] | None = None
-    denied: str = "Check the address and your credentials"
+    refusal_fix: str = "Check the address and your credentials"
     """The next step after a refusal (HTTP 401 or 403)."""
 
 
@@ -115,7 +115,7 @@ class Fetcher:
             except (httpx.TransportError, _TryAgain) as error:
                 failures = failures + 1 if _size(part) <= before else 1
                 if failures >= ATTEMPTS:
-                    raise _lost(remote, error, _size(part)) from error
+                    raise _connection_lost(remote, error, _size(part)) from error
                 self._sleep(min(8, 2 ** (failures - 2)) * random.uniform(0.8, 1.2))
 
     def _fetch_some(self, remote: RemoteFile, part: Path, report: Report) -> None:
@@ -157,7 +157,7 @@ def _accepted_start(response: httpx.Response, remote: RemoteFile, start: int, pa
     what = f"{remote.label} cannot be downloaded"
     why = f"HTTP {status} for {response.url.copy_with(username=None, password=None, query=None)}"
     if status in (401, 403, 407):
-        raise SourceRefusal(what, why=why, fix=remote.denied)
+        raise SourceRefusal(what, why=why, fix=remote.refusal_fix)
     raise WeightsError(what, why=why, fix="The catalogue entry may be out of date")
 
 
@@ -215,13 +215,13 @@ def _wrong_size(label: str, actual: int, expected: int) -> WrongContent:
     )
 
 
-def require_space(directory: Path, needed: int, label: str) -> None:
-    """Raise ``WeightsError`` if the disk has no room for ``needed`` more bytes."""
+def require_space(directory: Path, size: int, label: str) -> None:
+    """Raise ``WeightsError`` if the disk has no room for ``size`` more bytes."""
     free = shutil.disk_usage(directory).free
-    if free < needed + SPARE_BYTES:
+    if free < size + SPARE_BYTES:
         raise WeightsError(
             f"The disk has no room for {label}",
-            why=f"{directory} has {megabytes(free)} free, {megabytes(needed + SPARE_BYTES)} needed",
+            why=f"{directory} has {megabytes(free)} free, {megabytes(size + SPARE_BYTES)} needed",
             fix="Free some space, or set paths.cache_dir to another disk",
         )
 
@@ -242,13 +242,13 @@ def full_disk_is_an_error(partial: Path, label: str) -> Iterator[None]:
         ) from error
 
 
-def _lost(remote: RemoteFile, error: Any, done: int) -> WeightsError:
+def _connection_lost(remote: RemoteFile, error: Any, done: int) -> WeightsError:
     """Without any bytes, another way may work; with some, the part is worth keeping."""
     kind = WeightsError if done else SourceRefusal
-    kept = f"; {megabytes(done)} are kept" if done else ""
+    rest = f"; {megabytes(done)} are kept" if done else ""
     return kind(
         f"{remote.label} cannot be downloaded",
-        why=f"{error or type(error).__name__}{kept}",
+        why=f"{error or type(error).__name__}{rest}",
         fix="Check the network and run the same command again: it resumes where it stopped",
     )
 

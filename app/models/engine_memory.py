@@ -93,25 +93,25 @@ class Demand:
         The part that llama.cpp would spread counts on the first GPU if it fits there, because
         ``split_mode: none`` would keep it there. Otherwise it counts on all GPUs together.
         """
-        fixed: dict[int, int] = {}
+        by_gpu: dict[int, int] = {}
         for part in self.parts:
             if part.on_gpu and part.gpu is not None:
-                fixed[part.gpu] = fixed.get(part.gpu, 0) + part.memory_mb
+                by_gpu[part.gpu] = by_gpu.get(part.gpu, 0) + part.memory_mb
         spread_mb = sum(p.memory_mb for p in self.parts if p.on_gpu and p.gpu is None)
-        on_first = fixed.get(0, 0) + spread_mb
+        on_first = by_gpu.get(0, 0) + spread_mb
         whole_mb = sum(gpu.memory_mb for gpu in gpus)
         loads = []
         if spread_mb and len(gpus) > 1 and on_first > GPU_SHARE * gpus[0].memory_mb > 0:
-            all_mb = spread_mb + sum(fixed.values())
+            all_mb = spread_mb + sum(by_gpu.values())
             together = Gpu(f"{len(gpus)} GPUs", whole_mb, gpus[0].driver, gpus[0].capability)
             loads = [GpuLoad(0, together, all_mb, spread=True)]
         elif on_first:
-            fixed[0] = on_first
+            by_gpu[0] = on_first
         return (
             *loads,
             *(
                 GpuLoad(number, gpus[number] if number < len(gpus) else None, needed_mb)
-                for number, needed_mb in sorted(fixed.items())
+                for number, needed_mb in sorted(by_gpu.items())
             ),
         )
 

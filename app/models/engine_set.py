@@ -117,9 +117,9 @@ class EngineSet:
             are_ready()
 
         def are_ready() -> None:
-            awaited = {kind for kind, each in self._engines.items() if each.problem}
-            measured = self._measured or Kind.LLM in self._absent
-            if measured and awaited <= self._absent:
+            missing = {kind for kind, each in self._engines.items() if each.problem}
+            is_measured = self._measured or Kind.LLM in self._absent
+            if is_measured and missing <= self._absent:
                 self.ready.set()
 
         async with self._pool, asyncio.TaskGroup() as self._tasks:
@@ -150,12 +150,12 @@ class EngineSet:
     # -- replacing an engine
 
     def build(
-        self, options: EngineOptions, kind: Kind, updated: EngineOptions | None = None
+        self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
     ) -> Engine:
         """Like ``build_engine``, but a language model by URL also gets its word judge, and engines
         that follow updates the newest weights, or those of ``updated``."""
-        updated = updated or self.updates.updated(options)
-        engine = build_engine(updated, kind, self.cache, self._pool)
+        new_options = new_options or self.updates.newest(options)
+        engine = build_engine(new_options, kind, self.cache, self._pool)
         judge = options.judge
         if judge is None or not isinstance(engine, UrlEngine):
             return engine
@@ -163,12 +163,12 @@ class EngineSet:
             log.warning("no memory for llm.word_judge: turns end without judging the words")
             return engine
         try:
-            built = build_engine(judge, kind, self.cache, self._pool)
+            worker = build_engine(judge, kind, self.cache, self._pool)
         except (MissingExtra, WeightsError) as error:
             log.warning("turns end without judging the words (llm.word_judge): %s", error)
             return engine
-        assert isinstance(built, Worker)
-        return JudgedEngine(engine, built, self._instructions)
+        assert isinstance(worker, Worker)
+        return JudgedEngine(engine, worker, self._instructions)
 
     async def start(self, engine: Engine, kind: Kind) -> ReadyEngine:
         """Load an engine beside the others. Raises what loading raises, and ``EngineCrashed`` if it
@@ -277,7 +277,7 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
     ran = RanHere(cache.directory)
     if options.batched:
         return BatchedWorker(spec, options, weights, ran=ran)
-    return worker_for(spec, _placed(options, cache), weights, ran)
+    return worker_for(spec, _with_directory(options, cache), weights, ran)
 
 
 def weights_of(options: EngineOptions, cache: WeightsCache) -> Path | None:
@@ -286,7 +286,7 @@ def weights_of(options: EngineOptions, cache: WeightsCache) -> Path | None:
     return cache.path(name) if name else None
 
 
-def _placed(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
+def _with_directory(options: EngineOptions, cache: WeightsCache) -> EngineOptions:
     """Fill in the directory for an engine's own files."""
     if getattr(options, "saved_prefix_dir", "") is None:
         return options.model_copy(update={"saved_prefix_dir": cache.directory / "prefixes"})

@@ -74,10 +74,10 @@ def cuda_order(gpus: Sequence[Gpu], environ: Mapping[str, str] = os.environ) -> 
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return order
-    chosen = [item.strip() for item in visible.split(",")] if visible.strip() else []
-    if not all(re.fullmatch(r"-?\d+", item) for item in chosen):
+    items = [item.strip() for item in visible.split(",")] if visible.strip() else []
+    if not all(re.fullmatch(r"-?\d+", item) for item in items):
         return order
-    exist = takewhile(lambda number: 0 <= number < len(order), map(int, chosen))
+    exist = takewhile(lambda number: 0 <= number < len(order), map(int, items))
     return [order[number] for number in exist]
 
 
@@ -87,7 +87,7 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def dotted(numbers: tuple[int, ...]) -> str:
+def dotted_text(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
@@ -113,7 +113,7 @@ def _mb(mib: str) -> int | None:
 def run_command(command: Sequence[str]) -> tuple[int, str]:
     """Run a command: 127 if it cannot be run, 124 if it takes too long."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,7 +126,7 @@ def run_command(command: Sequence[str]) -> tuple[int, str]:
         return 124, f"{command[0]} did not answer within {SMI_TIMEOUT_S} s"
     except OSError as error:
         return 127, str(error)
-    return done.returncode, done.stdout
+    return process.returncode, process.stdout
 
 
 def find_gpus(

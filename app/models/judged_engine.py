@@ -45,27 +45,27 @@ class JudgedEngine(JudgedLlm):
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Calls ``ready`` once the model is ready and the judge is ready or has failed."""
-        awaited = {"answers", "judges"}
+        pending = {"answers", "judges"}
 
-        def settled(which: str) -> None:
-            if which in awaited:
-                awaited.discard(which)
-                if not awaited:
+        def arrive(which: str) -> None:
+            if which in pending:
+                pending.discard(which)
+                if not pending:
                     ready()
 
-        judging = asyncio.create_task(self._run_judge(partial(settled, "judges")))
+        judging = asyncio.create_task(self._run_judge(partial(arrive, "judges")))
         try:
-            await self._engine.run(partial(settled, "answers"))
+            await self._engine.run(partial(arrive, "answers"))
         finally:
             self.judge.close()
             await asyncio.wait({judging})
 
-    async def _run_judge(self, settled: Callable[[], None]) -> None:
+    async def _run_judge(self, ready: Callable[[], None]) -> None:
         try:
-            await self.judge.run(settled)
+            await self.judge.run(ready)
         except ReachyVoiceError as error:
             log.warning("turns end without judging the words: %s", error)
-            settled()
+            ready()
 
     def close(self) -> None:
         self._engine.close()

@@ -33,12 +33,12 @@ def has_room(
     if not free_mb:
         # There is no GPU, or it shares the machine's memory.
         engine = EngineMemory(spec, options, cache.catalogue, None)
-    found = Demand(tuple(engine.parts()))
-    if found.memory_mb + engine.on_way_mb + SPARE_MB > _free_mb():
+    needs = Demand(tuple(engine.parts()))
+    if needs.memory_mb + engine.on_way_mb + SPARE_MB > _free_mb():
         return False
     if engine.number is not None:  # else llama.cpp uses all GPUs
         free_mb = free_mb[engine.number : engine.number + 1]
-    return not found.gpu_mb or found.gpu_mb + SPARE_MB <= sum(free_mb)
+    return not needs.gpu_mb or needs.gpu_mb + SPARE_MB <= sum(free_mb)
 
 
 def give_back() -> None:

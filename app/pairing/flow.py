@@ -44,12 +44,12 @@ BY_HAND = "In the app: Settings -> Connection"
 class Pairing:
     """One run. ``tell`` gets each outcome as soon as it is known.
 
-    ``wanted``: the robot as typed; ``None``: search for it. ``port``: of our server. ``file``: the
+    ``target``: the robot as typed; ``None``: search for it. ``port``: of our server. ``file``: the
     list of allowed addresses; ``in_settings``: networks allowed by the settings. With ``loopback``,
     programs on this machine need no permission.
     """
 
-    wanted: str | None
+    target: str | None
     port: int
     file: AccessFile
     tell: Callable[[StepOutcome], None]
@@ -107,13 +107,13 @@ class Pairing:
         return robot
 
     async def _find(self) -> RobotAddress:
-        if self.wanted is None:
+        if self.target is None:
             return the_only(await robots_around(self.times))
-        return await robot_at(self.wanted, self.times)
+        return await robot_at(self.target, self.times)
 
     async def _require_server(self, robot: RobotAddress) -> None:
-        found = await own_server.look(robot.ours, self.port, self.times.connect_s)
-        if (error := own_server.unusable(found, robot.ours, self.port)) is not None:
+        server = await own_server.look(robot.ours, self.port, self.times.connect_s)
+        if (error := own_server.unusable(server, robot.ours, self.port)) is not None:
             raise error
 
     async def _callers(self, robot: RobotAddress) -> Mapping[str, Knocks] | None:
@@ -139,11 +139,11 @@ class Pairing:
         new = False
         address = parse_address(str(network.network_address))
 
-        def edit(known: AccessList) -> AccessList:
+        def edit(access: AccessList) -> AccessList:
             nonlocal new
-            admitted = [*known.networks(), *map(parse_network, self.in_settings)]
-            new = not any(address in other for other in admitted)
-            return known.with_address(network, NOTE) if new else known
+            networks = [*access.networks(), *map(parse_network, self.in_settings)]
+            new = not any(address in other for other in networks)
+            return access.with_address(network, NOTE) if new else access
 
         self.file.change(edit)
         return new
@@ -155,7 +155,7 @@ class Pairing:
         self._step = PairingStep.ACCESS
         address = network.network_address
         try:
-            await asyncio.to_thread(self.file.change, lambda known: known.without_address(network))
+            await asyncio.to_thread(self.file.change, lambda old: old.without_address(network))
             self._say("undone", f"{address} is no longer allowed")
         except ConfigError as error:
             fix = f"reachy-voice allow --remove {address}"
@@ -167,8 +167,8 @@ class Pairing:
         if not before.points_at(robot.ours, self.port):
             self._undo.push_async_callback(self._restore, robot, before)
         try:
-            wanted = setting(robot.ours, self.port)
-            app = await configure_app(robot, wanted, self.times.connect_s)
+            parameters = setting(robot.ours, self.port)
+            app = await configure_app(robot, parameters, self.times.connect_s)
         except AppError as error:
             raise _not_set(robot, self.port, error) from error
         self._confirmed = True
@@ -201,10 +201,10 @@ class Pairing:
         self, robot: RobotAddress, app: AppSays, before: Mapping[str, Knocks] | None
     ) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
-        settled = not app.connected
+        is_settled = not app.connected
         patience_s = self.times.restart_s if app.waits_for_restart else self.times.way_back_s
         settles_at = asyncio.get_running_loop().time() + patience_s / 2
-        seen = ConnectionEvidence(robot, self.port, app, before)
+        evidence = ConnectionEvidence(robot, self.port, app, before)
         try:
             async with asyncio.timeout(patience_s):
                 while True:
@@ -214,17 +214,17 @@ class Pairing:
                     except AppError:
                         says = None
                     late = asyncio.get_running_loop().time() >= settles_at
-                    settled = settled or late or says is None or not says.connected
+                    is_settled = is_settled or late or says is None or not says.connected
                     now = await self._callers(robot)
-                    seen = ConnectionEvidence(robot, self.port, says, before, now, settled)
-                    if arrived(seen):
+                    evidence = ConnectionEvidence(robot, self.port, says, before, now, is_settled)
+                    if arrived(evidence):
                         return
-                    if turned_down(seen):
+                    if turned_down(evidence):
                         break
         except TimeoutError:
             pass
         await self._require_server(robot)
-        raise why_not(seen, await asyncio.to_thread(firewall_advice, robot, self.port))
+        raise why_not(evidence, await asyncio.to_thread(firewall_advice, robot, self.port))
 
     def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
         self.tell(StepOutcome(self._step, state, what, why, fix))
@@ -239,10 +239,10 @@ def alone(file: AccessFile) -> Iterator[None]:
         what = "Another reachy-voice pair is at work on this machine"
         raise PairError(what, fix="Wait until it has ended, then pair again")
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with suppress(OSError):  # writing the list will report it
             file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(locked(file.path.with_name("pair.lock"), busy))
+            stack.enter_context(locked(file.path.with_name("pair.lock"), busy))
         yield
 
 

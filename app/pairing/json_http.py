@@ -44,9 +44,9 @@ async def ask(url: str, timeout_s: float) -> tuple[int, Any]:
                 if len(body) > MAX_BODY_BYTES:
                     raise NoAnswer("its answer is too long")
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise NoAnswer(_said(error), connected=False) from error
+        raise NoAnswer(_detail(error), connected=False) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswer(_said(error)) from error
+        raise NoAnswer(_detail(error)) from error
     except TimeoutError as error:
         raise NoAnswer("its answer does not end") from error
     try:
@@ -55,5 +55,5 @@ async def ask(url: str, timeout_s: float) -> tuple[int, Any]:
         return answer.status_code, bytes(body)
 
 
-def _said(error: Exception) -> str:
+def _detail(error: Exception) -> str:
     return plain(error) or type(error).__name__

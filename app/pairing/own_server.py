@@ -27,15 +27,15 @@ class OwnServer(StrEnum):
 
 async def look(address: str, port: int, timeout_s: float) -> OwnServer:
     """What answers at ``address``, which the robot would use. Never raises."""
-    found = await _look_at(f"{in_url(address)}:{port}", timeout_s)
-    if found is OwnServer.ABSENT and address != LOOPBACK:
+    server = await _look_at(f"{in_url(address)}:{port}", timeout_s)
+    if server is OwnServer.ABSENT and address != LOOPBACK:
         here = await _look_at(f"{LOOPBACK}:{port}", timeout_s)
         return (
             OwnServer.ONLY_HERE
             if here in (OwnServer.OPEN, OwnServer.WARMING, OwnServer.TLS)
             else here
         )
-    return found
+    return server
 
 
 async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
@@ -78,11 +78,11 @@ async def _look_through_tls(place: str, timeout_s: float) -> OwnServer:
     return OwnServer.TLS if alive == {"status": "ok"} else OwnServer.STRANGER
 
 
-def unusable(found: OwnServer, address: str, port: int) -> NoLocalServer | None:
+def unusable(server: OwnServer, address: str, port: int) -> NoLocalServer | None:
     """The error to report; ``None``: a robot can use the server."""
     place = f"{in_url(address)}:{port}"
     start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
-    match found:
+    match server:
         case OwnServer.OPEN:
             return None
         case OwnServer.WARMING:

@@ -54,8 +54,8 @@ async def robot_at(text: str, times: Times) -> RobotAddress:
     if addresses := await _addresses(host, times):
         robot, _ = await _reach(host, addresses, (app_port, DAEMON_PORT), times)
     else:
-        found = _the_one_called(host, await find(ROBOTS, times.browse_s))
-        robot, _ = await _announced(found, app_port, times)
+        service = _the_one_called(host, await find(ROBOTS, times.browse_s))
+        robot, _ = await _reach_service(service, app_port, times)
     if robot is None:
         why = f"this machine has no route to {', '.join(addresses) or 'it'}"
         raise WhichRobot(f"{plain(host, 80)} cannot be reached", why=why, fix=_HOW_TO_FIND)
@@ -64,15 +64,15 @@ async def robot_at(text: str, times: Times) -> RobotAddress:
 
 async def robots_around(times: Times) -> list[RobotAddress]:
     """Robots that answer, by mDNS, by default name and on this machine, without duplicates."""
-    browsed, usual = await asyncio.gather(
+    by_mdns, usual = await asyncio.gather(
         find(ROBOTS, times.browse_s),
-        asyncio.gather(*(_named(name, times) for name in USUAL_NAMES)),
+        asyncio.gather(*(_service_of(name, times) for name in USUAL_NAMES)),
     )
-    found = [*browsed, *(one for one in usual if one.addresses)]
-    reached = await asyncio.gather(*(_announced(one, APP_PORT, times) for one in found))
+    services = [*by_mdns, *(one for one in usual if one.addresses)]
+    replies = await asyncio.gather(*(_reach_service(one, APP_PORT, times) for one in services))
     robots: dict[str, RobotAddress] = {}
     hosts = set()
-    for one, (robot, answers) in zip(found, reached, strict=True):
+    for one, (robot, answers) in zip(services, replies, strict=True):
         # A robot's default name may lead to another address of a robot found already.
         if robot is not None and answers and not (one.name == one.host in hosts):
             robots.setdefault(robot.address, robot)
@@ -85,45 +85,45 @@ def the_only(robots: Sequence[RobotAddress]) -> RobotAddress:
     if not robots:
         raise WhichRobot("No robot was found", why="no robot answers to mDNS", fix=_HOW_TO_FIND)
     if len(robots) > 1:
-        listed = ", ".join(robot.place for robot in robots)
+        places = ", ".join(robot.place for robot in robots)
         fix = f"Choose one: reachy-voice pair {robots[0].address}"
-        raise WhichRobot(f"There are {len(robots)} robots", why=listed, fix=fix)
+        raise WhichRobot(f"There are {len(robots)} robots", why=places, fix=fix)
     return robots[0]
 
 
-async def _named(name: str, times: Times) -> Service:
+async def _service_of(name: str, times: Times) -> Service:
     return Service(name, name, DAEMON_PORT, tuple(await look_up(name, times.connect_s)))
 
 
 def _the_one_called(name: str, around: Sequence[Service]) -> Service:
     """Raises ``WhichRobot`` unless one robot has the name: any host may announce any name."""
-    called = [one for one in around if _is_called(one, name)]
-    places = dict.fromkeys(", ".join(one.addresses) for one in called)
-    if not called:
+    matches = [one for one in around if _is_called(one, name)]
+    places = dict.fromkeys(", ".join(one.addresses) for one in matches)
+    if not matches:
         what = f"No robot is called {name!r} here"
         raise WhichRobot(what, why="neither a name service nor mDNS knows it", fix=_HOW_TO_FIND)
     if len(places) > 1:
         what = f"{len(places)} robots are called {name!r}"
         fix = "Give the address of one of them, as in reachy-voice pair 192.168.1.7"
         raise WhichRobot(what, why=f"they are at {plain('; '.join(places))}", fix=fix)
-    return called[0]
+    return matches[0]
 
 
-def _is_called(found: Service, name: str) -> bool:
-    wanted = name.lower().removesuffix(".local")
-    names = {found.name, found.host.removesuffix(".local"), found.properties.get("robot_name", "")}
-    return wanted in {one.lower() for one in names}
+def _is_called(one: Service, name: str) -> bool:
+    short = name.lower().removesuffix(".local")
+    names = {one.name, one.host.removesuffix(".local"), one.properties.get("robot_name", "")}
+    return short in {each.lower() for each in names}
 
 
-async def _announced(
-    found: Service, app_port: int, times: Times
+async def _reach_service(
+    one: Service, app_port: int, times: Times
 ) -> tuple[RobotAddress | None, bool]:
     """As ``_reach``, at its announced addresses or, if nothing answers there, at its host name: a
     daemon announces the address that it had when it started."""
-    ports = (app_port, found.port)
-    robot, answers = await _reach(found.name, found.addresses, ports, times)
-    if not answers and found.host.endswith(".local"):
-        now, answers = await _reach(found.name, await _addresses(found.host, times), ports, times)
+    ports = (app_port, one.port)
+    robot, answers = await _reach(one.name, one.addresses, ports, times)
+    if not answers and one.host.endswith(".local"):
+        now, answers = await _reach(one.name, await _addresses(one.host, times), ports, times)
         robot = now or robot
     return robot, answers
 
@@ -138,8 +138,8 @@ async def _reach(
     for address in addresses:
         ours = await asyncio.to_thread(source_address, address)
         if ours == address:  # a local program may listen on loopback only
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-            address = ours = address if parsed.is_loopback else "127.0.0.1"
+            ip = ipaddress.ip_address(address.partition("%")[0])
+            address = ours = address if ip.is_loopback else "127.0.0.1"
         if ours is not None:
             robots.append(RobotAddress(name, address, ours, ports[0]))
     listening = await asyncio.gather(
@@ -167,19 +167,19 @@ async def _listens(address: str, port: int, timeout_s: float) -> bool:
 async def _addresses(host: str, times: Times) -> list[str]:
     """Addresses of the name, else of ``NAME.local`` by name service, else by mDNS. All three run
     at once, so that a silent name service costs its timeout only once."""
-    asked = [look_up(host, times.connect_s)]
+    look_ups = [look_up(host, times.connect_s)]
     local = host if host.endswith(".local") else f"{host}.local"
     if local == host or "." not in host:
         if local != host:
-            asked.append(look_up(local, times.connect_s))
-        asked.append(addresses_of(local, min(times.browse_s, times.connect_s)))
+            look_ups.append(look_up(local, times.connect_s))
+        look_ups.append(addresses_of(local, min(times.browse_s, times.connect_s)))
     async with asyncio.TaskGroup() as asking:
-        tasks = [asking.create_task(one) for one in asked]
+        tasks = [asking.create_task(one) for one in look_ups]
         for task in tasks:
-            if found := await task:
+            if addresses := await task:
                 for other in tasks:
                     other.cancel()
-                return found
+                return addresses
     return []
 
 
@@ -210,11 +210,11 @@ async def look_up(host: str, timeout_s: float) -> list[str]:
             infos = await answer
     except TimeoutError:
         return []
-    ordered = sorted(infos, key=lambda info: info[0] != socket.AF_INET)
-    return list(dict.fromkeys(_scoped(info[4]) for info in ordered))
+    ipv4_first = sorted(infos, key=lambda info: info[0] != socket.AF_INET)
+    return list(dict.fromkeys(_with_zone(info[4]) for info in ipv4_first))
 
 
-def _scoped(place: Any) -> str:
+def _with_zone(place: Any) -> str:
     """The address; a link-local IPv6 address gets its zone, without which it is useless."""
     address = str(place[0])
     zone = place[3] if len(place) > 3 else 0
@@ -237,5 +237,5 @@ def source_address(address: str) -> str | None:
             ours = str(probe.getsockname()[0])
     except OSError:
         return None
-    parsed = ipaddress.ip_address(ours.partition("%")[0])
-    return None if parsed.version == 6 and parsed.is_link_local else ours
+    ip = ipaddress.ip_address(ours.partition("%")[0])
+    return None if ip.version == 6 and ip.is_link_local else ours

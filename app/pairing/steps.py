@@ -104,5 +104,5 @@ def in_url(address: str) -> str:
 def plain(text: object, most: int = 300) -> str:
     """Text from another program, as one printable line of at most ``most`` characters."""
     words = " ".join(str(text).split())
-    shown = words if words.isprintable() else ascii(words)[1:-1]
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    line = words if words.isprintable() else ascii(words)[1:-1]
+    return line if len(line) <= most else line[: most - 1] + "…"

@@ -37,20 +37,20 @@ class ConnectionEvidence:
         return replace(now, opened=opened, refused=refused)
 
 
-def arrived(seen: ConnectionEvidence) -> bool:
+def arrived(evidence: ConnectionEvidence) -> bool:
     """Whether the app has opened a connection since, which both sides still have."""
-    if seen.app is None or not seen.app.connected:
+    if evidence.app is None or not evidence.app.connected:
         return False
-    if seen.before is None:  # it never reports; a server that is silent only now has ended
-        return seen.settled and seen.app.points_at(seen.robot.ours, seen.port)
-    knocks = seen.since(seen.robot.address)
-    was_open = seen.before.get(seen.robot.address, Knocks()).open > 0
+    if evidence.before is None:  # it never reports; a server that is silent only now has ended
+        return evidence.settled and evidence.app.points_at(evidence.robot.ours, evidence.port)
+    knocks = evidence.since(evidence.robot.address)
+    was_open = evidence.before.get(evidence.robot.address, Knocks()).open > 0
     return knocks.open > 0 and (not was_open or knocks.opened > 0)
 
 
-def turned_down(seen: ConnectionEvidence) -> bool:
+def turned_down(evidence: ConnectionEvidence) -> bool:
     """Whether the server refused the robot for a reason that will not go away."""
-    knocks = seen.since(seen.robot.address)
+    knocks = evidence.since(evidence.robot.address)
     return knocks.refused > 0 and knocks.open == 0 and knocks.status in (401, 403)
 
 
@@ -70,57 +70,57 @@ _REFUSALS = {
 }
 
 
-def why_not(seen: ConnectionEvidence, firewall: str) -> PairError:
+def why_not(evidence: ConnectionEvidence, firewall: str) -> PairError:
     """The likeliest reason, and what to do. ``firewall``: how to open the port here."""
-    knocks = seen.since(seen.robot.address)
+    knocks = evidence.since(evidence.robot.address)
     status = knocks.status if knocks.refused else None
-    if status is None and seen.now is None and seen.app:  # the server does not say; the app may
-        status = next((code for code in _REFUSALS if f"HTTP {code}" in seen.app.error), None)
+    if status is None and evidence.now is None and evidence.app:  # the app may know
+        status = next((code for code in _REFUSALS if f"HTTP {code}" in evidence.app.error), None)
     if status is not None:
         why, fix = _REFUSALS.get(status, ("", "See the server's console"))
         what = f"The robot reaches this server, which refuses it ({status})"
         return PairError(what, why=why, fix=fix)
     if knocks.opened:
-        return _came_and_went(seen, knocks)
-    if seen.app is None:
+        return _came_and_went(evidence, knocks)
+    if evidence.app is None:
         return PairError(
             "The robot's app stopped answering after it was configured",
             why="it has crashed, or the robot has lost its network",
             fix="Look at the robot's dashboard, start the app, and pair again",
         )
-    if seen.app.waits_for_restart:
+    if evidence.app.waits_for_restart:
         return PairError(
             "The robot's app was not restarted, and cannot use the new address before",
             fix="Pair again, and restart the conversation app in the robot's dashboard meanwhile",
         )
-    if not seen.app.points_at(seen.robot.ours, seen.port):
-        other = plain(f"{seen.app.mode or 'unknown'} {seen.app.host}")
+    if not evidence.app.points_at(evidence.robot.ours, evidence.port):
+        other = plain(f"{evidence.app.mode or 'unknown'} {evidence.app.host}")
         return PairError(
             "The robot's app did not keep the address of this server",
             why=f"its connection is now: {other}",
-            fix=f"In the app: Settings -> Connection -> Local, host {seen.robot.ours}, "
-            f"port {seen.port}",
+            fix=f"In the app: Settings -> Connection -> Local, host {evidence.robot.ours}, "
+            f"port {evidence.port}",
         )
-    return _never_came(seen, seen.app, firewall)
+    return _never_came(evidence, evidence.app, firewall)
 
 
-def _came_and_went(seen: ConnectionEvidence, knocks: Knocks) -> PairError:
+def _came_and_went(evidence: ConnectionEvidence, knocks: Knocks) -> PairError:
     if knocks.closed == TURNED_AWAY:
         return PairError(
             "The robot reached this server, which is full",
             why="the limit of conversations is reached (server.max_sessions)",
             fix="End another conversation, or raise server.max_sessions",
         )
-    said = f"the app says: {seen.app.error}" if seen.app and seen.app.error else ""
+    words = f"the app says: {evidence.app.error}" if evidence.app and evidence.app.error else ""
     return PairError(
         "The robot reached this server, but the conversation did not start",
-        why=said or f"the connection was closed ({knocks.closed or 'by the robot'})",
+        why=words or f"the connection was closed ({knocks.closed or 'by the robot'})",
         fix="See the server's console and the app's log, then pair again",
     )
 
 
-def _never_came(seen: ConnectionEvidence, app: AppSays, firewall: str) -> PairError:
-    ours = f"{in_url(seen.robot.ours)}:{seen.port}"
+def _never_came(evidence: ConnectionEvidence, app: AppSays, firewall: str) -> PairError:
+    ours = f"{in_url(evidence.robot.ours)}:{evidence.port}"
     network = "Are the robot and this machine in the same network, without VPN or guest Wi-Fi?"
     if app.connected:
         return PairError(
@@ -128,13 +128,13 @@ def _never_came(seen: ConnectionEvidence, app: AppSays, firewall: str) -> PairEr
             why=f"another machine answers at {ours} for the robot",
             fix=network,
         )
-    for address in seen.now or {}:
-        knocks = seen.since(address)
+    for address in evidence.now or {}:
+        knocks = evidence.since(address)
         if knocks.refused and knocks.status == 401:
             return PairError(
                 f"A client connected from {address} and was refused",
-                why=f"no client came from {seen.robot.address}; with Wi-Fi and cable a robot has "
-                "two addresses",
+                why=f"no client came from {evidence.robot.address}; with Wi-Fi and cable a robot "
+                "has two addresses",
                 fix=f"If that is the robot: reachy-voice pair {address}",
             )
     return PairError(
@@ -145,14 +145,14 @@ def _never_came(seen: ConnectionEvidence, app: AppSays, firewall: str) -> PairEr
 
 
 def firewall_advice(
-    robot: RobotAddress, port: int, found: Callable[[str], str | None] = shutil.which
+    robot: RobotAddress, port: int, which: Callable[[str], str | None] = shutil.which
 ) -> str:
     """How to open ``port`` on this machine to the robot."""
     commands = {
         "ufw": f"sudo ufw allow from {robot.address} to any port {port} proto tcp",
         "firewall-cmd": f"sudo firewall-cmd --add-port={port}/tcp (and again with --permanent)",
     }
-    known = [command for program, command in commands.items() if found(program)]
-    if not known:
+    advice = [command for program, command in commands.items() if which(program)]
+    if not advice:
         return f"Open TCP port {port} in this machine's firewall"
-    return f"Open the port: {'; or '.join(known)}"
+    return f"Open the port: {'; or '.join(advice)}"

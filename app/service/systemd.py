@@ -101,10 +101,10 @@ class ServiceStart:
 
 def unit(start: ServiceStart, environment: Path, *, sandbox: bool = True) -> str:
     """The unit file. ``environment``: a file."""
-    folders = " ".join(_quoted(f"-{folder}") for folder in start.writable)
-    variables = (_quoted(f"{name}={value}") for name, value in start.variables.items())
+    folders = " ".join(_quote(f"-{folder}") for folder in start.writable)
+    variables = (_quote(f"{name}={value}") for name, value in start.variables.items())
     return UNIT.format(
-        command=" ".join(_quoted(word, of_command=True) for word in start.command),
+        command=" ".join(_quote(word, of_command=True) for word in start.command),
         folder=str(start.folder).replace("%", "%%"),
         variables="".join(f"Environment={variable}\n" for variable in variables),
         environment=str(environment).replace("%", "%%"),
@@ -114,7 +114,7 @@ def unit(start: ServiceStart, environment: Path, *, sandbox: bool = True) -> str
     )
 
 
-def _quoted(word: str, *, of_command: bool = False) -> str:
+def _quote(word: str, *, of_command: bool = False) -> str:
     word = word.replace("%", "%%")
     if of_command:
         word = word.replace("$", "$$")
@@ -153,23 +153,23 @@ class SystemdService:
         """Lines for the owner. Raises ``ServiceError`` unless it runs."""
         if not self.file.exists():
             raise ServiceError("There is no service", fix="Run: reachy-voice service install")
-        wanted = "--property=ActiveState,SubState,Result,StatusText,NRestarts,ExecMainStatus"
-        said = self._systemctl("show", wanted, NAME)
-        found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
-        state, restarts = found["ActiveState"], found["NRestarts"]
+        properties = "--property=ActiveState,SubState,Result,StatusText,NRestarts,ExecMainStatus"
+        output = self._systemctl("show", properties, NAME)
+        values = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+        state, restarts = values["ActiveState"], values["NRestarts"]
         if state == "inactive":
             raise ServiceError(
                 "The service is stopped", fix="Run: systemctl --user start reachy-voice"
             )
-        if state == "failed" or found["SubState"] == "auto-restart":
+        if state == "failed" or values["SubState"] == "auto-restart":
             again = "will be started again" if state != "failed" else "is not started again"
-            code = found["ExecMainStatus"]
+            code = values["ExecMainStatus"]
             raise ServiceError(
                 f"The service failed and {again}, after {restarts} restarts",
-                why=f"systemd says {found['Result']}; the server's exit code or signal was {code}",
+                why=f"systemd says {values['Result']}; the server's exit code or signal was {code}",
                 fix="See journalctl --user -u reachy-voice -e",
             )
-        text = f": {found['StatusText']}" if found["StatusText"] else ""
+        text = f": {values['StatusText']}" if values["StatusText"] else ""
         return [f"{state}{text}; restarted {restarts} times", *self._linger()]
 
     def remove(self) -> list[str]:
@@ -185,17 +185,17 @@ class SystemdService:
     def _systemctl(self, *arguments: str) -> str:
         """The output. Raises ``ServiceError`` if the command fails."""
         command = ("systemctl", "--user", *arguments)
-        code, said = self._ask(*command)
+        code, output = self._ask(*command)
         if code:
-            why = said or f"exit code {code}"
+            why = output or f"exit code {code}"
             fix = WITHOUT_SYSTEMD_FIX if code == NO_SUCH_PROGRAM else MANAGER_FIX
             raise ServiceError(f"{' '.join(command)} failed", why=why, fix=fix)
-        return said
+        return output
 
     def _ask(self, *command: str) -> tuple[int, str]:
         """The exit code and the output; 127 if there is no such program."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 command,
                 env=dict(self.environ),
                 stdout=subprocess.PIPE,
@@ -205,7 +205,7 @@ class SystemdService:
             )
         except FileNotFoundError:
             return NO_SUCH_PROGRAM, f"{command[0]} is not installed"
-        return done.returncode, done.stdout.strip()
+        return process.returncode, process.stdout.strip()
 
     def _has_sandboxes(self) -> bool:
         probe = ["--user", "--wait", "--quiet", "--collect"]
@@ -214,8 +214,8 @@ class SystemdService:
 
     def _linger(self) -> list[str]:
         user = self.environ.get("USER") or getpass.getuser()
-        _, said = self._ask("loginctl", "show-user", user, "--property=Linger")
-        if said == "Linger=yes":
+        _, output = self._ask("loginctl", "show-user", user, "--property=Linger")
+        if output == "Linger=yes":
             return []
         return [
             "It starts when you log in and ends when you log out. To start with the machine:",

@@ -16,27 +16,27 @@ class Beside:
     def __init__(self, pool: ThreadPoolExecutor, log_for: Callable[[Step], Log]) -> None:
         self._pool = pool
         self._log_for = log_for
-        self._started: dict[str, tuple[Log, Future[None]]] = {}
+        self._runs: dict[str, tuple[Log, Future[None]]] = {}
 
     def start(self, step: Step) -> bool:
         """Prepare the step, once for the same inputs. Whether it has a slow part."""
         key = step.inputs()
-        if step.prepare is not None and key not in self._started:
+        if step.prepare is not None and key not in self._runs:
             log = self._log_for(step)
-            self._started[key] = log, self._pool.submit(step.prepare, log)
+            self._runs[key] = log, self._pool.submit(step.prepare, log)
         return step.prepare is not None
 
-    def finish(self, step: Step, shown: Log) -> None:
+    def finish(self, step: Step, log: Log) -> None:
         """Wait for what has been started for this step, if anything. Raises what that raised."""
-        _, running = self._started.get(step.inputs(), (None, None))
+        _, running = self._runs.get(step.inputs(), (None, None))
         while running is not None and not running.done():
             wait([running], POLL_S)
-            shown.show()
+            log.show()
         if running is not None:
             running.result()
 
     def stop(self) -> None:
-        for log, _ in self._started.values():
+        for log, _ in self._runs.values():
             log.stopped.set()
 
 

@@ -31,8 +31,8 @@ def find_compiler(
 
 def _first_program(commands: Iterable[str], which: Which) -> str | None:
     words = (shlex.split(command) for command in commands)
-    found = (which(command[0]) for command in words if command)
-    return next(filter(None, found), None)
+    programs = (which(command[0]) for command in words if command)
+    return next(filter(None, programs), None)
 
 
 def venv_error(has_module: Callable[[str], bool], version: tuple[int, int]) -> SetupError | None:
@@ -96,21 +96,21 @@ def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
 def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:
     """One error for each file system with too little space for its directories."""
     return [
-        _no_space(place, needed // 10**6, free // 10**6)
-        for place, needed, free in space({path: mb * 10**6 for path, mb in needs_mb.items()})
-        if free < needed
+        _no_space(place, need // 10**6, free // 10**6)
+        for place, need, free in space({path: mb * 10**6 for path, mb in needs_mb.items()})
+        if free < need
     ]
 
 
 def space(needs: Mapping[Path, int]) -> list[tuple[Path, int, int]]:
     """A directory of each file system, and the bytes needed and free there."""
-    found: dict[int, tuple[Path, int]] = {}
-    for directory, needed in needs.items():
+    by_device: dict[int, tuple[Path, int]] = {}
+    for directory, need in needs.items():
         place = existing(directory)
         device = place.stat().st_dev
-        first, total = found.get(device, (place, 0))
-        found[device] = (first, total + needed)
-    return [(place, needed, shutil.disk_usage(place).free) for place, needed in found.values()]
+        first, total = by_device.get(device, (place, 0))
+        by_device[device] = (first, total + need)
+    return [(place, need, shutil.disk_usage(place).free) for place, need in by_device.values()]
 
 
 def existing(path: Path) -> Path:

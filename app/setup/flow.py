@@ -32,7 +32,7 @@ from app.setup.failures import (
 from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
 from app.setup.progress import SetupProgress, open_in_browser, progress_page
-from app.setup.proposal import answered, may_ask, proposal
+from app.setup.proposal import ask_owner, may_ask, proposal
 from app.setup.stack import stack_steps
 from app.setup.steps import (
     BEFORE_PIP,
@@ -46,7 +46,7 @@ from app.setup.steps import (
 )
 
 
-def ended(work: Callable[[], int]) -> int:
+def exit_code_of(work: Callable[[], int]) -> int:
     """The exit code of ``work``, whose errors are reported."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
@@ -57,9 +57,9 @@ def ended(work: Callable[[], int]) -> int:
         print("\nInterrupted. The next start resumes here.", file=sys.stderr)
         return INTERRUPTED
     except (SetupError, OSError) as error:
-        known = _os_error(error) if isinstance(error, OSError) else error
-        print(f"\n{known.report()}", file=sys.stderr)
-        return known.exit_code
+        failure = _os_error(error) if isinstance(error, OSError) else error
+        print(f"\n{failure.report()}", file=sys.stderr)
+        return failure.exit_code
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -68,53 +68,53 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def serve(place: Place, arguments: list[str], *, opens: bool = False) -> int:
     """``script/serve``: set up, then become the server. ``opens``: show it in a browser."""
-    given = options.of_serve(arguments)
-    if given.help:
-        return _help(place, given.help_text)
-    if given.plan or given.setup_only:
-        prepare(place, given)
+    args = options.of_serve(arguments)
+    if args.help:
+        return _help(place, args.help_text)
+    if args.plan or args.setup_only:
+        prepare(place, args)
     else:
-        _become_server(place, given, opens)
+        _become_server(place, args, opens)
     return 0
 
 
-def _become_server(place: Place, given: Namespace, opens: bool) -> None:
+def _become_server(place: Place, args: Namespace, opens: bool) -> None:
     """The first set-up shows its progress on a page, which then becomes the console."""
     fresh = place.stamps.read("llama") is None and (opens or sys.stderr.isatty())
-    with progress_page(place, given) if fresh else nullcontext() as page:
+    with progress_page(place, args) if fresh else nullcontext() as page:
         if page:
             print(f"In a browser on this machine: {page}", file=sys.stderr, flush=True)
-        shown = opens and page is not None and open_in_browser(page)
-        prepare(place, given)
-    program, more = str(place.program), ["--open"] if opens and not shown else []
-    os.execv(program, [program, "serve", *given.settings, *given.others, *more])
+        is_open = opens and page is not None and open_in_browser(page)
+        prepare(place, args)
+    program, more = str(place.program), ["--open"] if opens and not is_open else []
+    os.execv(program, [program, "serve", *args.settings, *args.others, *more])
 
 
-def prepare(place: Place, given: Namespace) -> None:
+def prepare(place: Place, args: Namespace) -> None:
     """Set up for the settings, or with ``--plan`` only show it. Raises ``SetupError``."""
     base = base_steps(place, with_tests=False)
     if not all(step.is_done(place) for step in base):
-        options.require_config(place.root, given.config)
-        if given.plan:
+        options.require_config(place.root, args.config)
+        if args.plan:
             return _plan_of_base(place, base)
     with preparing(place) as running:
-        set_up(place, base, ahead=_surely(place, given.settings), running=running)
-        agreed = not given.plan and may_ask(given.settings) and _propose(place, given.torch)
-        needs = ask(place, [*given.settings, *given.port_settings, "--torch", given.torch])
+        set_up(place, base, ahead=_known_steps(place, args.settings), running=running)
+        agreed = not args.plan and may_ask(args.settings) and _propose(place, args.torch)
+        needs = ask(place, [*args.settings, *args.port_settings, "--torch", args.torch])
         SetupProgress(place).set_console(needs.console)
-        steps = steps_of(place, needs, given.settings)
-        if given.plan:
+        steps = steps_of(place, needs, args.settings)
+        if args.plan:
             return show_plan(place, steps, needs)
         return set_up(place, steps, needs, agreed=agreed, running=running)
 
 
-def prepare_or_remote(place: Place, given: Namespace) -> None:
+def prepare_or_remote(place: Place, args: Namespace) -> None:
     """The same, but without a compiler set up what needs none. Raises ``SetupError``."""
     try:
-        prepare(place, given)
+        prepare(place, args)
     except SetupError as error:
         settings = ["--config", "remote"]
-        if error.exit_code != NO_COMPILER or given.settings not in ([], settings):
+        if error.exit_code != NO_COMPILER or args.settings not in ([], settings):
             raise
         print(f"{error.report()}\nWhat needs no compiler is set up now.", file=sys.stderr)
         set_up(place, base_steps(place, with_tests=False))
@@ -131,8 +131,8 @@ def preparing(place: Place) -> AbstractContextManager[Beside]:
     return beside(lambda step: _log(place, f"{step.name}-beside", quiet=True))
 
 
-def _surely(place: Place, settings: Sequence[str]) -> list[Step]:
-    """What the settings need, as far as that is sure before they are read."""
+def _known_steps(place: Place, settings: Sequence[str]) -> list[Step]:
+    """The steps that are needed whatever the settings say."""
     return [] if settings or shutil.which("nvidia-smi") else [llama(place)]
 
 
@@ -146,7 +146,7 @@ def _propose(place: Place, torch: str) -> bool:
     needs = ask(place, [*settings, "--torch", torch])
     steps = steps_of(place, needs, settings)
     todo = [fetch for step in steps if not step.is_done(place) for fetch in step.fetches]
-    return unfit(needs) is None and answered(offer, todo)
+    return unfit(needs) is None and ask_owner(offer, todo)
 
 
 def _help(place: Place, text: str) -> int:
@@ -214,12 +214,12 @@ def _do(
     agreed: bool,
     running: Beside | None,
 ) -> None:
-    started = time.monotonic()
+    began = time.monotonic()
     todo = to_do(place, steps)
     later = [step for step in ahead if todo and not step.is_done(place)]
     _show(place, todo, needs)
     check_computer(place, [*todo, *later], needs)
-    if not (agreed or plan.agreed([fetch for step in todo for fetch in step.fetches])):
+    if not (agreed or plan.confirm([fetch for step in todo for fetch in step.fetches])):
         raise declined()
     clear_scratch(place)
     progress = SetupProgress(place)
@@ -233,7 +233,7 @@ def _do(
             _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock, running)
     clear_scratch(place)
     if todo:
-        print(f"Set up in {clock(time.monotonic() - started)}", file=sys.stderr, flush=True)
+        print(f"Set up in {clock(time.monotonic() - began)}", file=sys.stderr, flush=True)
 
 
 def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> None:
@@ -247,8 +247,8 @@ def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> No
 
 def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
     """Steps to run: all of them if the environment will be empty."""
-    made = steps[0].name != "environment" or steps[0].is_done(place) or keeps_packages(place)
-    if not made:
+    is_kept = steps[0].name != "environment" or steps[0].is_done(place) or keeps_packages(place)
+    if not is_kept:
         return list(steps)
     return [step for step in steps if not step.is_done(place)]
 
@@ -271,12 +271,12 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
         cache_of(place, needs): sum(step.cache_mb for step in todo),
         Path(tempfile.gettempdir()): needs.temporary_mb,
     }
-    found = [error for error in (*errors, *computer.space_errors(room)) if error]
-    for error in found[:-1]:
+    faults = [error for error in (*errors, *computer.space_errors(room)) if error]
+    for error in faults[:-1]:
         print(error.report(), file=sys.stderr)
-    if found:
-        found[-1].exit_code = found[0].exit_code
-        raise found[-1]
+    if faults:
+        faults[-1].exit_code = faults[0].exit_code
+        raise faults[-1]
 
 
 def cache_of(place: Place, needs: Needs) -> Path:

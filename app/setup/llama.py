@@ -111,40 +111,40 @@ class LlamaWheel:
         self.pictures = pictures
         self.portable = cuda is None and portable()
         lock = lock_file(place.root).read_text()
-        built_with = cmake_flags(cuda, pictures=pictures) + ("" if pictures else BLIND_INCLUDE)
+        flags = cmake_flags(cuda, pictures=pictures) + ("" if pictures else BLIND_INCLUDE)
         if cuda is not None:
-            built_with += f" {cuda.version} {cuda.capability}"
+            flags += f" {cuda.version} {cuda.capability}"
         runs_on = architecture() if self.portable else processor()
-        self.key = wheel_key(lock, python_tag, built_with, runs_on)
+        self.key = wheel_key(lock, python_tag, flags, runs_on)
         shipped = None if cuda else shipped_wheel(place.root, pinned_version(lock))
         self.shipped = shipped
         if shipped:
             self.key = f"shipped-{_sha256(shipped)[:16]}"
-        if self._kept:
+        if self._is_kept:
             # Accept the installed build, whatever an earlier setup built it with.
             self.key = place.stamps.read("llama") or self.key
         self.home = place.wheels / self.key
 
     @property
-    def _kept(self) -> bool:
+    def _is_kept(self) -> bool:
         return self.cuda is not None and not self.cuda.nvcc
 
     def cached(self) -> Path | None:
         """The wheel, unless it is damaged."""
         if self.shipped:
             return self.shipped
-        wheel, written = next(self.home.glob("llama_cpp_python-*.whl"), None), self.home / "sha256"
-        whole = wheel and written.is_file() and written.read_text() == _sha256(wheel)
+        wheel, checksum = next(self.home.glob("llama_cpp_python-*.whl"), None), self.home / "sha256"
+        whole = wheel and checksum.is_file() and checksum.read_text() == _sha256(wheel)
         return wheel if whole else None
 
     def prepare(self, log: Log) -> None:
         """Build unless cached."""
-        if not self._kept:
-            self.built(log)
+        if not self._is_kept:
+            self.get(log)
 
     def install(self, log: Log) -> None:
         """Build unless cached, install, and check that it loads."""
-        if not self._kept:
+        if not self._is_kept:
             self._install(log)
         code = "import llama_cpp"
         if self.cuda is not None:
@@ -154,12 +154,12 @@ class LlamaWheel:
         log.run(loads, f"llama-cpp-python does not load; delete {wheel} to compile it here")
 
     def _install(self, log: Log) -> None:
-        options = ["--no-deps", "--no-index", "--force-reinstall", str(self.built(log))]
+        options = ["--no-deps", "--no-index", "--force-reinstall", str(self.get(log))]
         log.run(self.place.pip("install", *options), "llama-cpp-python could not be installed")
-        needed = "" if self.portable or self.shipped else own_instructions()
-        self.place.stamps.write(PROCESSOR_STAMP, needed)
+        instructions = "" if self.portable or self.shipped else own_instructions()
+        self.place.stamps.write(PROCESSOR_STAMP, instructions)
 
-    def built(self, log: Log) -> Path:
+    def get(self, log: Log) -> Path:
         """The wheel: from the cache, or built now."""
         with locked(self.place.wheels / f"{self.key}.lock", "another build of llama-cpp-python"):
             return self.cached() or self._build(log)
@@ -214,9 +214,9 @@ def _runtime_path(cuda: Cuda) -> str:
     compiler = Path(cuda.nvcc)
     roots = (compiler.parent.parent, compiler.resolve().parent.parent)
     folders = [root / name for root in roots for name in ("lib64", "lib")]
-    found = next((each for each in folders if any(each.glob("libcudart.so*"))), None)
-    flag = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT=-Wl,-rpath,{found}"
-    return f" {shlex.quote(flag)}" if found else ""
+    folder = next((each for each in folders if any(each.glob("libcudart.so*"))), None)
+    flag = f"-DCMAKE_SHARED_LINKER_FLAGS_INIT=-Wl,-rpath,{folder}"
+    return f" {shlex.quote(flag)}" if folder else ""
 
 
 def portable(environ: Mapping[str, str] = os.environ) -> bool:
@@ -234,14 +234,14 @@ def build_environment(
         include = tools / "blind.cmake"
         include.write_text(BLIND_INCLUDE)
         flags += f" -DCMAKE_PROJECT_llama_cpp_INCLUDE={shlex.quote(str(include))}"
-    added = {
+    variables = {
         "PATH": f"{tools / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}",
         "TMPDIR": str(tools.parent),
         "CMAKE_ARGS": flags,
         "CMAKE_GENERATOR": "Ninja",
         "CMAKE_BUILD_PARALLEL_LEVEL": jobs,
     }
-    return added if cuda is None else {**added, "CUDACXX": cuda.nvcc}
+    return variables if cuda is None else {**variables, "CUDACXX": cuda.nvcc}
 
 
 def _jobs(cuda: Cuda | None) -> int:

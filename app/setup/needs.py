@@ -74,21 +74,21 @@ class Needs:
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
     """Raises ``SetupError`` if the settings cannot be used; the program has printed why."""
     command = [str(place.python), "-I", "-m", "app.doctor.for_setup", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
         what = "the needs of the settings are unknown"
-        if done.returncode < 0:
-            why = f"the installed program was ended by signal {-done.returncode}"
+        if process.returncode < 0:
+            why = f"the installed program was ended by signal {-process.returncode}"
             raise SetupError(NOT_FIT, what, why, f"Delete {place.venv}, then run this again")
-        raise SetupError(done.returncode, what, "see above", "Correct them, then run this again")
-    return Needs.read(json.loads(done.stdout))
+        raise SetupError(process.returncode, what, "see above", "Correct them, then run this again")
+    return Needs.read(json.loads(process.stdout))
 
 
 def unfit(needs: Needs) -> SetupError | None:
     """One error for everything this machine lacks, or ``None``."""
-    failed = [finding for finding in needs.findings if finding.state == "fail"]
-    if not failed:
+    faults = [finding for finding in needs.findings if finding.state == "fail"]
+    if not faults:
         return None
-    why = "; ".join(f"{finding.name}: {finding.detail}" for finding in failed)
-    fix = "\n       ".join(finding.fix for finding in failed)
+    why = "; ".join(f"{finding.name}: {finding.detail}" for finding in faults)
+    fix = "\n       ".join(finding.fix for finding in faults)
     return SetupError(NOT_FIT, "this machine cannot run the chosen engines", why, fix)

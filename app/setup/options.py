@@ -20,11 +20,11 @@ def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="one setting; repeatable"
     )
     parser.add_argument("--port", metavar="N", help="short for --set server.port=N")
-    given, others = parser.parse_known_args(arguments)
-    given.settings = ["--config", given.config] if given.config else []
-    given.settings += [word for value in given.set for word in ("--set", value)]
-    given.port_settings = ["--set", f"server.port={given.port}"] if given.port else []
-    return _with(given, others + (["--port", given.port] if given.port else []), parser)
+    args, others = parser.parse_known_args(arguments)
+    args.settings = ["--config", args.config] if args.config else []
+    args.settings += [word for value in args.set for word in ("--set", value)]
+    args.port_settings = ["--set", f"server.port={args.port}"] if args.port else []
+    return _with(args, others + (["--port", args.port] if args.port else []), parser)
 
 
 def of_test(arguments: Sequence[str]) -> argparse.Namespace:
@@ -40,8 +40,8 @@ def of_test(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--real-servers", action="store_true", help="with a llama-server, as CI does"
     )
-    given, others = parser.parse_known_args(arguments)
-    return _with(given, others, parser)
+    args, others = parser.parse_known_args(arguments)
+    return _with(args, others, parser)
 
 
 def _parser(program: str, about: str) -> argparse.ArgumentParser:
@@ -65,11 +65,11 @@ def _parser(program: str, about: str) -> argparse.ArgumentParser:
 
 
 def _with(
-    given: argparse.Namespace, others: Sequence[str], parser: argparse.ArgumentParser
+    args: argparse.Namespace, others: Sequence[str], parser: argparse.ArgumentParser
 ) -> argparse.Namespace:
-    given.others = others
-    given.help_text = parser.format_help()
-    return given
+    args.others = others
+    args.help_text = parser.format_help()
+    return args
 
 
 def require_config(root: Path, config: str) -> None:

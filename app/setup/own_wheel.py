@@ -38,8 +38,8 @@ def pack(directory: Path) -> Path:
         rows = [f"{folder}.dist-info/RECORD,,"]
         for file in _files():
             archive.write(str(program.locate_file(file)), str(file))
-            written = f"{file.hash.mode}={file.hash.value}" if file.hash else ""
-            rows.append(f"{file},{written},{file.size or ''}")
+            checksum = f"{file.hash.mode}={file.hash.value}" if file.hash else ""
+            rows.append(f"{file},{checksum},{file.size or ''}")
         archive.writestr(f"{folder}.dist-info/RECORD", "\n".join(rows) + "\n")
     return wheel
 

@@ -31,35 +31,35 @@ class OwnerPackages:
         """Note and name them before the environment is deleted."""
         if self.is_kept():
             return  # an interrupted setup has deleted it already
-        if found := self.found():
+        if requirements := self.requirements():
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.write_text("".join(f"{shlex.join(words)}\n" for words in found))
-            _tell(f"Your own packages will be installed again: {_names(found)}")
+            self._file.write_text("".join(f"{shlex.join(words)}\n" for words in requirements))
+            _tell(f"Your own packages will be installed again: {_names(requirements)}")
 
     def put_back(self, log: Log) -> None:
         """One by one; those that fail are named."""
-        kept = self._file.read_text().splitlines() if self._file.exists() else []
-        failed = []
-        for words in map(shlex.split, kept):
+        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        failures = []
+        for words in map(shlex.split, lines):
             # Their dependencies are in a lock file, or packages of the owner themselves.
             command = self._place.pip("install", "--no-deps", *words)
             try:
                 log.run(command, f"{' '.join(words)} could not be installed again")
             except SetupError as error:
                 _tell(f"{error.what}: {error.why}")
-                failed.append(words)
+                failures.append(words)
         self._file.unlink(missing_ok=True)
-        if failed:
+        if failures:
             pip = [str(self._place.python), "-m", "pip", "install"]
-            again = shlex.join([*pip, *(word for words in failed for word in words)])
-            _tell(f"Your own packages {_names(failed)} are missing. Run: {again}")
+            again = shlex.join([*pip, *(word for words in failures for word in words)])
+            _tell(f"Your own packages {_names(failures)} are missing. Run: {again}")
 
-    def found(self) -> list[list[str]]:
+    def requirements(self) -> list[list[str]]:
         """pip's arguments for each."""
         folders = map(str, self._place.venv.glob("lib/python3*/site-packages"))
         ours = self._ours()
-        found = (each for each in distributions(path=list(folders)) if each.metadata)
-        return sorted(_requirement(each) for each in found if _plain(each.name) not in ours)
+        packages = (each for each in distributions(path=list(folders)) if each.metadata)
+        return sorted(_requirement(each) for each in packages if _plain(each.name) not in ours)
 
     def _ours(self) -> set[str]:
         """Names that setup installs."""

@@ -34,8 +34,8 @@ def locked_size(root: Path, name: str, already: str = "") -> tuple[int, int]:
     """
     sizes = json.loads((root / "script" / "sizes.json").read_text())
     here = sizes[already] if already else {"download_mb": 0, "disk_mb": 0}
-    found = sizes[name]
-    return found["download_mb"] - here["download_mb"], found["disk_mb"] - here["disk_mb"]
+    whole = sizes[name]
+    return whole["download_mb"] - here["download_mb"], whole["disk_mb"] - here["disk_mb"]
 
 
 def seconds(download_mb: int) -> float:
@@ -84,7 +84,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB"
 
 
-def agreed(fetches: Sequence[Fetch]) -> bool:
+def confirm(fetches: Sequence[Fetch]) -> bool:
     """Ask the user, at a terminal and before a large download."""
     if total_mb(fetches) < ASK_FROM_MB or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True

@@ -36,10 +36,10 @@ class SetupProgress:
 
     def read(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self.file.read_text())
+            state: dict[str, Any] = json.loads(self.file.read_text())
         except FileNotFoundError:
             return {"steps": {}, "console": "/console/"}
-        return found
+        return state
 
     def add(self, steps: Sequence[Step]) -> None:
         """Steps to be done, in order."""
@@ -76,7 +76,7 @@ class SetupProgress:
 
 
 @contextmanager
-def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
+def progress_page(place: Place, args: Namespace) -> Iterator[str | None]:
     """Serve the page to browsers on this machine. Yields its address; ``None`` if the port is
     taken."""
     progress = SetupProgress(place)
@@ -85,10 +85,10 @@ def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state = self.path == "/progress.json"
-            shown = state or self.path.startswith("/console") or self.path == "/"
+            is_known = state or self.path.startswith("/console") or self.path == "/"
             body = json.dumps({**progress.read(), "now": time.time()}).encode()
             body = body if state else PAGE.read_bytes()
-            self.send_response(200 if shown else 503)
+            self.send_response(200 if is_known else 503)
             self.send_header("Content-Type", "application/json" if state else "text/html")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
@@ -98,7 +98,7 @@ def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
             """Requests of the page are not logged."""
 
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port_of(given)), Handler)
+        server = ThreadingHTTPServer(("127.0.0.1", port_of(args)), Handler)
     except OSError:
         yield None
         return
@@ -112,10 +112,10 @@ def progress_page(place: Place, given: Namespace) -> Iterator[str | None]:
             serving.join()
 
 
-def port_of(given: Namespace) -> int:
+def port_of(args: Namespace) -> int:
     """The server's, as far as the command line tells."""
-    named = [value.partition("=")[2] for value in given.set if value.startswith("server.port=")]
-    port = given.port or (named or [""])[-1]
+    ports = [value.partition("=")[2] for value in args.set if value.startswith("server.port=")]
+    port = args.port or (ports or [""])[-1]
     return int(port) if port.isdecimal() else PORT
 
 

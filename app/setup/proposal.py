@@ -36,10 +36,10 @@ class Proposal:
     file: str
 
     def text(self, fetches: Sequence[Fetch]) -> str:
-        reached = f", and {self.hosts} can be reached" if self.hosts else ""
+        hosts = f", and {self.hosts} can be reached" if self.hosts else ""
         size, minutes = megabytes(total_mb(fetches)), ceil(whole_s(fetches) / 60)
         return (
-            f"\n{self.machine}{reached}: the profile {self.profile} fits.\n"
+            f"\n{self.machine}{hosts}: the profile {self.profile} fits.\n"
             f"  {self.summary}\n"
             f"  To be set up: {size}, about {minutes} minutes. The default is smaller, but its\n"
             "  language model is often wrong.\n"
@@ -73,26 +73,26 @@ class Proposal:
 
 def may_ask(settings: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
     """Whether there is a person to ask, who has not chosen any settings."""
-    chosen = settings or any(name.startswith("REACHY_VOICE__") for name in environ)
-    return not chosen and sys.stdin.isatty() and sys.stderr.isatty()
+    has_settings = settings or any(name.startswith("REACHY_VOICE__") for name in environ)
+    return not has_settings and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def proposal(place: Place) -> Proposal | None:
     """``None`` if nothing better than the default fits, or can be fetched."""
     command = [str(place.python), "-I", "-m", "app.doctor.proposal"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    found = json.loads(done.stdout) if done.returncode == 0 else {}
-    return Proposal(**found) if found else None
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    answer = json.loads(process.stdout) if process.returncode == 0 else {}
+    return Proposal(**answer) if answer else None
 
 
-def answered(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
+def ask_owner(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
     """Ask until the answer is yes or no, and keep it. The end of the input is neither."""
     print(offer.text(fetches), end="", file=sys.stderr, flush=True)
     while line := sys.stdin.buffer.readline():
-        typed = line.decode(errors="replace").strip().lower()
-        if typed in ("", "y", "yes"):
+        answer = line.decode(errors="replace").strip().lower()
+        if answer in ("", "y", "yes"):
             return offer.keep(taken=True)
-        if typed in ("n", "no"):
+        if answer in ("n", "no"):
             offer.keep(taken=False)
             return False
         print("Please answer y or n. Take it? [Y/n] ", end="", file=sys.stderr, flush=True)

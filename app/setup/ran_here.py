@@ -41,8 +41,8 @@ def _state(packages: Sequence[str]) -> str:
 
 def _libraries(package: str) -> Iterator[str]:
     """Path, size and time of the package's libraries: in its folder, or one below."""
-    found = find_spec(package)
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    spec = find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in ("*.so*", "*/*.so*"):
             for path in sorted(Path(folder).glob(pattern)):
                 about = path.stat()

@@ -65,21 +65,21 @@ def torch_for_cuda(place: Place) -> Step:
 
 def torch_for_cpu(place: Place) -> Step:
     """A CPU build of torch, and a stub for torchaudio, which has no CPU build."""
-    locked = locked_versions(place.root / CUDA_LOCK)
-    [version] = locked["torch"]
+    versions = locked_versions(place.root / CUDA_LOCK)
+    [version] = versions["torch"]
     # On other systems than Linux, PyPI's own build is for CPUs.
-    wanted = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
+    requirement = f"torch=={version}+cpu" if sys.platform == "linux" else f"torch=={version}"
     lock = place.root / "script" / "torch-cpu.lock"
-    hashed = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == HASHED
-    requested = ["--require-hashes", "-r", str(lock)] if hashed else [wanted]
+    is_hashed = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == HASHED
+    arguments = ["--require-hashes", "-r", str(lock)] if is_hashed else [requirement]
     stub = place.root / "script" / "torchaudio_stub"
 
     def install(log: Log) -> None:
         place.stamps.remove("torch-cuda")
         # Always, regardless of stamps: an interrupted setup may have left 4 GB of NVIDIA's.
-        only_cuda = sorted(set(locked) - {"torch", "torchaudio"})
+        only_cuda = sorted(set(versions) - {"torch", "torchaudio"})
         log.run(place.pip("uninstall", "-y", *only_cuda), CANNOT_INSTALL)
-        _install_for_cpu(place, requested, log)
+        _install_for_cpu(place, arguments, log)
         # In scratch, because setuptools builds in the directory itself.
         copy = place.scratch / stub.name
         shutil.copytree(stub, copy, dirs_exist_ok=True)
@@ -87,13 +87,13 @@ def torch_for_cpu(place: Place) -> Step:
         log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL)
 
     download_mb, disk_mb = locked_size(place.root, "torch-cpu")
-    what = f"{wanted} (for CPUs{'' if hashed else '; pinned by version, not by hash'})"
+    what = f"{requirement} (for CPUs{'' if is_hashed else '; pinned by version, not by hash'})"
     fetch = Fetch(what, "the package index, or else PyTorch's", download_mb, disk_mb)
     files = sorted(path for path in stub.rglob("*") if path.suffix in (".py", ".toml"))
     return Step(
         "torch-cpu",
         "torch for CPUs",
-        lambda: digest(wanted, lock, *files) if hashed else digest(wanted, *files),
+        lambda: digest(requirement, lock, *files) if is_hashed else digest(requirement, *files),
         install,
         60,
         2 * download_mb + disk_mb,
@@ -101,14 +101,14 @@ def torch_for_cpu(place: Place) -> Step:
     )
 
 
-def _install_for_cpu(place: Place, wanted: Sequence[str], log: Log) -> None:
+def _install_for_cpu(place: Place, arguments: Sequence[str], log: Log) -> None:
     """From the user's own index, or else from PyTorch's."""
     try:
-        log.run(place.pip("install", "--no-deps", *wanted), CANNOT_INSTALL)
+        log.run(place.pip("install", "--no-deps", *arguments), CANNOT_INSTALL)
     except SetupError as error:
         if error.exit_code != NO_NETWORK:
             raise
-        command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, *wanted)
+        command = place.pip("install", "--no-deps", "--extra-index-url", CPU_INDEX, *arguments)
         log.run(command, CANNOT_INSTALL)
 
 
@@ -133,6 +133,6 @@ def locked_versions(lock: Path) -> Mapping[str, list[str]]:
     """Name -> its versions in a lock file; several where they depend on Python's version."""
     versions: dict[str, list[str]] = {}
     text = lock.read_text()
-    for name, pinned in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", text, re.MULTILINE):
-        versions.setdefault(name, []).append(pinned)
+    for name, version in re.findall(r"^([A-Za-z0-9][\w.\-]*)==([^\s;]+)", text, re.MULTILINE):
+        versions.setdefault(name, []).append(version)
     return versions

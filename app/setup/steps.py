@@ -54,14 +54,14 @@ class Step:
 
 def base_steps(place: Place, *, with_tests: bool) -> list[Step]:
     """The steps up to a program that can read the settings. Each relies on those before it."""
-    tested = packages(place, "requirements-dev.lock")
+    dev = packages(place, "requirements-dev.lock")
     # It includes all of requirements.lock, so an environment for tests can also serve.
-    chosen = tested if with_tests or tested.is_done(place) else packages(place, "requirements.lock")
-    made = environment(place)
-    steps = [made, pip_and_setuptools(place), chosen, project(place)]
+    lock = dev.name if with_tests or dev.is_done(place) else "requirements.lock"
+    env = environment(place)
+    steps = [env, pip_and_setuptools(place), packages(place, lock), project(place)]
     owners = OwnerPackages(place)
-    is_emptied = not (made.is_done(place) or keeps_packages(place))
-    if owners.is_kept() or (is_emptied and owners.found()):
+    is_emptied = not (env.is_done(place) or keeps_packages(place))
+    if owners.is_kept() or (is_emptied and owners.requirements()):
         title = "Your own packages"
         steps.append(Step("owner-packages", title, lambda: "", owners.put_back, due=True))
     return steps
@@ -96,10 +96,10 @@ def keeps_packages(place: Place) -> bool:
         return abi == ABI and others[-1] == str(place.venv)
     # Up to 0.2 the stamp was a digest.
     config = place.venv / "pyvenv.cfg"
-    said = config.read_text() if abi and config.is_file() else ""
+    text = config.read_text() if abi and config.is_file() else ""
     major, minor = sys.version_info[:2]
-    here = re.search(rf"^command = .* {re.escape(str(place.venv))}$", said, re.MULTILINE)
-    return bool(here and re.search(rf"^version = {major}\.{minor}\.", said, re.MULTILINE))
+    here = re.search(rf"^command = .* {re.escape(str(place.venv))}$", text, re.MULTILINE)
+    return bool(here and re.search(rf"^version = {major}\.{minor}\.", text, re.MULTILINE))
 
 
 def _has_pip(place: Place) -> bool:
@@ -217,9 +217,9 @@ def weights(
         # The cache's listing is an input too, so that deleted weights are pulled again.
         config = place.root / "config"
         here = sorted(path.name for path in (place.cache / "weights").glob("*"))
-        chosen = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))
+        env = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("REACHY_VOICE"))
         files = (config / "weights.yaml", config / "default.yaml")
-        return digest(str(place.cache), *files, *more, *chosen, *here, *settings)
+        return digest(str(place.cache), *files, *more, *env, *here, *settings)
 
     def run(log: Log) -> None:  # it shows its own progress
         for command in commands:

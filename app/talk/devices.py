@@ -11,7 +11,7 @@ import numpy as np
 
 from app.compose import first_error
 from app.settings.model import Settings
-from app.talk.false_starts import false_starts, quiet_threshold, scored, turning_head
+from app.talk.false_starts import false_starts, quiet_threshold, score_windows, turning_head
 from hardware.robot.errors import RobotError
 from hardware.settings import Robot, Sound
 from hardware.sound.alignment import SoundBlock
@@ -125,8 +125,8 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
     ``SoundError``."""
     driver = PortAudio()
     try:
-        chosen = resolve(await driver.devices(), sound)
-        return chosen.microphone, chosen.speaker
+        choice = resolve(await driver.devices(), sound)
+        return choice.microphone, choice.speaker
     finally:
         driver.end()
 
@@ -139,16 +139,16 @@ async def run_test(
     notices: list[SoundNotice] = []
     troubles: list[RobotError] = []
     card = SoundCard(sound, notices.append, driver)
-    heard = _Heard()
+    sounds = _SoundLog()
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(card.run())
-            reading = tasks.create_task(heard.read(card))
+            reading = tasks.create_task(sounds.read(card))
             async with turning_head(robot, troubles.append):
                 await asyncio.sleep(_SETTLE_S)
-                begin = len(heard.blocks)
+                begin = len(sounds.blocks)
                 await asyncio.sleep(SILENT_S)
-                silence = _joined([block.pcm for block in heard.blocks[begin:]])
+                silence = _join([block.pcm for block in sounds.blocks[begin:]])
             played_s = []
             for number in range(_CHIRPS):
                 played_s.append(asyncio.get_running_loop().time())
@@ -160,42 +160,42 @@ async def run_test(
     except* ReachyVoiceError as errors:
         # Show the user the one error, not the group around it.
         raise first_error(errors) from None
-    tested = _measured(state, notices, heard, played_s, _power(silence))
-    return replace(tested, robot=_moved(robot, troubles)), silence
+    result = _test_result(state, notices, sounds, played_s, _power(silence))
+    return replace(result, robot=_robot_state(robot, troubles)), silence
 
 
-def with_false_starts(tested: SoundTest, silence: Pcm, settings: Settings) -> SoundTest:
+def with_false_starts(test: SoundTest, silence: Pcm, settings: Settings) -> SoundTest:
     """With the turns that begin in ``silence``, if the VAD is installed. Blocks."""
     try:
-        windows = scored(silence, settings)
+        windows = score_windows(silence, settings)
     except (MissingExtra, WeightsError):
-        return tested
+        return test
     count = false_starts(windows, settings.endpointing)
     threshold = quiet_threshold(windows, settings.endpointing) if count else None
-    return replace(tested, false_starts=count, quiet_threshold=threshold)
+    return replace(test, false_starts=count, quiet_threshold=threshold)
 
 
-def _moved(robot: Robot, troubles: list[RobotError]) -> str:
+def _robot_state(robot: Robot, troubles: list[RobotError]) -> str:
     if robot.url is None or not robot.moves:
         return "none"
     return str(troubles[0]) if troubles else "moved"
 
 
-def _measured(
+def _test_result(
     state: CardState,
     notices: list[SoundNotice],
-    heard: _Heard,
+    sounds: _SoundLog,
     played_s: list[float],
     room: float,
 ) -> SoundTest:
-    lost = next((notice for notice in notices if isinstance(notice, DeviceLoss)), None)
-    if lost is not None or state.latency is None or not heard.blocks:
+    loss = next((notice for notice in notices if isinstance(notice, DeviceLoss)), None)
+    if loss is not None or state.latency is None or not sounds.blocks:
         raise SoundError(
-            f"{lost.name if lost else state.microphone} was lost during the test",
-            why=lost.why if lost else "it delivered no sound",
+            f"{loss.name if loss else state.microphone} was lost during the test",
+            why=loss.why if loss else "it delivered no sound",
             fix="Check its cable, and test again",
         )
-    echoes = heard.echoes(played_s, room)
+    echoes = sounds.echoes(played_s, room)
     return SoundTest(
         microphone=state.microphone,
         speaker=state.speaker,
@@ -210,13 +210,13 @@ def _measured(
         loopback_ms=_median([late_ms for late_ms, _ in echoes]),
         echo_delay_ms=_median([echo.delay_samples / LISTEN_RATE * 1000 for _, echo in echoes]),
         echo_return_loss_db=_median([echo.return_loss_db for _, echo in echoes]),
-        lost_samples=sum(block.lost_samples for block in heard.blocks),
+        lost_samples=sum(block.lost_samples for block in sounds.blocks),
         xruns=state.xruns,
-        lost_start_ms=heard.lost_start_ms(played_s, echoes),
+        lost_start_ms=sounds.lost_start_ms(played_s, echoes),
     )
 
 
-class _Heard:
+class _SoundLog:
     """Records what the card delivered, and when."""
 
     def __init__(self) -> None:
@@ -232,17 +232,17 @@ class _Heard:
     def echoes(self, played_s: list[float], room: float) -> list[tuple[float, LoopbackEcho]]:
         """For each chirp that came back: milliseconds since its call, and its echo. ``room``: the
         microphone's power without chirps."""
-        heard = _joined([block.pcm for block in self.blocks])
-        played = _joined([block.reference for block in self.blocks])
+        mic = _join([block.pcm for block in self.blocks])
+        reference = _join([block.reference for block in self.blocks])
         size = len(self.blocks[0].pcm)
-        found = []
+        echoes = []
         for first, called_s in zip(self._chirps(played_s), played_s, strict=False):
             until = first + round((CHIRP_S + 0.6) * LISTEN_RATE)
-            echo = find_echo(played[first : first + _CHIRP_SAMPLES], heard[first:until], room)
+            echo = find_echo(reference[first : first + _CHIRP_SAMPLES], mic[first:until], room)
             if echo is not None:
                 block = (first + echo.delay_samples) // size
-                found.append(((self._came_s[block] - called_s) * 1000, echo))
-        return found
+                echoes.append(((self._came_s[block] - called_s) * 1000, echo))
+        return echoes
 
     def lost_start_ms(
         self, played_s: list[float], echoes: list[tuple[float, LoopbackEcho]]
@@ -252,20 +252,20 @@ class _Heard:
         chirps = list(self._chirps(played_s))
         if delay is None or len(chirps) < 2:
             return None
-        heard = _joined([block.pcm for block in self.blocks])
+        mic = _join([block.pcm for block in self.blocks])
         begins = [first + round(delay) for first in (chirps[0], chirps[-1])]
-        first, last = (heard[begin : begin + _CHIRP_SAMPLES] for begin in begins)
+        first, last = (mic[begin : begin + _CHIRP_SAMPLES] for begin in begins)
         return None if len(last) < len(first) else round(lost_start_s(first, last) * 1000)
 
     def _chirps(self, played_s: list[float]) -> Iterator[int]:
         """The first sample of each chirp in what was played."""
-        played = _joined([block.reference for block in self.blocks])
+        reference = _join([block.reference for block in self.blocks])
         size = len(self.blocks[0].pcm)
         at = 0
         for called_s in played_s:
             begin = next((n for n, s in enumerate(self._came_s) if s >= called_s), 0) * size
             search = max(begin - 10 * size, at)
-            sounding = np.flatnonzero(played[search:])
+            sounding = np.flatnonzero(reference[search:])
             if not len(sounding):
                 return
             first = search + int(sounding[0])
@@ -273,7 +273,7 @@ class _Heard:
             yield first
 
 
-def _joined(pieces: list[Pcm]) -> Pcm:
+def _join(pieces: list[Pcm]) -> Pcm:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.int16)
 
 

@@ -42,7 +42,7 @@ async def _turn(body: RobotBody) -> None:
         await asyncio.sleep(_TURN_S)
 
 
-def scored(pcm: Pcm, settings: Settings) -> list[tuple[float, AudioFrame]]:
+def score_windows(pcm: Pcm, settings: Settings) -> list[tuple[float, AudioFrame]]:
     """Each window of 16 kHz audio with its VAD score. Raises ``WeightsError``, ``MissingExtra``."""
     options = settings.engine(Kind.VAD)
     spec = engine_spec(Kind.VAD, options.engine)

@@ -16,7 +16,7 @@ def has_keys() -> bool:
 
 
 @contextmanager
-def pressed(on_key: Callable[[str], None]) -> Iterator[None]:
+def key_presses(on_key: Callable[[str], None]) -> Iterator[None]:
     """Call ``on_key(character)`` on the running loop for each key; the terminal is always restored
     afterwards."""
     import termios

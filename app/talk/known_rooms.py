@@ -30,15 +30,15 @@ class KnownRooms:
         """The echo path of these two; ``None``: unknown or unreadable."""
         path = self._path(microphone, speaker)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as held:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
                 state = EchoState(
-                    held["weights"],
-                    held["leakage_db"],
-                    float(held["ppm"]),
-                    float(held["lag_samples"]),
+                    arrays["weights"],
+                    arrays["leakage_db"],
+                    float(arrays["ppm"]),
+                    float(arrays["lag_samples"]),
                 )
                 EchoCanceller().restore(state)
-                return EchoMemory(state, int(held["delay_samples"]), int(held["later_samples"]))
+                return EchoMemory(state, int(arrays["delay_samples"]), int(arrays["later_samples"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile) as error:

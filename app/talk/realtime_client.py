@@ -91,8 +91,8 @@ class SpokenTurn:
         latency, first_audio = self.voice_to_voice_ms, self.timeline_ms.get("first_audio")
         if latency is None or first_audio is None:
             return {}
-        known = {stage: ms for stage, ms in self.timeline_ms.items() if ms is not None}
-        return {stage: ms + latency - first_audio for stage, ms in known.items()}
+        stages = {stage: ms for stage, ms in self.timeline_ms.items() if ms is not None}
+        return {stage: ms + latency - first_audio for stage, ms in stages.items()}
 
     def forget_answer(self) -> None:
         """Discard an answer that came too early: only the answer to the last words counts."""
@@ -175,11 +175,11 @@ class RealtimeClient:
         """Send 20 ms chunks when they would have been recorded; then room tone."""
         size = RATE * CHUNK_MS // 1000
         room = itertools.cycle(room_tone(ROOM_TONE_S * RATE).reshape(-1, size))
-        sent = 0
+        position = 0
         while True:
-            chunk = pcm[sent : sent + size] if sent < len(pcm) else next(room)
-            sent += len(chunk)
-            await asyncio.sleep(began + sent / RATE - asyncio.get_running_loop().time())
+            chunk = pcm[position : position + size] if position < len(pcm) else next(room)
+            position += len(chunk)
+            await asyncio.sleep(began + position / RATE - asyncio.get_running_loop().time())
             audio = base64.b64encode(pcm_to_bytes(chunk)).decode()
             await self._send({"type": "input_audio_buffer.append", "audio": audio})
 
@@ -299,13 +299,13 @@ async def dial(
     joint = "&" if "?" in url else "?"
     key = os.environ.get(KEY_VARIABLE) or await asyncio.to_thread(key_for, url, os.environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    asked = "timings=true&holds=true" if holds else "timings=true"
+    query = "timings=true&holds=true" if holds else "timings=true"
     try:
         socket = await websockets.asyncio.client.connect(
-            f"{url}{joint}{asked}", additional_headers=headers, max_size=None, proxy=None
+            f"{url}{joint}{query}", additional_headers=headers, max_size=None, proxy=None
         )
     except InvalidStatus as refusal:
-        raise _refused(url, refusal, key) from refusal
+        raise _refusal(url, refusal, key) from refusal
     except ssl.SSLError as error:
         raise _no_tls(url, error) from error
     except (OSError, WebSocketException) as error:
@@ -324,7 +324,7 @@ def _no_address(address: str, why: str = "") -> NoServer:
     )
 
 
-def _refused(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
+def _refusal(url: str, refusal: InvalidStatus, key: str | None) -> NoServer:
     match refusal.response.status_code:
         case HTTPStatus.UNAUTHORIZED:
             wrong = f"it does not know the key in {KEY_VARIABLE}"

@@ -64,7 +64,7 @@ class RemoteConversation:
         """``half_duplex``: nothing is sent while the loudspeaker here plays."""
         self._url = url
         self._half_duplex = HalfDuplex() if half_duplex else None
-        self._attempt, self._known = 0, False
+        self._attempt, self._has_connected = 0, False
         self._push_to_talk = push_to_talk
         self._socket: ClientConnection | None = None
         self._resampler = Resampler(LISTEN_RATE, RATE)
@@ -82,7 +82,7 @@ class RemoteConversation:
                         await _leave(socket)
                         raise
             except (NoServer, TurnFailed) as error:
-                if not self._known:
+                if not self._has_connected:
                     raise
                 why = error.why
             except (ConnectionClosed, OSError) as error:
@@ -115,10 +115,10 @@ class RemoteConversation:
             case AppendAudio():
                 if command.rate != self._resampler.from_rate:
                     self._resampler = Resampler(command.rate, RATE)
-                heard = command.pcm
+                sound = command.pcm
                 if self._half_duplex:
-                    heard = self._half_duplex.mute(heard, command.reference)
-                if len(pcm := self._resampler.feed(heard)):
+                    sound = self._half_duplex.mute(sound, command.reference)
+                if len(pcm := self._resampler.feed(sound)):
                     audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
                     yield {"type": "input_audio_buffer.append", "audio": audio}
             case ClearAudio():
@@ -128,14 +128,14 @@ class RemoteConversation:
             case CreateResponse():
                 yield {"type": "response.create"}
             case CancelResponse():
-                yield {"type": "response.cancel"} | _named(command)
+                yield {"type": "response.cancel"} | _event_id(command)
             case TruncateItem():
                 yield {
                     "type": "conversation.item.truncate",
                     "item_id": command.item_id,
                     "content_index": command.content_index,
                     "audio_end_ms": command.audio_end_ms,
-                } | _named(command)
+                } | _event_id(command)
 
     def _session(self) -> dict[str, Any]:
         input: dict[str, Any] = {"transcription": {"model": "default"}}
@@ -151,24 +151,24 @@ class RemoteConversation:
         async for text in socket:
             try:
                 message: dict[str, Any] = json.loads(text)
-                kind, happened = message["type"], list(events_of(message))
+                kind, events = message["type"], list(events_of(message))
             except (LookupError, TypeError, ValueError):
                 log.warning("the server sent a message that is not part of the Realtime API")
                 continue
             match kind:
                 case "session.updated" if self._socket is None:
                     self._socket = socket
-                    self._attempt, self._known = 0, True
+                    self._attempt, self._has_connected = 0, True
                     await self._events.put(Connected())
                 case "error" if self._socket is None:
                     raise TurnFailed("The server refused", why=message["error"]["message"])
                 case _:
-                    for event in happened:
+                    for event in events:
                         await self._events.put(Published(loop.time(), event))
         raise ConnectionResetError("the server has closed the connection")
 
 
-def _named(command: CancelResponse | TruncateItem) -> dict[str, str]:
+def _event_id(command: CancelResponse | TruncateItem) -> dict[str, str]:
     return {} if command.event_id is None else {"event_id": command.event_id}
 
 
@@ -203,7 +203,7 @@ def events_of(message: dict[str, Any]) -> Iterator[Event]:
             ids = message["response_id"], message["item_id"], message["output_index"]
             yield ReplyAudio(*ids, pcm_from_bytes(base64.b64decode(message["delta"])), RATE)
         case "response.done":
-            yield _finished(message["response"])
+            yield _reply_finished(message["response"])
         case "reachy_voice.response.held":
             yield ReplyHeld(message["response_id"])
         case "reachy_voice.response.went_on":
@@ -216,6 +216,6 @@ def events_of(message: dict[str, Any]) -> Iterator[Event]:
             yield Refused(error.get("event_id"), error.get("code") or "", error["message"])
 
 
-def _finished(response: dict[str, Any]) -> ReplyFinished:
+def _reply_finished(response: dict[str, Any]) -> ReplyFinished:
     error = ((response.get("status_details") or {}).get("error") or {}).get("message")
     return ReplyFinished(response["id"], response["status"], (), Usage(), error=error)

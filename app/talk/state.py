@@ -81,7 +81,7 @@ class TalkState:
     pressed: bool | None = None
     on_change: Callable[[], None] = lambda: None
     _speech_open: bool = False
-    _owed: bool = False
+    _is_answer_due: bool = False
     _in_conversation: set[str] = field(default_factory=set)
 
     @property
@@ -94,7 +94,7 @@ class TalkState:
             return "speaking"
         if self._speech_open:
             return "hearing"
-        if self._owed:
+        if self._is_answer_due:
             return "thinking"
         if self.muted:
             return "muted"
@@ -119,18 +119,18 @@ class TalkState:
                 self.connected, self.disconnected = True, ""
             case Disconnected():
                 self.connected, self.disconnected = False, printable(event.why)
-                self._speech_open = self._owed = False
+                self._speech_open = self._is_answer_due = False
                 self.partial = ""
                 self._in_conversation.clear()
-                self._said(" ...")
+                self._end_line(" ...")
             case DirectionHeard():
                 if event.direction.speech:
                     self.direction_deg = event.direction.azimuth_deg
             case Refused():
                 self.say(event.message)
             case Timeline():
-                known = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
-                stages = {stage: getattr(event, stage) for stage in known}
+                names = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
+                stages = {stage: getattr(event, stage) for stage in names}
                 self.stages_ms = {name: ms for name, ms in stages.items() if ms is not None}
             case ReplyStarted() | ReplyText() | ReplyFinished():
                 self._note_reply(event)
@@ -142,11 +142,11 @@ class TalkState:
             self.direction_deg = event.direction_deg
         match event:
             case SpeechStarted():
-                self._speech_open, self._owed, self.partial = True, False, ""
+                self._speech_open, self._is_answer_due, self.partial = True, False, ""
             case SpeechStopped() | InputCommitted():
-                self._speech_open, self._owed = False, True
+                self._speech_open, self._is_answer_due = False, True
             case SpeechRejected():
-                self._owed, self.partial = False, ""
+                self._is_answer_due, self.partial = False, ""
             case TranscriptPartial():
                 self.partial += printable(event.text)
             case TranscriptReady():
@@ -154,7 +154,7 @@ class TalkState:
                 if event.text:
                     self.lines.append(Line("you", event.text))
             case TranscriptFailed():
-                self._owed, self.partial = False, ""
+                self._is_answer_due, self.partial = False, ""
                 self.say(event.message)
             case SpeechIgnored():
                 self.say(f"did not stop for {event.said or 'a sound'} ({event.reason})")
@@ -162,22 +162,22 @@ class TalkState:
     def _note_reply(self, event: ReplyStarted | ReplyText | ReplyFinished) -> None:
         match event:
             case ReplyStarted(in_conversation=True):
-                self._owed = True
+                self._is_answer_due = True
                 self.saying = ""
                 self._in_conversation.add(event.reply_id)
             case ReplyText() if event.reply_id in self._in_conversation:
                 self.saying += printable(event.text)
             case ReplyFinished() if event.reply_id in self._in_conversation:
                 self._in_conversation.discard(event.reply_id)
-                self._owed = False
-                self._said(" ..." if event.status == "cancelled" else "")
+                self._is_answer_due = False
+                self._end_line(" ..." if event.status == "cancelled" else "")
                 if event.status == "failed":
                     self.say(event.error or "the answer failed")
 
-    def _said(self, end: str) -> None:
-        said, self.saying = self.saying.strip(), ""
-        if said:
-            self.lines.append(Line("reachy", said + end))
+    def _end_line(self, end: str) -> None:
+        text, self.saying = self.saying.strip(), ""
+        if text:
+            self.lines.append(Line("reachy", text + end))
 
 
 def _level_db(pcm: np.ndarray) -> float:

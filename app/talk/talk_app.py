@@ -69,13 +69,13 @@ class TalkApp:
         for learnt rooms. ``driver``: of the sound card; ``None``: PortAudio."""
         self._settings = settings
         self._state = state
-        self._greeted = False
+        self._has_greeted = False
         self._assistant = assistant
         self._url = url
         self._rooms = KnownRooms(cache / "rooms")
         self._card = SoundCard(settings.sound, self._sound_says, driver)
         self._body = Embodiment(settings, state, self._face)
-        self._opened: asyncio.Future[DevicesReady] = asyncio.get_running_loop().create_future()
+        self._devices: asyncio.Future[DevicesReady] = asyncio.get_running_loop().create_future()
         self._learnt: tuple[EchoMemory | None] | None = None
         """The echo path from loudspeaker to microphone, at the end."""
         self._talking: Talking | None = None
@@ -88,13 +88,13 @@ class TalkApp:
                 group.create_task(self._card.run())
                 if self._assistant:
                     group.create_task(self._assistant.run(self._engine_ready))
-                opened = await self._opened
+                devices = await self._devices
                 if self._assistant:
                     await self._assistant.ready.wait()
                 group.create_task(self._body.run())
                 group.create_task(self._follow_keys())
                 try:
-                    await self._talk(opened)
+                    await self._talk(devices)
                 finally:
                     if self._assistant:
                         self._assistant.close()
@@ -106,12 +106,12 @@ class TalkApp:
         if not self._keys.full():
             self._keys.put_nowait(character)
 
-    async def _talk(self, opened: DevicesReady) -> None:
-        self._body.chip_cancels = self._echo_mode(opened) == "chip"
-        conversation = await self._conversation(opened)
+    async def _talk(self, devices: DevicesReady) -> None:
+        self._body.chip_cancels = self._echo_mode(devices) == "chip"
+        conversation = await self._conversation(devices)
         push_to_talk = self._settings.sound.push_to_talk
         self._talking = Talking(
-            self._card, conversation, self._note, self._heard, push_to_talk=push_to_talk
+            self._card, conversation, self._note, self._take_block, push_to_talk=push_to_talk
         )
         self._state.pressed = False if push_to_talk else None
         self._card.forget()
@@ -121,9 +121,9 @@ class TalkApp:
                 group.create_task(self._talking.run())
         finally:
             if self._learnt:
-                await asyncio.to_thread(self._rooms.keep, *_pair(opened), *self._learnt)
+                await asyncio.to_thread(self._rooms.keep, *_pair(devices), *self._learnt)
 
-    async def _conversation(self, opened: DevicesReady) -> Conversation:
+    async def _conversation(self, devices: DevicesReady) -> Conversation:
         push_to_talk = self._settings.sound.push_to_talk
         if self._assistant is None:
             assert self._url
@@ -134,28 +134,28 @@ class TalkApp:
             if self._settings.array.accepted:
                 self._state.say(ALL_ACCEPTED)
             return RemoteConversation(self._url, push_to_talk, half_duplex)
-        return LocalConversation(self._assistant, await self._hearing(opened), push_to_talk)
+        return LocalConversation(self._assistant, await self._hearing(devices), push_to_talk)
 
-    async def _hearing(self, opened: DevicesReady) -> Hearing:
+    async def _hearing(self, devices: DevicesReady) -> Hearing:
         assert self._assistant
         window_samples = self._assistant.stages.vad.window_samples
-        mode = self._echo_mode(opened)
+        mode = self._echo_mode(devices)
         if mode == "chip" or (mode == "half-duplex" and self._settings.sound.push_to_talk):
             return ChipHearing(window_samples)
         if mode == "half-duplex":
             self._state.say(HALF_DUPLEX)
             return HalfDuplexHearing(window_samples)
-        room = await asyncio.to_thread(self._rooms.of, *_pair(opened))
+        room = await asyncio.to_thread(self._rooms.of, *_pair(devices))
         return CardEcho(window_samples, room, self._keep)
 
     def _keep(self, room: EchoMemory | None) -> None:
         self._learnt = (room,)
 
-    def _echo_mode(self, opened: DevicesReady) -> EchoMode:
-        wanted = self._settings.sound.echo
-        if wanted != "auto":
-            return wanted
-        return "chip" if cancels_echo(opened) else "software"
+    def _echo_mode(self, devices: DevicesReady) -> EchoMode:
+        mode = self._settings.sound.echo
+        if mode != "auto":
+            return mode
+        return "chip" if cancels_echo(devices) else "software"
 
     # -- events
 
@@ -164,15 +164,15 @@ class TalkApp:
 
     def _note(self, at: float, event: Event | Connected | Disconnected) -> None:
         self._state.note(event)
-        if isinstance(event, Connected) and not self._greeted:
-            self._greeted = True
+        if isinstance(event, Connected) and not self._has_greeted:
+            self._has_greeted = True
             how = PUSH if self._settings.sound.push_to_talk else "Speak."
             self._state.say(f"Ready: {self._state.devices}. {how}")
         if not isinstance(event, Connected | Disconnected):
             self._body.note(event)
         self._state.on_change()
 
-    def _heard(self, block: SoundBlock) -> None:
+    def _take_block(self, block: SoundBlock) -> None:
         self._state.heard(block)
         self._body.heard(block)
 
@@ -188,10 +188,10 @@ class TalkApp:
             case DevicesReady():
                 state.missing = ""
                 state.devices = f"{notice.microphone} -> {notice.speaker}, {notice.rate_hz} Hz"
-                if self._opened.done():
+                if self._devices.done():
                     state.say(f"{notice.microphone} is back")
                 else:
-                    self._opened.set_result(notice)
+                    self._devices.set_result(notice)
             case DeviceLoss():
                 state.say(f"{notice.name} is gone: {notice.why}")
                 state.missing = notice.name
@@ -199,7 +199,7 @@ class TalkApp:
                 state.say("The microphone delivers sound again")
             case AllZero():
                 state.say(ALL_ZERO)
-                if self._opened.done() and is_array_name(self._opened.result().microphone):
+                if self._devices.done() and is_array_name(self._devices.result().microphone):
                     self._body.all_zero()
             case Lifeless(over=True):
                 state.say("The microphone delivers sound again")
@@ -232,9 +232,9 @@ class TalkApp:
     async def _push(self, talking: Talking) -> None:
         state = self._state
         if talking.pressed:
-            sent = await talking.release()
+            is_long = await talking.release()
             state.pressed = False
-            state.say(TOO_SHORT if not sent else "sent" if state.connected else NOT_HEARD)
+            state.say(TOO_SHORT if not is_long else "sent" if state.connected else NOT_HEARD)
         elif state.connected:
             await talking.press()
             state.pressed = True
@@ -243,10 +243,10 @@ class TalkApp:
             state.say(NOT_HEARD)
 
 
-def cancels_echo(opened: DevicesReady) -> bool:
+def cancels_echo(devices: DevicesReady) -> bool:
     """Whether a chip cancels the echo: an XVF3800 cancels only what is played through itself."""
-    return same_array(opened.microphone, opened.speaker)
+    return same_array(devices.microphone, devices.speaker)
 
 
-def _pair(opened: DevicesReady) -> tuple[str, str]:
-    return plain_name(opened.microphone), plain_name(opened.speaker)
+def _pair(devices: DevicesReady) -> tuple[str, str]:
+    return plain_name(devices.microphone), plain_name(devices.speaker)

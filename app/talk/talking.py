@@ -68,16 +68,16 @@ class Talking:
         card: Card,
         conversation: Conversation,
         note: Callable[[float, Noted], None] = lambda at, event: None,
-        heard: Callable[[SoundBlock], None] = lambda block: None,
+        on_block: Callable[[SoundBlock], None] = lambda block: None,
         *,
         push_to_talk: bool = False,
     ) -> None:
-        """``note(at, event)`` gets every event, ``heard(block)`` every block. With
+        """``note(at, event)`` gets every event, ``on_block(block)`` every block. With
         ``push_to_talk``, audio is only sent between ``press`` and ``release``."""
         self._card = card
         self._conversation = conversation
         self._note = note
-        self._heard = heard
+        self._on_block = on_block
         self._push_to_talk = push_to_talk
         self._reply_id = ""
         """The answer that owns the loudspeaker."""
@@ -126,33 +126,33 @@ class Talking:
     # -- in
 
     async def _listen(self) -> None:
-        moved: int | None = None
+        shift: int | None = None
         """Shift of the reference since audio was last sent: it moves while muted, too."""
         async for block in self._card.blocks():
-            self._heard(block)
+            self._on_block(block)
             if block.reference_moved is not None:
-                moved = (moved or 0) + block.reference_moved
+                shift = (shift or 0) + block.reference_moved
             if self.muted or (self._push_to_talk and not self.pressed):
-                moved = moved or 0  # Sound played now is heard when its reference is already lost.
+                shift = shift or 0  # Sound played now is heard when its reference is already lost.
                 continue
             self._said_s += len(block.pcm) / LISTEN_RATE
             pcm, reference = block.pcm, block.reference
             await self._conversation.submit(
-                AppendAudio(pcm, LISTEN_RATE, reference=reference, reference_moved=moved)
+                AppendAudio(pcm, LISTEN_RATE, reference=reference, reference_moved=shift)
             )
-            moved = None
+            shift = None
 
     # -- out
 
     async def _speak(self) -> None:
-        async for happened in self._conversation.events():
-            if not isinstance(happened, Published):
-                if isinstance(happened, Disconnected):
+        async for each in self._conversation.events():
+            if not isinstance(each, Published):
+                if isinstance(each, Disconnected):
                     self._reply_id, self._answering = "", False
                     self._silence()
-                self._note(asyncio.get_running_loop().time(), happened)
+                self._note(asyncio.get_running_loop().time(), each)
                 continue
-            at, event = happened
+            at, event = each
             if isinstance(event, Refused) and event.event_id == _CUT:
                 continue
             await self._follow(event)
@@ -184,8 +184,8 @@ class Talking:
     async def _interrupt(self) -> None:
         """Silence the loudspeaker first; then report how much was really heard."""
         for item_id, heard_s in self._silence().items():
-            cut = TruncateItem(item_id, 0, round(heard_s * 1000), event_id=_CUT)
-            await self._conversation.submit(cut)
+            truncation = TruncateItem(item_id, 0, round(heard_s * 1000), event_id=_CUT)
+            await self._conversation.submit(truncation)
 
     def _silence(self) -> dict[str, float]:
         """Items with an unheard rest, and how much of each was heard."""
@@ -196,9 +196,9 @@ class Talking:
         return unheard
 
     def _unheard(self) -> dict[str, float]:
-        heard = {item_id: self._card.heard_s(item_id) for item_id in self._given_s}
+        times_s = {item_id: self._card.heard_s(item_id) for item_id in self._given_s}
         return {
             item_id: heard_s
-            for item_id, heard_s in heard.items()
+            for item_id, heard_s in times_s.items()
             if self._given_s[item_id] - heard_s > _LEAST_CUT_S
         }

@@ -53,7 +53,7 @@ class PlainView:
     def __init__(self, state: TalkState, console: Console) -> None:
         self._state = state
         self._console = console
-        self._told: Line | None = None
+        self._last_line: Line | None = None
         self._doing: Doing | None = None
         self._one = threading.Lock()
         """Log lines come from any thread."""
@@ -64,10 +64,10 @@ class PlainView:
 
     def _tell(self) -> None:
         lines = list(self._state.lines)
-        known = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] is self._told), -1)
-        for line in lines[known + 1 :]:
+        last = next((n for n in range(len(lines) - 1, -1, -1) if lines[n] is self._last_line), -1)
+        for line in lines[last + 1 :]:
             self._console.print(f"{line.who}: {line.text}", markup=False, soft_wrap=True)
-            self._told = line
+            self._last_line = line
         doing = self._state.doing
         if doing != self._doing and "waiting" in (doing, self._doing):
             self._console.print(f"({_WORDS[doing]})", markup=False)
@@ -79,12 +79,12 @@ def live_view(state: TalkState, console: Console, keys: str) -> Iterator[None]:
     """A view that redraws itself; ``keys``: help text for the keys."""
     from rich.live import Live
 
-    drawn = console.size
+    size = console.size
 
     def picture() -> RenderableType:
-        nonlocal drawn
-        before, drawn = drawn, console.size
-        if drawn == before:
+        nonlocal size
+        before, size = size, console.size
+        if size == before:
             return draw(state, keys)
         # A terminal that became narrower has wrapped our rows into more than we know of.
         return Group(Control(ControlType.HOME, ControlType.CLEAR), draw(state, keys))
@@ -114,18 +114,18 @@ def draw(state: TalkState, keys: str = "") -> RenderableType:
 class _Picture:
     """If the terminal is too small, the oldest lines are cut."""
 
-    def __init__(self, above: Group, said: Group, below: Group) -> None:
-        self._parts = above, said, below
+    def __init__(self, above: Group, middle: Group, below: Group) -> None:
+        self._parts = above, middle, below
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        above, said, below = (
+        above, middle, below = (
             console.render_lines(part, options.update(height=None), pad=False)
             for part in self._parts
         )
         if console.is_terminal:
             room = max(1, console.size.height - 1 - len(above) - len(below))
-            said = said[-room:]
-        for row in (*above, *said, *below):
+            middle = middle[-room:]
+        for row in (*above, *middle, *below):
             yield from row
             yield Segment.line()
 
@@ -168,18 +168,18 @@ def pointer(azimuth_deg: float) -> str:
 
 def latency_bar(stages_ms: dict[str, float]) -> Text:
     """From the end of speech to the first audio, one colour per stage."""
-    known = sorted((ms, name) for name, ms in stages_ms.items() if name in _STAGES)
-    whole = max((ms for ms, _ in known), default=0.0)
+    stages = sorted((ms, name) for name, ms in stages_ms.items() if name in _STAGES)
+    whole = max((ms for ms, _ in stages), default=0.0)
     bar = Text()
     if whole <= 0:
         return bar
-    drawn = 0
-    for ms, name in known:
-        cells = round(max(ms, 0.0) / whole * _BAR_CELLS) - drawn
+    full = 0
+    for ms, name in stages:
+        cells = round(max(ms, 0.0) / whole * _BAR_CELLS) - full
         bar.append("█" * max(cells, 0), style=_STAGES[name][1])
-        drawn += max(cells, 0)
+        full += max(cells, 0)
     bar.append(f" {whole:.0f} ms\n", style="bold")
-    for ms, name in known:
+    for ms, name in stages:
         label, colour = _STAGES[name]
         bar.append(f"{label} {ms:.0f}  ", style=colour)
     return bar

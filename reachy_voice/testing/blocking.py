@@ -25,8 +25,8 @@ class LoopWorker(Worker):
         options = EngineOptions(engine="mine")
         spec = EngineSpec("mine", kind, EngineOptions, lambda options, weights: engine)
         super().__init__(spec, options, None)
-        built, self.info = build_engine(spec, options, None)
-        self._host = EngineHost(built, self._answer)
+        own, self.info = build_engine(spec, options, None)
+        self._host = EngineHost(own, self._answer)
         self.problem = None
 
     def post(self, request: Request) -> None:

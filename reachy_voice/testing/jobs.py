@@ -70,16 +70,16 @@ class ScriptedJob:
             raise Cancelled
         loop = asyncio.get_running_loop()
         began = loop.time()
-        done: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(seconds, _settle, done, None)
-        self._work.watch(done, lambda work: _stop(done, work))
-        self._waits.add(done)
+        end: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _settle, end, None)
+        self._work.watch(end, lambda work: _stop(end, work))
+        self._waits.add(end)
         try:
-            await done
+            await end
         finally:
             timer.cancel()
-            self._work.unwatch(done)
-            self._waits.discard(done)
+            self._work.unwatch(end)
+            self._waits.discard(end)
             self.seconds += loop.time() - began
 
 

@@ -58,7 +58,7 @@ class Tape:
         """What can be understood of a recording: the words in it; those that were cut are shorter,
         or left out if only ``whole`` ones count."""
         levels, firsts, counts = np.unique(pcm, return_index=True, return_counts=True)
-        heard = []
+        words = []
         for at in np.argsort(firsts):
             level, count = int(levels[at]), int(counts[at])
             if level < _QUIETEST_WORD:
@@ -67,8 +67,8 @@ class Tape:
             assert count <= samples, f"{word!r} was fed twice"
             share = int(count == samples) if whole else count / samples
             if word != NOISE:
-                heard.append(word[: int(len(word) * share)])
-        return [word for word in heard if word]
+                words.append(word[: int(len(word) * share)])
+        return [word for word in words if word]
 
     def _extend(self, samples: int) -> None:
         if samples > len(self.pcm):

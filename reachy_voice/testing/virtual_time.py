@@ -40,8 +40,8 @@ def run_virtual(main: Coroutine[Any, Any, Any]) -> Any:
     loop = VirtualLoop()
     try:
         result = loop.run_until_complete(main)
-        leaked = asyncio.all_tasks(loop)
-        assert not leaked, f"leaked tasks: {leaked}"
+        tasks = asyncio.all_tasks(loop)
+        assert not tasks, f"leaked tasks: {tasks}"
         return result
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())

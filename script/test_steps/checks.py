@@ -19,9 +19,9 @@ class CheckCommand:
 
     def run(self, place: Place) -> tuple[bool, str]:
         """Whether it passes; one line, followed by its output if it fails."""
-        started = time.monotonic()
+        began = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
-        done = subprocess.run(
+        process = subprocess.run(
             [program, *self.command[1:]],
             cwd=place.root,
             text=True,
@@ -29,9 +29,9 @@ class CheckCommand:
             stderr=subprocess.STDOUT,
             check=False,
         )
-        verdict = "FAILED" if done.returncode else "ok"
-        line = f"{self.name:<30} {verdict:<6} {time.monotonic() - started:5.1f} s"
-        return not done.returncode, f"{line}\n{done.stdout}" if done.returncode else line
+        verdict = "FAILED" if process.returncode else "ok"
+        line = f"{self.name:<30} {verdict:<6} {time.monotonic() - began:5.1f} s"
+        return not process.returncode, f"{line}\n{process.stdout}" if process.returncode else line
 
     def passes(self, place: Place) -> bool:
         """Print the line."""
@@ -97,15 +97,15 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     pytest = str(place.venv / "bin" / "pytest")
     if pytest_arguments:
         return subprocess.run([pytest, *pytest_arguments], check=False).returncode
-    failed = [check.name for check in CHECKS if not check.passes(place)]
+    faults = [check.name for check in CHECKS if not check.passes(place)]
     absent = missing_modules(place)
     if in_ci():
-        failed += [f"Debian packages {' '.join(missing)}"] if missing else []
-        failed += [f"tests that need {' '.join(absent)}"] if absent else []
+        faults += [f"Debian packages {' '.join(missing)}"] if missing else []
+        faults += [f"tests that need {' '.join(absent)}"] if absent else []
     elif absent:
         print(f"Tests that need {' and '.join(absent)} are skipped.")
         print("  To run them: script/test --workstation    (--plan says how much that fetches)")
     tests = subprocess.run([pytest, *TWO_AT_ONCE], cwd=place.root, check=False).returncode
-    if failed:
-        print(f"Failed before the tests: {', '.join(failed)}")
-    return tests or (1 if failed else 0)
+    if faults:
+        print(f"Failed before the tests: {', '.join(faults)}")
+    return tests or (1 if faults else 0)

@@ -70,10 +70,10 @@ def advice(missing: Sequence[DebianPackage]) -> list[str]:
     """Messages about missing packages."""
     if not missing:
         return []
-    skipped = ", ".join(f"{package.tests} ({package.name})" for package in missing)
+    tests = ", ".join(f"{package.tests} ({package.name})" for package in missing)
     names = " ".join(package.name for package in missing)
     return [
-        f"Tests of these are skipped: {skipped}.",
+        f"Tests of these are skipped: {tests}.",
         f"  To run them: sudo apt-get install {names}",
     ]
 
@@ -83,6 +83,6 @@ def _install(environ: Mapping[str, str], names: Sequence[str]) -> None:
     env = {**environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *names]
     for command in (["apt-get", "update", "-q"], install):
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"{' '.join(command)} failed:\n{done.stderr}", file=sys.stderr)
+        process = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if process.returncode:
+            print(f"{' '.join(command)} failed:\n{process.stderr}", file=sys.stderr)

@@ -31,10 +31,10 @@ class LlamaServer:
         self.program = self.home / "llama-server"
 
     def build(self, log: Log) -> None:
-        """Unless it is in the cache."""
+        """Build it, unless it is in the cache."""
         with locked(self.home.with_name(f"{self.home.name}.lock"), "another build of llama-server"):
             if not self.program.exists():
-                wheel = self.wheel.built(log)
+                wheel = self.wheel.get(log)
                 tools_folder = self.place.scratch / "llama-tools"
                 with (
                     completed(self.home) as unfinished,
@@ -55,8 +55,8 @@ class LlamaServer:
             archive.extractall(scratch, filter="data")
         llama = next(scratch.glob("llama_cpp_python-*/vendor/llama.cpp"))
         cmake, into = str(tools / "bin" / "cmake"), str(scratch / "build")
-        defined = [f"-DLLAMA={llama}", f"-DLIBRARIES={output}", "-DCMAKE_BUILD_TYPE=Release"]
-        configure = [cmake, "-S", str(self.project), "-B", into, *defined]
+        definitions = [f"-DLLAMA={llama}", f"-DLIBRARIES={output}", "-DCMAKE_BUILD_TYPE=Release"]
+        configure = [cmake, "-S", str(self.project), "-B", into, *definitions]
         log.run([*configure, f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={output}"], CANNOT_BUILD, environ)
         log.run([cmake, "--build", into, "--target", "llama-server"], CANNOT_BUILD, environ)
 

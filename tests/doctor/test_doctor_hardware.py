@@ -62,7 +62,7 @@ def look(
         check_hardware(
             settings,
             devices,
-            opened=opened,
+            opener=opened,
             asound=asound,
             mixer=lambda _: mixer,
         )
@@ -128,7 +128,7 @@ def test_the_array_is_closed_after_an_error(settings: Settings) -> None:
     array = ScriptedArray(
         {"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": array_error("gone", "unplugged")}
     )
-    checks = list(check_hardware(settings, opened=lambda _: array, asound=Path("/nonexistent")))
+    checks = list(check_hardware(settings, opener=lambda _: array, asound=Path("/nonexistent")))
     assert not array.open
     assert "unplugged" in str(checks)
 

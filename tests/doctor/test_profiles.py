@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from app.cli.command_line import cli
 from app.doctor import profile_fit
 from app.doctor.profile_fit import BEST_FIRST, Machine, advice, judge, this_machine
-from app.doctor.proposal import answer, proposed, reached, urls_of
+from app.doctor.proposal import answer, best_profile, reachable, urls_of
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import Demand, demand
 from app.models.gpu import Gpu, Gpus, cuda_order
@@ -288,7 +288,7 @@ def test_the_best_that_fits_and_can_be_fetched_is_proposed(
     name: str | None, machine: Machine, hosts: tuple[str, ...]
 ) -> None:
     verdicts = judge(machine)
-    found = proposed(verdicts, [url for url in urls_of(verdicts) if url.startswith(hosts)])
+    found = best_profile(verdicts, [url for url in urls_of(verdicts) if url.startswith(hosts)])
     assert (found.name if found else None) == name
 
 
@@ -304,7 +304,7 @@ def test_a_file_that_is_offered_counts_as_reached() -> None:
     with file_server() as server:
         server.files["/here"] = b"x"
         urls = [f"{server.url}/here", f"{server.url}/not-here"]
-        assert reached(urls, patience_s=30) == {urls[0]}
+        assert reachable(urls, patience_s=30) == {urls[0]}
 
 
 def test_a_host_that_does_not_answer_is_not_waited_for() -> None:
@@ -313,7 +313,7 @@ def test_a_host_that_does_not_answer_is_not_waited_for() -> None:
     def answers(url: str) -> bool:
         return url == "quick" or never.wait()
 
-    assert reached(["slow", "quick"], answers, patience_s=0.2) <= {"quick"}
+    assert reachable(["slow", "quick"], answers, patience_s=0.2) <= {"quick"}
     never.set()
 
 

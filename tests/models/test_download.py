@@ -150,7 +150,7 @@ def test_a_refusal_says_what_to_do_and_tells_no_secret(
     server: FileServer, fetcher: Fetcher, tmp_path: Path
 ) -> None:
     server.statuses = [403]
-    asked = RemoteFile(f"{server.url}/model.bin?sig=secret", "m", denied="Accept the licence")
+    asked = RemoteFile(f"{server.url}/model.bin?sig=secret", "m", refusal_fix="Accept the licence")
     with pytest.raises(SourceRefusal, match="Accept the licence") as raised:
         fetcher.fetch(asked, tmp_path / "m")
     assert "secret" not in str(raised.value)

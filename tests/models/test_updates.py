@@ -657,10 +657,10 @@ def test_a_folder_of_weights_keeps_its_other_files(tmp_path: Path) -> None:
     options = load_settings(
         None, [f"tts={{engine: qwen3-tts, weights: null, model_dir: {old}, updates: x}}"]
     ).settings.tts
-    assert updates.updated(options) == options
+    assert updates.newest(options) == options
     assert Updates(WeightsCache(tmp_path / "cache")).in_use(file) == (path, sha256_of(path))
     updates.keep(file, digest)
-    there = Path(updates.updated(options).model_dir)  # type: ignore[attr-defined]
+    there = Path(updates.newest(options).model_dir)  # type: ignore[attr-defined]
     assert (there / "part" / "model.safetensors").read_bytes() == new.read_bytes()
     assert [(there / name).read_text() for name in ("config.json", "part/more.json")] == [
         "{}",
@@ -728,7 +728,7 @@ def test_updates_of_two_files_of_a_folder_add_up(tmp_path: Path) -> None:
         updates.make(file, updates.in_use(file)[0], [delta], digest, lambda _: None)
         updates.keep(file, digest)
         for each in (updates, Updates(WeightsCache(tmp_path / "cache"))):
-            there = Path(each.updated(options).model_dir)  # type: ignore[attr-defined]
+            there = Path(each.newest(options).model_dir)  # type: ignore[attr-defined]
             assert [(there / file.path.relative_to(old)).read_bytes() for file in files] == [
                 path.read_bytes() for path in last
             ]

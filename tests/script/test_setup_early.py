@@ -144,7 +144,7 @@ def test_declining_the_download_is_reported(
     place = Place(tmp_path, tmp_path / "cache", sys.executable)
     large = Fetch("much", "an index", 2000, 2000)
     step = Step("much", "Much", lambda: "", lambda log: pytest.fail("done"), fetches=(large,))
-    monkeypatch.setattr(plan, "agreed", lambda fetches: False)
+    monkeypatch.setattr(plan, "confirm", lambda fetches: False)
     monkeypatch.setattr(flow, "serve", lambda place, _: flow.set_up(place, [step]))
     monkeypatch.setattr(flow.signal, "signal", lambda *_: None)
     monkeypatch.setattr(setup_program.Place, "of", lambda environ: place)

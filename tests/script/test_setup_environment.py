@@ -94,7 +94,7 @@ def test_the_owners_packages_are_named_and_put_back(
 ) -> None:
     owned(base)
     owners = OwnerPackages(base)
-    assert owners.found() == REQUIREMENTS
+    assert owners.requirements() == REQUIREMENTS
     owners.keep()
     told = capsys.readouterr().err
     assert "/home/me/my voice, fork @ git+https://x/y@c0, robot-voices==0.3" in told

@@ -103,7 +103,7 @@ class TestPlan:
 
     def test_no_question_without_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
-        assert plan.agreed(self.FETCHES)
+        assert plan.confirm(self.FETCHES)
 
     @pytest.mark.parametrize(
         ("said", "agreed"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
@@ -117,8 +117,8 @@ class TestPlan:
 
         monkeypatch.setattr(sys, "stdin", Terminal(said))
         monkeypatch.setattr(sys, "stderr", Terminal())
-        assert plan.agreed(self.FETCHES) == agreed
-        assert plan.agreed([self.FETCHES[1]])
+        assert plan.confirm(self.FETCHES) == agreed
+        assert plan.confirm([self.FETCHES[1]])
 
     def test_a_stack_counts_without_the_base(self) -> None:
         whole, _ = plan.locked_size(ROOT, WORKSTATION)

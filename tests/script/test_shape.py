@@ -40,7 +40,7 @@ def test_growth(
     shape: ModuleType, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], messages: list[str]
 ) -> None:
     monkeypatch.setattr(shape, "sizes", lambda: sizes)
-    assert shape.outgrown() == messages
+    assert shape.oversized() == messages
 
 
 def test_files_count_for_the_nearest_folder_of_the_table(

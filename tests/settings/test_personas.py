@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.command_line import cli
-from app.cli.config import explained
+from app.cli.config import setting_rows
 from app.settings.load import config_dir, load_settings
 from app.settings.model import Settings
 from app.settings.personas import persona_names, read_persona
@@ -106,11 +106,11 @@ def test_check_tells_of_a_persona_that_is_not_used(write: Write) -> None:
 
 
 def test_explain_tells_which_file_the_words_are_from() -> None:
-    rows = {key: (value, at) for key, value, at in explained(load("conversation.persona=joker"))}
+    rows = {key: (value, at) for key, value, at in setting_rows(load("conversation.persona=joker"))}
     value, origin = rows["conversation.instructions"]
     assert value == instructions_of("joker")
     assert re.fullmatch(r"config/personas/joker\.yaml:\d+", origin)
-    usual = {key: at for key, _, at in explained(load())}
+    usual = {key: at for key, _, at in setting_rows(load())}
     assert usual["conversation.instructions"].startswith("config/default.yaml:")
 
 

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 
 from app.talk.conversation import Connected, Disconnected
-from app.talk.keys import has_keys, pressed
+from app.talk.keys import has_keys, key_presses
 from app.talk.state import FLOOR_DB, TalkState
 from app.talk.view import PlainView, draw, latency_bar, live_view, meter, pointer, warnings_in
 from hardware.sound.alignment import SoundBlock
@@ -255,7 +255,7 @@ async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
     main, side = terminal
     before = termios.tcgetattr(side)
     keys: asyncio.Queue[str] = asyncio.Queue()
-    with pressed(keys.put_nowait):
+    with key_presses(keys.put_nowait):
         os.write(main, b"m q")
         assert [await keys.get() for _ in range(3)] == ["m", " ", "q"]
         assert termios.tcgetattr(side) != before
@@ -270,7 +270,7 @@ async def test_a_terminal_that_goes_is_not_read_for_ever(
     main, side = terminal
     read = Mock(side_effect=os.read)
     monkeypatch.setattr("os.read", read)
-    with pressed(lambda character: None):
+    with key_presses(lambda character: None):
         os.close(main)
         for _ in range(20):
             await asyncio.sleep(0.005)

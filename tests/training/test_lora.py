@@ -57,4 +57,4 @@ def test_the_file_computes_what_the_layers_compute(weights: Any, tmp_path: Path)
 
 def test_rows_of_a_head_are_neighbours_that_were_halves() -> None:
     rows = np.arange(8)[:, None]
-    assert lora.permuted(rows, 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert lora.permute(rows, 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
