@@ -36,6 +36,7 @@ _BODILY = re.compile(
     re.IGNORECASE,
 )
 """Where offered tools would change the answer."""
+_OWN = re.compile(r"\b(?:i|my|mine|we|our)\b", re.IGNORECASE)
 _MARKS = re.compile(r"[.,?!;:…\"]+(?=\s|$)|(?<=\s)[\"—–-]+(?=\s)")
 
 
@@ -52,6 +53,17 @@ class Dialogue:
     @property
     def bodily(self) -> bool:
         return any(_BODILY.search(text) for turn in self.turns for text in turn[:2])
+
+    @property
+    def recalls(self) -> bool:
+        """The last question is about its speaker, and its answer has a word of an earlier turn."""
+        *earlier, (question, answer, *_) = self.turns
+        told = set().union(*(_words(turn[0]) for turn in earlier[:-1]))
+        return bool(_OWN.search(question) and _words(answer) & told - _words(question))
+
+    def interrupted(self, by: Dialogue) -> Dialogue:
+        """Other talk comes before the last question."""
+        return replace(self, turns=(*self.turns[:-1], *by.turns, self.turns[-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +86,27 @@ def _lines(path: Path) -> list[str]:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
+def _words(text: str) -> set[str]:
+    """Those that are long enough to mean something."""
+    return {word for word in re.findall(r"\w+", text.lower()) if len(word) > 3}
+
+
 # --- variety -----------------------------------------------------------------------------------
 
 
 def varied(dialogues: Sequence[Dialogue], rng: random.Random) -> list[Dialogue]:
     """One pass over the dialogues: half of them as a recogniser without marks would write the user,
-    some behind another one, and some of the small talk with tools that it does not need."""
+    some behind another one or around it, so that what is remembered lies further back, and some of
+    the small talk with tools that it does not need."""
     plain = [each for each in dialogues if not each.tools and not each.system]
     found = []
     for each in dialogues:
         if each in plain:
             if not each.bodily and rng.random() < 0.05:
                 each = replace(each, tools=True)
-            elif rng.random() < 0.1:
+            elif each.recalls and rng.random() < 0.4:
+                each = each.interrupted(rng.choice(plain))
+            elif rng.random() < 0.15:
                 each = replace(each, turns=rng.choice(plain).turns + each.turns)
         found.append(_unmarked(each) if rng.random() < 0.5 else each)
     return found
