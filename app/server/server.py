@@ -40,14 +40,8 @@ from app.server.identity import Identity, identity_of
 from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
 from app.server.load import PERIOD_S, Load, LoadHistory
 from app.server.metrics import Metrics, watch_lag
-from app.server.realtime_socket import (
-    GOING_AWAY,
-    HANG_UP_S,
-    AssistantLike,
-    RealtimeSocket,
-    accept,
-    turn_away,
-)
+from app.server.realtime_link import GOING_AWAY, AssistantLike, RealtimeLink
+from app.server.realtime_socket import HANG_UP_S, RealtimeSocket, accept, turn_away
 from app.server.reconnect import ParkedConversations
 from app.server.session_address import given_by, transcribes
 from app.server.websocket_link import LINK
@@ -82,11 +76,12 @@ class OpenSockets:
         self.metrics = Metrics()
         self.parked = parked
         self.turns = turns
+        self.limits = limits
         self.history = LoadHistory()
         self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
         self._most = most
         self._each = limits.sessions_per_address or most
-        self.open: set[RealtimeSocket] = set()
+        self.open: set[RealtimeLink] = set()
         self._changed = asyncio.Event()
 
     def resting(self) -> list[asyncio.Event]:
@@ -118,7 +113,7 @@ class OpenSockets:
         if self.full(address):
             await self._cut_dead(link for link in self.open if link.address == address)
 
-    async def _cut_dead(self, links: Iterable[RealtimeSocket]) -> None:
+    async def _cut_dead(self, links: Iterable[RealtimeLink]) -> None:
         async with asyncio.TaskGroup() as probes:
             for link in list(links):
                 probes.create_task(link.cut_if_dead())
@@ -126,32 +121,32 @@ class OpenSockets:
     async def serve(
         self, websocket: WebSocket, assistant: AssistantLike, who: Identity | None
     ) -> None:
-        """Accept a WebSocket and serve it to its end.
-
-        Its place is taken before anything is awaited, so that no other client takes it and
-        ``close_all`` reaches it; it is freed at once at the end.
-        """
-        limits = websocket.app.state.limits
-        caller: Caller = websocket.scope[CALLER]
-        address = caller.place
-        CLIENT.set(self._number(caller))
+        """Accept a WebSocket and serve it to its end."""
+        CLIENT.set(self.number(websocket.scope[CALLER]))
         link = RealtimeSocket(
-            websocket, assistant, who, self.parked, self.metrics, limits, self.turns
+            websocket, assistant, who, self.parked, self.metrics, self.limits, self.turns
         )
-        self.open.add(link)
-        websocket.scope["extensions"][LINK].on_settled()
-        try:
+        with self.place(link):
+            websocket.scope["extensions"][LINK].on_settled()
             await accept(websocket)
-            log.info("%s connected; conversations: %d", address, len(self.open))
             await link.serve()
+
+    @contextlib.contextmanager
+    def place(self, link: RealtimeLink) -> Iterator[None]:
+        """Take the place of a client before anything is awaited, so that no other one takes it and
+        ``close_all`` reaches it. It is freed at once at the end."""
+        self.open.add(link)
+        log.info("%s connects; conversations: %d", link.address, len(self.open))
+        try:
+            yield
         finally:
-            log.info("%s disconnected", address)
+            log.info("%s disconnected", link.address)
             self.open.remove(link)
             link.resting.set()  # for those who wait
             link.ended.set()
             self._changed.set()
 
-    def _number(self, caller: Caller) -> int:
+    def number(self, caller: Caller) -> int:
         """Engines serve robots in turns, however many connections each of them has."""
         same = (
             link.client
@@ -178,7 +173,7 @@ class OpenSockets:
     async def part(self) -> None:
         """Send each client away once no turn of its conversation is in progress."""
 
-        async def after_its_answer(link: RealtimeSocket) -> None:
+        async def after_its_answer(link: RealtimeLink) -> None:
             link.look()
             await link.resting.wait()
             link.close(GOING_AWAY, "server shutting down")

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from app.server.realtime_socket import LARGE_MESSAGE_CHARS, id_source, protocol_for, receive
+from app.server.realtime_link import LARGE_MESSAGE_CHARS, receive
+from app.server.session_address import id_source, protocol_for
 from pipeline.commands import AddItem
 from pipeline.items import MessageItem
 from tests.support.protocol_client import DEFAULTS, text_item
