@@ -39,7 +39,7 @@ from pipeline.events import (
 from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.realtime.wire import WireError
+from pipeline.realtime.wire import ClientMessage, WireError
 from pipeline.settings import SessionSettings
 from pipeline.work import CLIENT
 
@@ -74,6 +74,10 @@ class SessionLike(Protocol):
     @property
     def attentive(self) -> bool:
         """Whether a turn is open, or the newest sound may begin one."""
+        ...
+
+    def played_late(self, seconds: float) -> None:
+        """From the next answer on: so long after being sent, audio is heard."""
         ...
 
     def release(self) -> Memory:
@@ -155,6 +159,7 @@ class RealtimeLink(ABC):
         metrics: Metrics,
         limits: LimitSettings,
         turns: RecentTurns,
+        frame_chars: int = wire.MAX_FRAME_CHARS,
     ) -> None:
         self.who = opening.who
         self.client = CLIENT.get()
@@ -174,7 +179,11 @@ class RealtimeLink(ABC):
         turns.watch(self._bus, self.address)
         self._opening = opening
         self._protocol = protocol_for(
-            assistant.defaults(), opening.query, opening.given, on_error=metrics.client_error
+            assistant.defaults(),
+            opening.query,
+            opening.given,
+            on_error=metrics.client_error,
+            frame_chars=frame_chars,
         )
         self._assistant = assistant
         self._parked = parked
@@ -281,8 +290,12 @@ class RealtimeLink(ABC):
 
     async def take(self, frame: str | bytes) -> None:
         """Carry out one message of the client."""
-        await self._submit(await receive(self._protocol, frame))
+        message = await read(self._protocol, frame)
+        await self._submit(self._commands(message) if message else [])
         await self._hold_back()
+
+    def _commands(self, message: ClientMessage) -> Sequence[Command]:
+        return self._protocol.receive_parsed(message)
 
     async def _submit(self, commands: Sequence[Command]) -> None:
         """Carry out what the client asks, and send what the protocol answers."""
@@ -320,10 +333,13 @@ class RealtimeLink(ABC):
 
     async def _send_events(self) -> None:
         async for _, event in self._events:
-            self._protocol.apply(event)
+            await self._apply(event)
             self._note_rest(event)
             await self._flush()
         raise self._closed  # only ``close`` ends the events
+
+    async def _apply(self, event: Event) -> None:
+        self._protocol.apply(event)
 
     def _note_rest(self, event: Event) -> None:
         match event:
@@ -359,16 +375,15 @@ class RealtimeLink(ABC):
                 await asyncio.sleep(0)  # let other clients run during a long burst
 
 
-async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
-    """``protocol.receive``; long frames are read in a thread."""
-    if len(frame) <= LARGE_MESSAGE_CHARS:
-        return protocol.receive(frame)
+async def read(protocol: RealtimeConnection, frame: str | bytes) -> ClientMessage | None:
+    """``None``: the frame is refused. Long ones are read in a thread."""
     try:
-        message = await asyncio.to_thread(wire.parse, frame)
+        if len(frame) <= LARGE_MESSAGE_CHARS:
+            return wire.parse(frame)
+        return await asyncio.to_thread(wire.parse, frame)
     except WireError as error:
         protocol.refuse(error)
-        return []
-    return protocol.receive_parsed(message)
+        return None
 
 
 Ended = TypeVar("Ended", ClientGone, Closed)
