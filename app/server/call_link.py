@@ -27,8 +27,6 @@ from pipeline.events import (
 )
 from pipeline.realtime.wire import ClientMessage, WireError
 
-FRAME_CHARS = 60_000
-"""Longest message with audio. Every client takes 64 KiB, and the sound shares the line."""
 UNASKED_S = 2.0
 """For so long, sound does not begin a session while a conversation is parked for the client: the
 tools that it must have in common come in the first message."""
@@ -53,7 +51,7 @@ class CallLink(RealtimeLink):
         limits: LimitSettings,
         turns: RecentTurns,
     ) -> None:
-        super().__init__(opening, assistant, parked, metrics, limits, turns, FRAME_CHARS)
+        super().__init__(opening, assistant, parked, metrics, limits, turns, sends_audio=False)
         self.output = OutputQueue(self._tell)
         self._peer = peer
         self._connect_s = limits.handshake_s

@@ -159,7 +159,7 @@ class RealtimeLink(ABC):
         metrics: Metrics,
         limits: LimitSettings,
         turns: RecentTurns,
-        frame_chars: int = wire.MAX_FRAME_CHARS,
+        sends_audio: bool = True,
     ) -> None:
         self.who = opening.who
         self.client = CLIENT.get()
@@ -183,7 +183,7 @@ class RealtimeLink(ABC):
             opening.query,
             opening.given,
             on_error=metrics.client_error,
-            frame_chars=frame_chars,
+            sends_audio=sends_audio,
         )
         self._assistant = assistant
         self._parked = parked

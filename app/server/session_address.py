@@ -12,7 +12,6 @@ from typing import Any
 from starlette.websockets import WebSocket
 
 from app.server.gate import SECRET
-from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 
@@ -45,7 +44,7 @@ def protocol_for(
     given: Mapping[str, Any],
     *,
     on_error: Callable[[str], None] = lambda code: None,
-    frame_chars: int = wire.MAX_FRAME_CHARS,
+    sends_audio: bool = True,
 ) -> RealtimeConnection:
     """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
     and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
@@ -66,7 +65,7 @@ def protocol_for(
         turn_records=query.get("turn_records") == "true",
         holds=query.get("holds") == "true",
         on_error=on_error,
-        frame_chars=frame_chars,
+        sends_audio=sends_audio,
     )
 
 

@@ -139,7 +139,7 @@ class Peer:
         channel.bufferedAmountLowThreshold = ROOM_BYTES
         channel.on("message", self._take)
         channel.on("bufferedamountlow", self._room.set)
-        channel.on("close", lambda: self._end(lost=False))
+        channel.on("close", self._look_at_channel)
         self.opened.set()
 
     def _take(self, message: str | bytes) -> None:
@@ -154,10 +154,16 @@ class Peer:
         if not self._unread.full():
             self._unread.put_nowait(pcm)
 
+    def _look_at_channel(self) -> None:
+        """It is closed: by the client, unless the connection below is."""
+        sctp = self._connection.sctp
+        if sctp is not None and sctp.transport.state == "connected":
+            self._end(lost=False)
+
     def _look(self) -> None:
         state = self._connection.connectionState
-        if state in ("failed", "closed"):
-            self._end(lost=state == "failed")
+        if state in ("failed", "closed"):  # of a lost network aiortc may say either
+            self._end(lost=state == "failed" or not self.answers)
 
     def _end(self, *, lost: bool) -> None:
         if not self._gone.done():

@@ -126,8 +126,8 @@ class RealtimeConnection:
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
     would refuse, ``holds`` those sent when an answer is held back because the user may be speaking
     over it. ``turn_records`` adds the figures of its record to every ``response.done``.
-    ``on_error`` gets each ``error`` event's code. ``frame_chars``: the longest text of a frame with
-    audio.
+    ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether retrieved items have
+    theirs.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class RealtimeConnection:
         turn_records: bool = False,
         holds: bool = False,
         on_error: Callable[[str], None] = lambda code: None,
-        frame_chars: int = wire.MAX_FRAME_CHARS,
+        sends_audio: bool = True,
     ) -> None:
         self._new_id = new_id
         self._timings = timings
@@ -149,7 +149,7 @@ class RealtimeConnection:
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
         self._on_error = on_error
-        self._frame_chars = frame_chars
+        self._sends_audio = sends_audio
         self._responses: dict[str, Response] = {}
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
@@ -314,7 +314,8 @@ class RealtimeConnection:
                 self._send("conversation.item.deleted", item_id=event.item_id)
             case ItemRetrieved():
                 formats = (self._session.input_format, self._session.output_format)
-                for item in retrieved_items(event.item, *formats, self._frame_chars):
+                whole = retrieved_items(event.item, *formats)
+                for item in whole if self._sends_audio else [item_to_wire(event.item)]:
                     self._send("conversation.item.retrieved", item=item)
             case ItemTruncated():
                 self._send("conversation.item.truncated", **asdict(event))

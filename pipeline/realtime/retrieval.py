@@ -32,19 +32,16 @@ Page = dict[int, dict[str, str]]
 
 
 def retrieved_items(
-    item: Item,
-    input_format: AudioFormat,
-    output_format: AudioFormat,
-    frame_chars: int = wire.MAX_FRAME_CHARS,
+    item: Item, input_format: AudioFormat, output_format: AudioFormat
 ) -> Iterator[dict[str, Any]]:
-    """The item as sent, once per frame of ``frame_chars``. User audio is in ``input_format``; the
-    assistant's, as far as it was heard, in ``output_format``."""
+    """The item as sent, once per frame. User audio is in ``input_format``; the assistant's, as far
+    as it was heard, in ``output_format``."""
     shown = item_to_wire(item)
     if not isinstance(item, MessageItem):
         yield shown
         return
     format = output_format if item.role == "assistant" else input_format
-    room = frame_chars - _EVENT_CHARS - len(wire.encode(shown))
+    room = wire.MAX_FRAME_CHARS - _EVENT_CHARS - len(wire.encode(shown))
     for page in _pages(item, format, max(room, 2 * _MIN_PIECE_CHARS)):
         content = [{**part, **page.get(at, {})} for at, part in enumerate(shown["content"])]
         yield {**shown, "content": content}

@@ -169,19 +169,21 @@ class Caller:
         """From now on, this part of all packets is lost, and the others come late by up to so
         much, both ways."""
         chance, loop = random.Random(seed), asyncio.get_running_loop()
+
+        def late(pass_on: Any) -> Any:
+            def arrive(*packet: Any) -> None:
+                if not self.closed.is_set():
+                    pass_on(*packet)
+
+            def spoilt(*packet: Any) -> None:
+                if chance.random() >= loss:
+                    loop.call_later(chance.uniform(0, jitter_s), arrive, *packet)
+
+            return spoilt
+
         for protocol in self._sockets():
-            send, receive = protocol.transport.sendto, protocol.receiver.data_received
-
-            def late(pass_on: Any) -> Any:
-                def spoilt(*packet: Any) -> None:
-                    if chance.random() >= loss:
-                        loop.call_later(chance.uniform(0, jitter_s), pass_on, *packet)
-
-                return spoilt
-
-            transport = _Spoilt(protocol.transport, late(send))
-            protocol.transport = transport
-            protocol.receiver.data_received = late(receive)
+            protocol.transport = _Spoilt(protocol.transport, late(protocol.transport.sendto))
+        protocol.receiver.data_received = late(protocol.receiver.data_received)
 
     def vanish(self) -> None:
         """Lose the network, with no farewell."""
@@ -193,6 +195,7 @@ class Caller:
         return list(transceiver.receiver.transport.transport._connection._protocols)
 
     async def leave(self) -> None:
+        self.closed.set()
         await self._connection.close()
 
 
