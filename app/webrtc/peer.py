@@ -25,7 +25,7 @@ from pipeline.audio import Pcm
 log = logging.getLogger("reachy_voice.webrtc")
 
 MOST_UNREAD = 512
-"""Messages and frames of sound that wait for the session: ten seconds of sound."""
+"""Messages and frames of sound that wait for the session: at most five seconds of sound."""
 FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
 """So much unsent, a message waits until only so much is."""
 SILENCE_S = 3.0
@@ -151,7 +151,7 @@ class Peer:
 
     def _hear(self, pcm: Pcm) -> None:
         self._heard_at = self._loop.time()
-        if not self._unread.full():
+        if self._unread.qsize() < MOST_UNREAD // 2:  # the rest is for messages
             self._unread.put_nowait(pcm)
 
     def _look_at_channel(self) -> None:
