@@ -1,5 +1,5 @@
-"""OpenAI's Agents SDK for browsers, unmodified, in real Chromium: a question and its answer. Its
-page comes from another origin than the server, with a client secret."""
+"""OpenAI's Agents SDK for browsers, unmodified, in real Chromium: talk, tool, interruption, mute,
+and a second call. Its page comes from another origin than the server, with a client secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from app.models.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE
 from reachy_voice.testing import ScriptedStt
-from tests.clients.engines import NOON, TIME, phrase_cast
+from tests.clients.engines import NOON, TALE, TIME, phrase_cast
 from tests.clients.installed import NotInstalled, node_modules, or_skip
 from tests.support.browser import browsing
 from tests.support.caller import post
@@ -32,9 +32,18 @@ SLOW_MS = 60_000
 """The machine may be busy."""
 
 START = """async ([url, apiKey]) => {
-  const { RealtimeAgent, RealtimeSession, OpenAIRealtimeWebRTC } = OpenAIAgentsRealtime;
+  const { RealtimeAgent, RealtimeSession, OpenAIRealtimeWebRTC, tool } = OpenAIAgentsRealtime;
   window.seen = [];
-  const agent = new RealtimeAgent({ name: 'Reachy', instructions: 'Be brief.' });
+  window.calls = 0;
+  const weather = tool({
+    name: 'get_weather',
+    description: 'The weather in a city.',
+    strict: false,
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'],
+                  additionalProperties: true },
+    execute: async () => { calls += 1; return 'sunny'; },
+  });
+  const agent = new RealtimeAgent({ name: 'Reachy', instructions: 'Be brief.', tools: [weather] });
   window.session = new RealtimeSession(agent, { transport: new OpenAIRealtimeWebRTC() });
   const told = (error) => JSON.stringify(error?.error ?? `${error}`);
   session.on('error', ({ error }) => seen.push(['error', told(error)]));
@@ -78,7 +87,7 @@ def said(seen: list[Any]) -> list[str]:
     return [text for kind, text in seen if kind == "response.output_audio_transcript.done"]
 
 
-async def test_the_browser_sdk_is_answered_aloud(serving: Serve, sdk: Path, tmp_path: Path) -> None:
+async def test_the_browser_sdk_holds_every_turn(serving: Serve, sdk: Path, tmp_path: Path) -> None:
     cast = phrase_cast()
     cast.stt = ScriptedStt((TIME,) * 9)
     served = await serving(StagedAssistant(cast=cast), webrtc=True)
@@ -92,12 +101,33 @@ async def test_the_browser_sdk_is_answered_aloud(serving: Serve, sdk: Path, tmp_
         async with browsing(tmp_path, voice) as visit:
             visit.page.set_default_timeout(SLOW_MS)
             await visit.page.goto(f"{pages.url}/")
-            await hold_turn(visit.page, served)
+            await hold_turns(visit.page, served)
 
 
-async def hold_turn(page: Page, served: Served) -> None:
+async def hold_turns(page: Page, served: Served) -> None:
     await start(page, served)
 
     seen = await until(page, "output_audio_buffer.stopped")
     assert said(seen)[0] == NOON
     assert await page.evaluate(ENERGY) > 0
+
+    await page.evaluate("session.mute(true)")
+    before = seen.count(["response.done", ""])
+    await page.evaluate("session.sendMessage('What is the weather in Paris?')")
+    seen = await until(page, "response.done", before + 2)
+    assert await page.evaluate("calls") == 1
+    assert said(seen)[-1] == "The tool says sunny."
+
+    await until(page, "output_audio_buffer.stopped", 2)
+    await page.evaluate("session.sendMessage('Tell me a long story.')")
+    await until(page, "output_audio_buffer.started", 3)
+    await page.evaluate("session.interrupt()")
+    seen = await until(page, "output_audio_buffer.cleared")
+    seen = await until(page, "response.done", before + 3)
+    assert len(said(seen)[-1]) < len(TALE)
+
+    await page.evaluate("session.close()")
+    await served.sockets.empty()
+    await start(page, served)
+    await page.evaluate("session.sendMessage('What time is it?')")
+    assert said(await until(page, "response.done"))[-1] == NOON
