@@ -85,7 +85,7 @@ class Assistant:
         """The engine of one kind and its weights, for display."""
         return described(self.settings.engine(kind))
 
-    # -- sessions (app.server.realtime_socket.AssistantLike)
+    # -- sessions (app.server.realtime_link.AssistantLike)
 
     def defaults(self) -> SessionDefaults:
         """A session's configuration before its client changes it. Without voices if those are not

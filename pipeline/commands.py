@@ -170,7 +170,8 @@ class AppendAudio(Command):
 
     ``reference``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
     meanwhile, of the same length; then the rate is 16 kHz. ``reference_moved``: set if there was a
-    gap before them (``EchoPath.reference_moved``)."""
+    gap before them (``EchoPath.reference_moved``). ``live``: from a track, which never pauses, so
+    that push to talk keeps the newest of it."""
 
     pcm: Pcm
     rate: int
@@ -179,6 +180,7 @@ class AppendAudio(Command):
     """False for later pieces of one message of the client."""
     reference: Pcm | None = None
     reference_moved: int | None = None
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)

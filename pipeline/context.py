@@ -46,6 +46,8 @@ class SessionContext:
     new_id: Callable[[str], str]
     heard_language: str = ""
     """The language that the user spoke last, ISO 639-1; empty: not known yet."""
+    player_lag_s: float = 0.0
+    """How long after being sent audio is heard."""
     _told_languages: tuple[str, ...] = ()
     """The client knows that none of these is recognised."""
 

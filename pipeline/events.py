@@ -263,6 +263,15 @@ class ReplyWentOn:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputBuffer:
+    """The speech of a reply begins to play, has played, or was dropped before its end. Only where
+    the server plays it itself, over WebRTC."""
+
+    reply_id: str
+    state: Literal["started", "stopped", "cleared"]
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyItemFinished:
     """``item`` in its final form; status ``incomplete`` if the reply was cut."""
 
@@ -394,6 +403,7 @@ Event = (
     | ReplyAudio
     | ReplyHeld
     | ReplyWentOn
+    | OutputBuffer
     | ClauseFault
     | SilentAnswer
     | ReplyItemFinished

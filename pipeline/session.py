@@ -227,6 +227,10 @@ class Session:
         is known."""
         return self._hearing.delay_ms
 
+    def played_late(self, seconds: float) -> None:
+        """From the next answer on: so long after being sent, audio is heard."""
+        self._context.player_lag_s = seconds
+
     async def quiet(self) -> None:
         """Wait until no reply is being given."""
         await self._replies.quiet.wait()
@@ -342,7 +346,7 @@ class Session:
             await self._turns.hear(pcm, played)  # lets other tasks run between windows
             return
         await asyncio.sleep(0)
-        if not self._buffer.overflowed and not self._buffer.append(pcm):
+        if not self._buffer.overflowed and not self._buffer.append(pcm, live=command.live):
             self._context.refuse(
                 command.event_id,
                 "input_audio_buffer_full",

@@ -2,8 +2,8 @@
 
 .venv/bin/python script/bill_of_materials.py [--check]
 
-The CPU profiles on Linux x86-64 with Python 3.11: packages of requirements.lock and Whisper,
-llama.cpp, and all weights of the catalogue. Not the packages of Parakeet and Qwen3-TTS.
+The CPU profiles on Linux x86-64 with Python 3.11: packages of requirements.lock, Whisper and
+WebRTC, llama.cpp, and all weights of the catalogue. Not the packages of Parakeet and Qwen3-TTS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "bill-of-materials.cdx.json"
-LOCKS = ("requirements.lock", "script/llama-cpp.lock", "requirements-languages.lock")
+LOCKS = (
+    *("requirements.lock", "script/llama-cpp.lock"),
+    *("requirements-languages.lock", "requirements-webrtc.lock"),
+)
 APART = "separate program: started by the server, never part of its process"
 PROGRAMS = {"piper-tts": APART}
 OTHERS = (

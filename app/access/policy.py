@@ -1,7 +1,7 @@
 """Who may connect: the policy, without sockets and files.
 
 There are three ways in: being this machine, having an address that the owner allowed, or showing a
-key (or a client secret, for WebSockets). Web pages are checked by Origin, and pages that pass their
+key (or a client secret, for sessions). Web pages are checked by Origin, and pages that pass their
 own name off as this machine (DNS rebinding) by Host.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib.util
 import json
 import os
 import platform
@@ -68,6 +69,8 @@ def examine(
     if "moonshine_voice" in modules:
         checks += check_glibc(*platform.libc_ver())
     checks += engines
+    if settings.server.webrtc:
+        checks.append(check_webrtc(setup))
     checks += check_servers(settings, specs)
     gpus = find_gpus()
     checks += check_choices(settings, gpus)
@@ -121,6 +124,13 @@ def check_judge(spec: AnyEngineSpec, setup: str) -> Check:
     return replace(
         check, state="warn", detail=f"{check.detail}; turns end without judging the words"
     )
+
+
+def check_webrtc(setup: str) -> Check:
+    """Are the packages of ``server.webrtc`` installed?"""
+    if importlib.util.find_spec("aiortc") is None:
+        return Check("WebRTC", "fail", "cannot import aiortc", f"Run: {setup}")
+    return Check("WebRTC", "ok", "clients must reach this machine by UDP, at any port")
 
 
 def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:

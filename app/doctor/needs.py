@@ -21,7 +21,8 @@ from pipeline.engines.registry import EngineSpec, engine_spec
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
-OWN_LOCKS = frozenset({"languages"})
+WEBRTC = "webrtc"
+OWN_LOCKS = frozenset({"languages", WEBRTC})
 """Extras with a lock file of their own, ``requirements-EXTRA.lock``, on top of the base or a
 stack."""
 GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
@@ -71,6 +72,9 @@ def needs_of(
     stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     on_cpu = [e for e in engines if e.in_torch and e not in wanting]
+    extras = {engine.spec.extra for engine in engines}
+    if settings.server.webrtc:
+        extras.add(WEBRTC)
     cuda, server = gpu == "nvidia", settings.server
     return EngineNeeds(
         stack=stack,
@@ -86,7 +90,7 @@ def needs_of(
         weights_dir=str(cache.directory / "weights"),
         gpu=gpu,
         without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
-        extras=tuple(sorted(OWN_LOCKS & {engine.spec.extra for engine in engines})),
+        extras=tuple(sorted(OWN_LOCKS & extras)),
         console=server.console_url(server.port) if server.console else "",
     )
 

@@ -22,7 +22,7 @@ from app.access.client_secrets import ClientSecrets
 from app.server import health
 from app.server.gate import CALLER
 from app.server.identity import maker_of
-from app.server.realtime_socket import AssistantLike
+from app.server.realtime_link import AssistantLike
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import Shape

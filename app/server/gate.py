@@ -45,6 +45,8 @@ CALLER = "reachy_voice.caller"
 SECRET = "reachy_voice.secret"
 """Key of the ASGI scope: the ``ClientSecret`` that was used, or ``None``."""
 
+CALLS = "/v1/realtime/calls"
+
 PROGRAM = "reachy-voice"
 
 ADDRESS = "address"
@@ -207,7 +209,7 @@ def host_names() -> list[str]:
 class AccessGate:
     """ASGI middleware: lets a request through, or answers it with 401 or 403.
 
-    ``on_refused`` gets the status for each WebSocket that is refused.
+    ``on_refused`` gets the status for each WebSocket or call that is refused.
     """
 
     def __init__(
@@ -224,19 +226,25 @@ class AccessGate:
             return
         caller = caller_of(scope, self._access.rules.proxies)
         upgrade = scope["type"] == "websocket"
-        secret = self._access.secrets.find(caller.keys) if upgrade else None
+        talks = upgrade or is_call(scope["path"])
+        secret = self._access.secrets.find(caller.keys) if talks else None
         verdict = await self._access.decide(caller, has_secret=secret is not None)
         if isinstance(verdict, Refusal):
-            if upgrade and verdict.status == 401 and self._access.secrets.expired(caller.keys):
+            if talks and verdict.status == 401 and self._access.secrets.expired(caller.keys):
                 verdict = expired_secret(verdict)
             self._access.notices.refused(verdict, caller)
-            if upgrade:
+            if talks:
                 self._on_refused(verdict.status)
             await _refuse(verdict, scope, receive, send)
             return
         self._access.notices.admitted(caller)
         scope = {**scope, CALLER: caller, SECRET: secret, WAY: verdict}
         await self._app(scope, receive, send)
+
+
+def is_call(path: str) -> bool:
+    """Whether a session is opened or ended here over WebRTC."""
+    return path == CALLS or path.startswith(f"{CALLS}/")
 
 
 def _is_open(path: str) -> bool:

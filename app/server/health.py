@@ -14,7 +14,7 @@ from app.compose import MODEL
 from app.models.engine_set import EXCHANGED
 from app.server import process_usage
 from app.server.metrics import CONTENT_TYPE
-from app.server.realtime_socket import AssistantLike
+from app.server.realtime_link import AssistantLike
 from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
 

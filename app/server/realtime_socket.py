@@ -1,137 +1,37 @@
-"""One WebSocket, one protocol, one session: the only file that knows both ends.
-
-The session begins with the client's first message, because only then is it known whether it resumes
-a conversation (``app.server.reconnect``); if one is parked for it, with its first message that is
-not a ``session.update``. Everything runs in one TaskGroup: when one task ends, all do; a client
-that vanishes stops its reply at once.
-"""
+"""A client on a WebSocket: the only file that knows both the session and the socket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Protocol
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.access.limits import MessageRate
-from app.access.policy import Caller
 from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER
 from app.server.identity import Identity
-from app.server.metrics import Ending, Metrics
+from app.server.metrics import Metrics
+from app.server.realtime_link import (
+    POLICY,
+    AssistantLike,
+    ClientGone,
+    Closed,
+    Opening,
+    RealtimeLink,
+)
 from app.server.reconnect import ParkedConversations
-from app.server.session_address import NO_BETA, asks_for_beta, given_by, id_source, protocol_for
+from app.server.session_address import NO_BETA, asks_for_beta, given_by, id_source
 from app.server.websocket_link import LINK, WebSocketLink
 from app.settings.model import LimitSettings
-from pipeline.bus import Bus, SlowSubscriber
-from pipeline.commands import Command, Configure, SessionConfig
-from pipeline.conversation.chat import Chat
-from pipeline.conversation.memory import Memory
-from pipeline.engines.stages import Stages
-from pipeline.events import (
-    Event,
-    InputCleared,
-    ReplyFinished,
-    ReplyStarted,
-    SpeechRejected,
-    SpeechStarted,
-)
 from pipeline.realtime import wire
-from pipeline.realtime.protocol import RealtimeConnection
-from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import WireError
-from pipeline.settings import SessionSettings
-from pipeline.work import CLIENT
-
-SEND_STALL_S = 10.0
-"""A client that reads nothing for this long is too slow. Robots have been seen to pause for 4 s."""
 
 HANG_UP_S = 1.0
 """How long a full socket may take to send the close frame before it is cut."""
 
-NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
-"""Close codes of RFC 6455. 1008 is a full server, or a client too slow or too fast for it."""
 
-_TOO_FAST = (
-    "Messages arrive faster than the server reads them (limits.messages_per_s). It now reads them "
-    "more slowly; send fewer or larger ones."
-)
-
-LARGE_MESSAGE_CHARS = 256 * 1024
-"""Messages longer than this (images, whole recordings) are decoded in a thread."""
-
-logger = logging.getLogger(__name__)
-
-
-class SessionLike(Protocol):
-    """A conversation that publishes on the bus it was made with."""
-
-    async def run(self) -> None:
-        """Work until cancelled; clean up then."""
-        ...
-
-    async def submit(self, command: Command) -> None:
-        """Take one command. Must not wait for an engine: pings are answered in between."""
-        ...
-
-    @property
-    def attentive(self) -> bool:
-        """Whether a turn is open, or the newest sound may begin one."""
-        ...
-
-    def release(self) -> Memory:
-        """Hand the conversation to the caller, who closes it once ``run`` has ended."""
-        ...
-
-
-class AssistantLike(Protocol):
-    """What the server needs of the assembled assistant."""
-
-    def defaults(self) -> SessionDefaults:
-        """A new session's settings; call it only while every engine is ready."""
-        ...
-
-    def session(
-        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
-    ) -> SessionLike:
-        """``memory``: of a resumed conversation. ``place``: the client's address."""
-        ...
-
-    def memory(self, chat: Chat) -> Memory:
-        """Of a conversation that began at another server."""
-        ...
-
-    @property
-    def stages(self) -> Stages:
-        """The engines."""
-        ...
-
-    def session_settings(self) -> SessionSettings:
-        """What sessions follow."""
-        ...
-
-    def readiness(self) -> Mapping[str, str | None]:
-        """Each engine's name, and why it is not ready; ``None``: it is."""
-        ...
-
-    async def idle(self) -> None:
-        """Return when no reply is in progress."""
-        ...
-
-
-class _Closed(Exception):
-    """The server ends this connection."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-
-class RealtimeSocket:
+class RealtimeSocket(RealtimeLink):
     """Serves one accepted WebSocket until either side ends it."""
 
     def __init__(
@@ -144,213 +44,45 @@ class RealtimeSocket:
         limits: LimitSettings,
         turns: RecentTurns,
     ) -> None:
-        """``who``: the identity with which the client may resume; ``None``: it cannot."""
-        self.who = who
-        self.client = CLIENT.get()
-        self.resting = asyncio.Event()
-        """Set while neither side speaks, or may be about to."""
-        self.resting.set()
-        self._user_speaks = False
-        self._replies = 0
-        """Those in progress."""
-        self.caller: Caller = websocket.scope[CALLER]
-        self.address = self.caller.place
-        self.ended = asyncio.Event()
-        """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
-        self._bus = Bus()
-        self._events = self._bus.subscribe(lossless=True)
-        metrics.observe(self._bus)
-        turns.watch(self._bus, self.address)
-        self._given = given_by(websocket)
-        self._protocol = protocol_for(
-            assistant.defaults(),
-            websocket.query_params,
-            self._given,
-            on_error=metrics.client_error,
-        )
+        opening = Opening(websocket.scope[CALLER], who, websocket.query_params, given_by(websocket))
+        super().__init__(opening, assistant, parked, metrics, limits, turns)
         if asks_for_beta(websocket):
             self._protocol.refuse(WireError("beta_api_shape_disabled", NO_BETA))
-        self._assistant = assistant
-        self._parked = parked
-        self._metrics = metrics
-        self._session: SessionLike | None = None
-        self._memory: Memory | None = None
-        self._resumed = False
         self._websocket = websocket
         self._link: WebSocketLink = websocket.scope["extensions"][LINK]
-        self._sending = asyncio.Lock()
-        self._loop = asyncio.get_running_loop()
-        now = self._loop.time()
-        self._rate = MessageRate(limits.messages_per_s, limits.message_burst, now)
-        self._idle_s = limits.idle_s
-        self._heard_at = now
-        """When a message last passed, either way."""
-        self._closed = _Closed(GOING_AWAY, "")
-
-    def close(self, code: int, reason: str) -> None:
-        """Send what has happened so far, then close with ``code`` and let ``serve`` return."""
-        self._closed = _Closed(code, reason)
-        self._events.close()
 
     async def cut_if_dead(self) -> None:
-        """End the connection if the client does not respond any more."""
         if not await self._link.answers():
             self._link.abort()
             await self.ended.wait()
 
-    async def serve(self) -> None:
-        with self._metrics.session(), self._parked.present(self.who):
-            await self._parked.fetch(self.who, self._assistant.memory)
-            if self._websocket.query_params.get("resume") == "false":
-                self._parked.drop(self.who)
-            await self._serve()
-
-    async def _serve(self) -> None:
-        ended: Ending = "server"
-        closed: _Closed | None = None
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                self._tasks.create_task(self._send_events())
-                self._tasks.create_task(self._notice_loss())
-                if self._idle_s is not None:
-                    self._tasks.create_task(self._notice_idleness(self._idle_s))
-                await self._receive()
-        except* WebSocketDisconnect:
-            ended = "lost" if self._link.broken else "client"
-        except* _Closed as group:
-            closed = _first(group)
-        except* SlowSubscriber:
-            ended, closed = "too_slow", _Closed(POLICY, "client too slow")
-        except* Exception:
-            logger.exception("A session failed")
-            ended, closed = "failed", _Closed(INTERNAL, "internal error")
-        finally:
-            await self._leave(ended, moved=closed is not None and closed.code == GOING_AWAY)
-        if closed is not None:
-            await hang_up(self._websocket, closed.code, closed.reason)
-
-    def _begin(self) -> SessionLike:
-        """Create the session, with the conversation that the client resumes, if any."""
-        config = self._protocol.config
-        memory = self._parked.take(self.who, config.tools)
-        if memory is not None:
-            self._resumed = True
-            self._metrics.resumed()
-        session = self._assistant.session(self._bus, config, memory, self.address)
-        self._memory = session.release()
-        self._tasks.create_task(session.run())
-        return session
-
-    async def _leave(self, ended: Ending, *, moved: bool) -> None:
-        self._metrics.ended(ended)
-        if self._memory is None:
-            return
-        # The cause of the failure may be in the memory, so it is not resumed.
-        again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
-        if again or moved:
-            await self._parked.keep(self.who, self._memory, self._protocol.config.tools)
-        else:
-            await self._parked.end(self.who, self._memory)
-
     async def _receive(self) -> None:
-        await self._submit(self._protocol.configure(self._given) if self._given else [])
+        await self._configure()
         while True:
             message = await self._websocket.receive()
             self.look()
             if message["type"] == "websocket.disconnect":
-                raise WebSocketDisconnect(message.get("code", 1006))
-            frame = message.get("text")
-            if frame is None:
-                frame = message["bytes"]
-            await self._submit(await receive(self._protocol, frame))
-            await self._hold_back()
+                raise ClientGone(lost=self._link.broken)
+            await self.take(frame_of(message))
 
-    async def _submit(self, commands: Sequence[Command]) -> None:
-        """Carry out what the client asks, and send what the protocol answers."""
-        for command in commands:
-            if self._session is None:
-                if isinstance(command, Configure) and self._parked.waits_for(self.who):
-                    continue  # the conversation is only known once all the tools are
-                self._session = self._begin()
-            await self._session.submit(command)
-        await self._flush()
-
-    async def _hold_back(self) -> None:
-        """Wait as long as the limits demand before reading on; TCP slows the client down."""
-        now = self._loop.time()
-        self._heard_at = now
-        pace = self._rate.take(now)
-        if pace.close:
-            raise _Closed(POLICY, "too many messages")
-        if pace.tell:
-            self._protocol.refuse(WireError("rate_limit_exceeded", _TOO_FAST))
-            await self._flush()
-        if pace.wait_s:
-            await asyncio.sleep(pace.wait_s)
-
-    async def _notice_idleness(self, limit_s: float) -> None:
-        while True:
-            left_s = self._heard_at + limit_s - self._loop.time()
-            if left_s <= 0:
-                raise _Closed(NORMAL, "idle for too long")
-            await asyncio.sleep(left_s)
-
-    async def _notice_loss(self) -> None:
-        """End even in the middle of a message: the rest is useless."""
+    async def _loss(self) -> ClientGone:
         await self._link.lost.wait()
-        raise WebSocketDisconnect(1006)
+        return ClientGone(lost=self._link.broken)
 
-    async def _send_events(self) -> None:
-        async for _, event in self._events:
-            self._protocol.apply(event)
-            self._note_rest(event)
-            await self._flush()
-        raise self._closed  # only ``close`` ends the events
+    async def _send(self, text: str) -> None:
+        try:
+            await self._websocket.send_text(text)
+        except WebSocketDisconnect:
+            raise ClientGone(lost=self._link.broken) from None
 
-    def _note_rest(self, event: Event) -> None:
-        match event:
-            case SpeechStarted():
-                self._user_speaks = True
-            case SpeechRejected() | InputCleared():
-                self._user_speaks = False
-            case ReplyStarted():
-                self._user_speaks = False
-                self._replies += 1
-            case ReplyFinished():
-                self._replies -= 1
-        self.look()
-
-    def look(self) -> None:
-        """Bring ``resting`` up to date: after each event, and before each message."""
-        attentive = self._session is not None and self._session.attentive
-        if self._user_speaks or self._replies or attentive:
-            self.resting.clear()
-        else:
-            self.resting.set()
-
-    async def _flush(self) -> None:
-        """Send what is queued, in order; both directions call this."""
-        async with self._sending:
-            for text in self._protocol.messages_to_send():
-                try:
-                    async with asyncio.timeout(SEND_STALL_S):
-                        await self._websocket.send_text(text)
-                except TimeoutError:
-                    raise SlowSubscriber(f"nothing read for {SEND_STALL_S} s") from None
-                self._heard_at = self._loop.time()
-                await asyncio.sleep(0)  # let other clients run during a long burst
+    async def _hang_up(self, closed: Closed) -> None:
+        await hang_up(self._websocket, closed.code, closed.reason)
 
 
-async def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
-    """``protocol.receive``; long frames are read in a thread."""
-    if len(frame) <= LARGE_MESSAGE_CHARS:
-        return protocol.receive(frame)
-    try:
-        message = await asyncio.to_thread(wire.parse, frame)
-    except WireError as error:
-        protocol.refuse(error)
-        return []
-    return protocol.receive_parsed(message)
+def frame_of(message: Message) -> str | bytes:
+    """Of a ``websocket.receive``."""
+    text: str | None = message.get("text")
+    return message["bytes"] if text is None else text
 
 
 async def hang_up(websocket: WebSocket, code: int, reason: str) -> None:
@@ -382,8 +114,3 @@ async def turn_away(websocket: WebSocket, code: str, message: str) -> None:
     with contextlib.suppress(WebSocketDisconnect):
         await websocket.send_text(wire.encode(event))
     await hang_up(websocket, POLICY, code)
-
-
-def _first(group: BaseExceptionGroup[_Closed]) -> _Closed:
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error

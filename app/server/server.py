@@ -12,16 +12,16 @@ import logging
 import signal
 import socket
 import ssl
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -35,25 +35,16 @@ from app.console.running import ConsoleServer
 from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
-from app.server.gate import CALLER, SECRET, Access, AccessGate
+from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
-from app.server.identity import Identity, identity_of
+from app.server.identity import identity_of
 from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
-from app.server.load import PERIOD_S, Load, LoadHistory
-from app.server.metrics import Metrics, watch_lag
-from app.server.realtime_socket import (
-    GOING_AWAY,
-    HANG_UP_S,
-    AssistantLike,
-    RealtimeSocket,
-    accept,
-    turn_away,
-)
+from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
+from app.server.realtime_link import AssistantLike
+from app.server.realtime_socket import HANG_UP_S, turn_away
 from app.server.reconnect import ParkedConversations
 from app.server.session_address import given_by, transcribes
-from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
-from pipeline.work import CLIENT, new_client
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 """A longer message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
@@ -61,147 +52,16 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 PING_S = 20.0
 """Time between pings, and for an answer to one; the usual value of clients and servers."""
 
-SESSION_LIMIT = "session_limit_reached"
-"""Error code for a client that connects when all places are taken."""
-
 HANDSHAKE_S = 10.0
 """Time for a request, or a TLS handshake, to arrive."""
+NO_CALLS = (
+    "WebRTC is switched off on this server. Its owner can switch it on: server.webrtc: true in the "
+    "settings. Or use a WebSocket."
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 log = logging.getLogger("reachy_voice.server")
-
-
-class OpenSockets:
-    """The clients of one server: at most ``most``."""
-
-    def __init__(
-        self, most: int, limits: LimitSettings, parked: ParkedConversations, turns: RecentTurns
-    ) -> None:
-        self.closing = False
-        """No new client is admitted."""
-        self.metrics = Metrics()
-        self.parked = parked
-        self.turns = turns
-        self.history = LoadHistory()
-        self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
-        self._most = most
-        self._each = limits.sessions_per_address or most
-        self.open: set[RealtimeSocket] = set()
-        self._changed = asyncio.Event()
-
-    def resting(self) -> list[asyncio.Event]:
-        """One for each conversation; set while it needs no engine."""
-        return [link.resting for link in self.open]
-
-    @property
-    def busy(self) -> str | None:
-        """Why no client at all is admitted, in a word for a balancer."""
-        if self.closing:
-            return "draining"
-        full = len(self.open) >= self._most or (self.open and self._load.too_high)
-        return "full" if full else None
-
-    def full(self, address: str) -> bool:
-        """Whether a client from ``address`` must be turned away."""
-        of_address = sum(link.address == address for link in self.open)
-        return self.busy is not None or of_address >= self._each
-
-    def __len__(self) -> int:
-        """How many clients are connected."""
-        return len(self.open)
-
-    async def cut_dead(self, who: Identity | None, address: str) -> None:
-        """End dead connections of ``who``, so that a client that reconnects finds its place and its
-        conversation. If there is no place, end all dead connections from its address."""
-        if who is not None:
-            await self._cut_dead(link for link in self.open if link.who == who)
-        if self.full(address):
-            await self._cut_dead(link for link in self.open if link.address == address)
-
-    async def _cut_dead(self, links: Iterable[RealtimeSocket]) -> None:
-        async with asyncio.TaskGroup() as probes:
-            for link in list(links):
-                probes.create_task(link.cut_if_dead())
-
-    async def serve(
-        self, websocket: WebSocket, assistant: AssistantLike, who: Identity | None
-    ) -> None:
-        """Accept a WebSocket and serve it to its end.
-
-        Its place is taken before anything is awaited, so that no other client takes it and
-        ``close_all`` reaches it; it is freed at once at the end.
-        """
-        limits = websocket.app.state.limits
-        caller: Caller = websocket.scope[CALLER]
-        address = caller.place
-        CLIENT.set(self._number(caller))
-        link = RealtimeSocket(
-            websocket, assistant, who, self.parked, self.metrics, limits, self.turns
-        )
-        self.open.add(link)
-        websocket.scope["extensions"][LINK].on_settled()
-        try:
-            await accept(websocket)
-            log.info("%s connected; conversations: %d", address, len(self.open))
-            await link.serve()
-        finally:
-            log.info("%s disconnected", address)
-            self.open.remove(link)
-            link.resting.set()  # for those who wait
-            link.ended.set()
-            self._changed.set()
-
-    def _number(self, caller: Caller) -> int:
-        """Engines serve robots in turns, however many connections each of them has."""
-        same = (
-            link.client
-            for link in self.open
-            if (link.caller.place, link.caller.keys) == (caller.place, caller.keys)
-        )
-        return next(same, 0) or new_client()
-
-    async def watch(self) -> NoReturn:
-        """Measure how busy this process is, and how late while it has clients."""
-        looked_at = time.monotonic()
-
-        def note(lag_s: float) -> None:
-            nonlocal looked_at
-            self._load.note(lag_s)
-            if self.open:
-                self.metrics.lag.observe(lag_s)
-            if (now := time.monotonic()) - looked_at >= PERIOD_S:
-                looked_at = now
-                self._load.look(now, time.thread_time())
-
-        await watch_lag(note)
-
-    async def part(self) -> None:
-        """Send each client away once no turn of its conversation is in progress."""
-
-        async def after_its_answer(link: RealtimeSocket) -> None:
-            link.look()
-            await link.resting.wait()
-            link.close(GOING_AWAY, "server shutting down")
-
-        async with asyncio.TaskGroup() as group:
-            for link in list(self.open):
-                group.create_task(after_its_answer(link))
-
-    def close_all(self) -> None:
-        """Notify every client that the server is going away. Its conversation is resumed at another
-        one if they share a folder, else not at all."""
-        self.closing = True
-        self.parked.close()
-        self.turns.close()
-        for link in self.open:
-            link.close(GOING_AWAY, "server shutting down")
-
-    async def empty(self) -> None:
-        """Return when the last client is gone."""
-        while self.open:
-            self._changed.clear()
-            await self._changed.wait()
 
 
 def build_app(
@@ -214,14 +74,16 @@ def build_app(
     limits: LimitSettings | None = None,
     console: ConsoleServer | None = None,
     turns_kept: int = 0,
+    webrtc: bool = False,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; a disconnected client
     has ``reconnect_s`` to resume its conversation. ``folder``: where conversations wait at several
     servers. Without ``access`` only this machine may connect. ``console``: data for the browser
-    console, with the last ``turns_kept`` turns; ``None``: no console."""
+    console, with the last ``turns_kept`` turns; ``None``: no console. ``webrtc``: import what calls
+    need, and serve them."""
     access = access or Access()
     limits = limits or LimitSettings()
-    routes = [
+    routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", _realtime),
         WebSocketRoute("/realtime", _realtime),
         *secret_routes(access.secrets, limits.http_body_kb * 1024),
@@ -245,9 +107,19 @@ def build_app(
     def on_refused(status: int) -> None:
         sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")
 
+    middleware = [Middleware(AccessGate, access, on_refused)]
+    calls = None
+    if webrtc:
+        from app.server.calls import CORS, CallsCors, OpenCalls
+
+        calls = OpenCalls(sockets, assistant)
+        routes += calls.routes
+        middleware.insert(0, Middleware(CallsCors, **CORS))
+    else:
+        routes.append(Route(CALLS, _no_calls, methods=["POST"]))
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(AccessGate, access, on_refused)],
+        middleware=middleware,
         exception_handlers={HTTPException: on_http_exception},
     )
     app.router.redirect_slashes = False  # the redirect would go to whatever host the request names
@@ -257,6 +129,7 @@ def build_app(
     app.state.proxies = access.rules.proxies
     app.state.sockets = sockets
     app.state.turnstile = turnstile
+    app.state.calls = calls
     return app
 
 
@@ -265,6 +138,10 @@ async def _realtime(websocket: WebSocket) -> None:
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller, websocket.scope[SECRET])
+    calls = websocket.app.state.calls
+    if calls and (call_id := websocket.query_params.get("call_id")):
+        await calls.control(websocket, call_id)
+        return
     transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
     if sockets.closing:
@@ -281,9 +158,13 @@ async def _realtime(websocket: WebSocket) -> None:
         if caller.proxied and sockets.busy:  # a balancer then asks another server
             await websocket.send_denial_response(health.not_ready_response({"server": "full"}))
             return
-        await turn_away(websocket, SESSION_LIMIT, "All places are taken. Try again later.")
+        await turn_away(websocket, SESSION_LIMIT, ALL_TAKEN)
     else:
         await sockets.serve(websocket, assistant, who)
+
+
+async def _no_calls(request: Request) -> Response:
+    return error_response(501, "webrtc_off", NO_CALLS)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -333,7 +214,8 @@ async def serve(
         stack.enter_context(_signals(stop, at_once))
         ending = asyncio.create_task(_end(server, app, stop, at_once, finish_s, drain_s))
         sockets: OpenSockets = app.state.sockets
-        watching = [asyncio.create_task(each.watch()) for each in (sockets, sockets.history)]
+        watched = [each for each in (sockets, sockets.history, app.state.calls) if each is not None]
+        watching = [asyncio.create_task(each.watch()) for each in watched]
         try:
             await server.serve(sockets=[each.socket for each in listeners])
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import os
 import socket
@@ -28,7 +29,7 @@ from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
 from app.settings.model import Settings, TlsFiles
 from pipeline.engines.registry import Kind
-from pipeline.errors import ConfigError, ReachyVoiceError
+from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.server")
 
@@ -70,6 +71,8 @@ async def run_server(
     access, callers = access or Access(), Callers()
     beside: list[BoundPort] = []
     secure: TlsPort | None = None
+    if settings.webrtc:
+        _require_webrtc()
     if browser_tls is not None and settings.browser_port is not None:
         second = bind(settings.host, settings.browser_port, "server.browser_port")
         beside.append(BoundPort(second, browser_tls.context))
@@ -100,6 +103,7 @@ async def run_server(
         limits=limits,
         console=shown,
         turns_kept=settings.turns_kept if shown else 0,
+        webrtc=settings.webrtc,
     )
     note_callers(app, callers, access.rules.proxies)
 
@@ -147,6 +151,16 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+def _require_webrtc() -> None:
+    """Raises ``MissingExtra``."""
+    if importlib.util.find_spec("aiortc") is None:
+        raise MissingExtra(
+            "server.webrtc needs packages that are not installed",
+            why="cannot import aiortc",
+            fix="Run: reachy-voice setup --set server.webrtc=true (with your --config, if any)",
+        )
 
 
 def _folder(settings: Settings) -> ConversationFolder | None:

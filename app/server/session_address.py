@@ -44,6 +44,7 @@ def protocol_for(
     given: Mapping[str, Any],
     *,
     on_error: Callable[[str], None] = lambda code: None,
+    sends_audio: bool = True,
 ) -> RealtimeConnection:
     """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
     and our own ``timings=true``, ``turn_records=true`` and ``holds=true``.
@@ -64,6 +65,7 @@ def protocol_for(
         turn_records=query.get("turn_records") == "true",
         holds=query.get("holds") == "true",
         on_error=on_error,
+        sends_audio=sends_audio,
     )
 
 

@@ -101,6 +101,8 @@ class ServerSettings(Section):
     """A second port, always encrypted, for browsers on other machines; null: no such port."""
     wyoming_port: int | None = Field(default=None, ge=0, le=65535)
     """A port for Home Assistant's Wyoming protocol; null: no such port."""
+    webrtc: bool = False
+    """Serve WebRTC at /v1/realtime/calls; needs the packages of the extra `webrtc`."""
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 

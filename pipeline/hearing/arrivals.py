@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import numpy as np
 
@@ -63,10 +64,12 @@ class PushToTalkBuffer:
         self.overflowed = False
         """Whether a piece of the last append did not fit; the rest of that append is dropped."""
         self._capacity_samples = int(capacity_s * LISTEN_RATE)
-        self._pieces: list[Pcm] = []
+        self._pieces: deque[Pcm] = deque()
 
-    def append(self, pcm: Pcm) -> bool:
-        """False, and nothing is taken, if it does not fit."""
+    def append(self, pcm: Pcm, *, live: bool = False) -> bool:
+        """False, and nothing is taken, if it does not fit. ``live``: the oldest gives way."""
+        while live and self._pieces and self.samples + len(pcm) > self._capacity_samples:
+            self.samples -= len(self._pieces.popleft())
         self.overflowed = self.samples + len(pcm) > self._capacity_samples
         if not self.overflowed:
             self._pieces.append(pcm)

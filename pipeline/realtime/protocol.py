@@ -58,6 +58,7 @@ from pipeline.events import (
     ItemDeleted,
     ItemRetrieved,
     ItemTruncated,
+    OutputBuffer,
     Refused,
     ReplyArguments,
     ReplyAudio,
@@ -125,7 +126,8 @@ class RealtimeConnection:
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
     would refuse, ``holds`` those sent when an answer is held back because the user may be speaking
     over it. ``turn_records`` adds the figures of its record to every ``response.done``.
-    ``on_error`` gets each ``error`` event's code.
+    ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether retrieved items have
+    theirs.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class RealtimeConnection:
         turn_records: bool = False,
         holds: bool = False,
         on_error: Callable[[str], None] = lambda code: None,
+        sends_audio: bool = True,
     ) -> None:
         self._new_id = new_id
         self._timings = timings
@@ -146,6 +149,7 @@ class RealtimeConnection:
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
         self._on_error = on_error
+        self._sends_audio = sends_audio
         self._responses: dict[str, Response] = {}
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
@@ -155,6 +159,11 @@ class RealtimeConnection:
             "response.create": self._create_response,
         }
         self._send("session.created", session=self._session.shown())
+
+    def introduction(self) -> str:
+        """``session.created`` as it would be now, for one who joins the session later."""
+        event = {"type": "session.created", "event_id": self._new_id("event")}
+        return wire.encode({**event, "session": self._session.shown()})
 
     @property
     def config(self) -> SessionConfig:
@@ -260,6 +269,8 @@ class RealtimeConnection:
                 if self._holds:
                     what = "held" if isinstance(event, ReplyHeld) else "went_on"
                     self._send(f"reachy_voice.response.{what}", response_id=event.reply_id)
+            case OutputBuffer():
+                self._send(f"output_audio_buffer.{event.state}", response_id=event.reply_id)
             case Refused():
                 self._error(event.code, event.message, event.param, event.event_id)
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
@@ -303,7 +314,8 @@ class RealtimeConnection:
                 self._send("conversation.item.deleted", item_id=event.item_id)
             case ItemRetrieved():
                 formats = (self._session.input_format, self._session.output_format)
-                for item in retrieved_items(event.item, *formats):
+                whole = retrieved_items(event.item, *formats)
+                for item in whole if self._sends_audio else [item_to_wire(event.item)]:
                     self._send("conversation.item.retrieved", item=item)
             case ItemTruncated():
                 self._send("conversation.item.truncated", **asdict(event))

@@ -144,7 +144,7 @@ class Delivery:
 
     def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
         """``editor``: the editor of the conversation that its items belong to, if any."""
-        self.playback = PlaybackClock()
+        self.playback = PlaybackClock(context.player_lag_s)
         self._plan = plan
         self._rate = plan.config.output_format.rate
         self._bus = context.bus

@@ -16,12 +16,13 @@ class Lead(NamedTuple):
 
 
 class PlaybackClock:
-    """Models a player that plays audio as it arrives, without gaps.
+    """Models a player that plays audio ``lag_s`` after it was sent, without gaps.
 
     Times are seconds of one clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lag_s: float = 0.0) -> None:
+        self._lag_s = lag_s
         self.sent_seconds = 0.0
         self.plays_until = 0.0
         """When the player will have played everything sent."""
@@ -33,7 +34,7 @@ class PlaybackClock:
 
     def heard_seconds(self, now: float) -> float:
         """How much of the sent audio has been played."""
-        return self.sent_seconds - max(0.0, self.plays_until - now)
+        return max(0.0, self.sent_seconds - max(0.0, self.plays_until + self._lag_s - now))
 
     def delay(self, seconds: float, lead: Lead, now: float) -> float:
         """How long to wait before sending ``seconds`` more, so that the player then holds at most

@@ -16,7 +16,8 @@ from app.access.client_secrets import ClientSecrets
 from app.access.policy import Rules, digest, parse_network
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import Access
-from app.server.server import OpenSockets, build_app
+from app.server.open_sockets import OpenSockets
+from app.server.server import build_app
 from tests.server.test_coming_back import TOOLS, abort, ask
 from tests.support.haproxy import behind_haproxy, needs_haproxy
 from tests.support.scripted_server import Talk, running

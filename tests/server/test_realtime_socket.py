@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from app.server.realtime_socket import LARGE_MESSAGE_CHARS, id_source, protocol_for, receive
+from app.server.realtime_link import LARGE_MESSAGE_CHARS, read
+from app.server.session_address import id_source, protocol_for
 from pipeline.commands import AddItem
 from pipeline.items import MessageItem
 from tests.support.protocol_client import DEFAULTS, text_item
@@ -18,12 +19,14 @@ async def test_a_large_frame_is_read_like_a_small_one() -> None:
     protocol = protocol_for(DEFAULTS, {}, {})
     for text in ("Hi.", "x" * LARGE_MESSAGE_CHARS):
         item = {"type": "conversation.item.create", "item": text_item(text)}
-        (command,) = await receive(protocol, json.dumps(item))
+        message = await read(protocol, json.dumps(item))
+        assert message is not None
+        (command,) = protocol.receive_parsed(message)
         assert isinstance(command, AddItem)
         assert isinstance(command.item, MessageItem)
         assert command.item.text == text
     protocol.messages_to_send()
-    assert await receive(protocol, "[" * LARGE_MESSAGE_CHARS + "1") == []
+    assert await read(protocol, "[" * LARGE_MESSAGE_CHARS + "1") is None
     (error,) = protocol.messages_to_send()
     assert json.loads(error)["error"]["code"] == "invalid_json"
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from app.server import realtime_socket, server
+from app.server import open_sockets, realtime_link, realtime_socket
 from pipeline import events
 from tests.support.scripted_server import UPGRADE, Serve, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
@@ -67,7 +67,7 @@ class SlowUpgrade:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(server, "accept", self._accept)
+        monkeypatch.setattr(open_sockets, "accept", self._accept)
 
     async def _accept(self, websocket: WebSocket) -> None:
         self.begun.set()
@@ -126,7 +126,7 @@ async def test_a_client_that_takes_nothing_is_cut_off(
     serving: Serve, monkeypatch: pytest.MonkeyPatch, stall_s: float, ping_s: float
 ) -> None:
     """Its socket is full: neither a reply nor a close frame nor a ping gets through."""
-    monkeypatch.setattr(realtime_socket, "SEND_STALL_S", stall_s)
+    monkeypatch.setattr(realtime_link, "SEND_STALL_S", stall_s)
     monkeypatch.setattr(realtime_socket, "HANG_UP_S", 0.05)
     served = await serving(max_sessions=1, ping_s=ping_s)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=64)

@@ -11,7 +11,7 @@ import pytest
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
-from app.server import realtime_socket, server, websocket_link
+from app.server import open_sockets, realtime_socket, websocket_link
 from app.server.realtime_socket import RealtimeSocket
 from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from tests.support.scripted_server import UPGRADE, Serve, Served, talking
@@ -152,7 +152,7 @@ async def test_garbage_before_the_upgrade_is_answered_is_harmless(
         websocket.scope["extensions"][LINK].data_received(early)
         await realtime_socket.accept(websocket)
 
-    monkeypatch.setattr(server, "accept", accept)
+    monkeypatch.setattr(open_sockets, "accept", accept)
     served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(UPGRADE + b"\r\n")

@@ -21,7 +21,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app.console.running import ConsoleServer
 from app.server import http_guard
 from app.server.listening import bind
-from app.server.server import OpenSockets, build_app, serve
+from app.server.open_sockets import OpenSockets
+from app.server.server import build_app, serve
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
@@ -85,6 +86,9 @@ class ScriptedSession:
                 self.bus.publish(events.Refused(command.event_id, code, "Cancellation failed"))
             case commands.CancelResponse():
                 self.end_reply("cancelled", "client_cancelled")
+
+    def played_late(self, seconds: float) -> None:
+        pass
 
     def release(self) -> Memory:
         return Memory(Chat(), ScriptedLlm().open())
@@ -208,7 +212,7 @@ def closed_with(code: int, reason: str | None = None) -> Iterator[None]:
 
 Serve = Callable[..., Awaitable[Served]]
 
-_APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_kept")
+_APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_kept", "webrtc")
 """What ``build_app`` takes; all others are for ``serve``."""
 
 

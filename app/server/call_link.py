@@ -1,0 +1,162 @@
+"""A client on WebRTC: messages on a data channel, sound on tracks; and those who control its
+session beside it, over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from app.console.recent_turns import RecentTurns
+from app.server.metrics import Metrics
+from app.server.realtime_link import AssistantLike, ClientGone, Closed, Opening, RealtimeLink
+from app.server.reconnect import ParkedConversations
+from app.settings.model import LimitSettings
+from app.webrtc.output_queue import RATE, OutputQueue, OutputState
+from app.webrtc.peer import Peer
+from pipeline.bus import Published
+from pipeline.commands import AppendAudio, CancelResponse, Command
+from pipeline.events import (
+    Event,
+    OutputBuffer,
+    ReplyAudio,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechStarted,
+)
+from pipeline.realtime.wire import ClientMessage, WireError
+
+UNASKED_S = 2.0
+"""For so long, sound does not begin a session while a conversation is parked for the client: the
+tools that it must have in common come in the first message."""
+CONTROLS = 4
+"""Most control sockets of one call."""
+UNREAD = 1024
+"""Messages that one of them may be behind."""
+
+log = logging.getLogger("reachy_voice.server")
+
+
+class CallLink(RealtimeLink):
+    """Serves one call. Its answers are played on the track, never sent as messages."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        opening: Opening,
+        assistant: AssistantLike,
+        parked: ParkedConversations,
+        metrics: Metrics,
+        limits: LimitSettings,
+        turns: RecentTurns,
+    ) -> None:
+        super().__init__(opening, assistant, parked, metrics, limits, turns, sends_audio=False)
+        self.output = OutputQueue(self._tell)
+        self._peer = peer
+        self._connect_s = limits.handshake_s
+        self._may_begin = False
+        """Whether sound begins the session."""
+        self._waited_samples = 0
+        self._controls: set[asyncio.Queue[str | None]] = set()
+        self._bus.tap(self._play)
+
+    async def serve(self) -> None:
+        try:
+            async with asyncio.timeout(self._connect_s):
+                await self._peer.opened.wait()
+        except TimeoutError:
+            log.warning(
+                "%s: no WebRTC connection in %g s: does a firewall hold back UDP? (docs/webrtc.md)",
+                *(self.address, self._connect_s),
+            )
+        else:
+            await super().serve()
+
+    @asynccontextmanager
+    async def control(self) -> AsyncIterator[asyncio.Queue[str | None]]:
+        """What the session's client is sent, from now on; ``None`` for one that is too slow."""
+        unread: asyncio.Queue[str | None] = asyncio.Queue(UNREAD)
+        unread.put_nowait(self._protocol.introduction())
+        self._controls.add(unread)
+        try:
+            yield unread
+        finally:
+            self._controls.discard(unread)
+
+    @property
+    def crowded(self) -> bool:
+        return len(self._controls) >= CONTROLS
+
+    # -- from the client
+
+    async def cut_if_dead(self) -> None:
+        if not self._peer.answers:
+            await self._peer.close()
+            await self.ended.wait()
+
+    async def _receive(self) -> None:
+        await self._configure()
+        while True:
+            got = await self._peer.receive()
+            self.look()
+            if isinstance(got, str | bytes):
+                self._may_begin = True
+                await self.take(got)
+                continue
+            self._heard_at = self._loop.time()
+            self._waited_samples += len(got)
+            if self._begins():
+                await self._submit([AppendAudio(got, RATE, live=True)])
+
+    def _begins(self) -> bool:
+        waited = self._waited_samples > UNASKED_S * RATE
+        return self._may_begin or waited or not self._parked.waits_for(self.who)
+
+    async def _loss(self) -> ClientGone:
+        return ClientGone(lost=await self._peer.gone())
+
+    def _commands(self, message: ClientMessage) -> Sequence[Command]:
+        if message.type != "output_audio_buffer.clear":
+            return super()._commands(message)
+        reply_id = self.output.playing
+        self.output.clear()
+        return [CancelResponse(reply_id, message.event_id)] if reply_id else []
+
+    # -- to the client
+
+    def _tell(self, reply_id: str, state: OutputState) -> None:
+        self._bus.publish(OutputBuffer(reply_id, state))
+
+    def _play(self, published: Published) -> None:
+        match published.event:
+            case ReplyAudio(reply_id=reply_id, pcm=pcm, rate=rate):
+                self.output.say(reply_id, pcm, rate)
+            case ReplyFinished(reply_id=reply_id, status="cancelled"):
+                self.output.cut(reply_id)
+            case ReplyFinished(reply_id=reply_id):
+                self.output.end(reply_id)
+            case SpeechStarted() if self._protocol.config.interruptible:
+                self.output.clear()
+
+    async def _apply(self, event: Event) -> None:
+        if isinstance(event, ReplyStarted) and self._session:
+            self._session.played_late(await self._peer.player_lag_s())
+        if not isinstance(event, ReplyAudio):
+            await super()._apply(event)
+
+    async def _send(self, text: str) -> None:
+        for unread in list(self._controls):
+            if unread.full():
+                self._controls.discard(unread)
+                unread.get_nowait()
+                unread.put_nowait(None)
+            else:
+                unread.put_nowait(text)
+        try:
+            await self._peer.send(text)
+        except ValueError as error:
+            self._protocol.refuse(WireError("event_too_large", str(error)))
+
+    async def _hang_up(self, closed: Closed) -> None:
+        """``Peer.close`` does it, which is called in any case."""

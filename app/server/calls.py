@@ -1,0 +1,211 @@
+"""WebRTC: ``POST /v1/realtime/calls``, ``.../ID/hangup``, and a WebSocket with ``?call_id=ID``.
+
+Imported only where ``server.webrtc`` is true, as it imports aiortc.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from app.access.api_errors import ApiError, error_response, read_body
+from app.server import health
+from app.server.call_link import CallLink
+from app.server.client_secrets_http import effective_session
+from app.server.gate import CALLER, CALLS, SECRET, is_call
+from app.server.identity import identity_of
+from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
+from app.server.realtime_link import NORMAL, POLICY, AssistantLike, Closed, Opening, first
+from app.server.realtime_socket import accept, frame_of, hang_up
+from app.server.session_address import transcribes
+from app.server.websocket_link import LINK
+from app.webrtc.peer import OfferError, Peer
+from pipeline.realtime.wire import WireError
+from pipeline.work import CLIENT
+
+log = logging.getLogger("reachy_voice.server")
+
+Answer = tuple[str, str]
+"""The id of a call, and its SDP."""
+
+
+class CallsCors(CORSMiddleware):
+    """Lets pages of other origins ask for a call; the gate decides whether they get one."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asks = scope["type"] == "http" and is_call(scope["path"])
+        await (super().__call__ if asks else self.app)(scope, receive, send)
+
+
+CORS: Mapping[str, Any] = {
+    "allow_origins": ["*"],
+    "allow_methods": ["POST"],
+    "allow_headers": ["*"],
+    "expose_headers": ["Location"],
+}
+
+
+class OpenCalls:
+    """The calls of one server; they have places among its clients."""
+
+    def __init__(self, sockets: OpenSockets, assistant: AssistantLike) -> None:
+        self._sockets = sockets
+        self._assistant = assistant
+        self._open: dict[str, CallLink] = {}
+        self.routes = [
+            Route(CALLS, self._create, methods=["POST"]),
+            Route(f"{CALLS}/{{call_id}}/hangup", self._hang_up, methods=["POST"]),
+        ]
+
+    async def watch(self) -> NoReturn:
+        """Serve calls until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    # -- requests
+
+    async def _create(self, request: Request) -> Response:
+        """201 with the answer and, as its location, the call."""
+        try:
+            offer, session = await self._read(request)
+            caller, secret = request.scope[CALLER], request.scope[SECRET]
+            given = {**(secret.session if secret else {}), **session}
+            opening = Opening(caller, identity_of(caller, secret), request.query_params, given)
+            await self._sockets.cut_dead(opening.who, caller.place)
+            answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._tasks.create_task(self._serve(opening, offer, answered))
+            call_id, answer = await answered
+        except WireError as error:
+            return error_response(400, error.code, error.message, error.param)
+        except OfferError as error:
+            return error_response(400, "invalid_offer", str(error), "sdp")
+        except ApiError as error:
+            return error.response()
+        except ClientDisconnect:
+            return Response()
+        location = {"Location": f"{CALLS}/{call_id}"}
+        return Response(answer, 201, location, media_type="application/sdp")
+
+    async def _read(self, request: Request) -> tuple[str, Mapping[str, Any]]:
+        """The offer, and the session's fields. Raises ``ApiError``, ``WireError``."""
+        most_bytes = self._sockets.limits.http_body_kb * 1024
+        body = await read_body(request, most_bytes, " (limits.http_body_kb)")
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            return body.decode(errors="replace"), {}
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        async with Request(request.scope, receive).form(max_files=0, max_fields=2) as form:
+            offer, text = form.get("sdp"), form.get("session") or "{}"
+        if not isinstance(offer, str) or not isinstance(text, str):
+            raise ApiError(400, "missing_required_parameter", "The form has no offer.", "sdp")
+        try:
+            session = json.loads(text)
+        except ValueError:
+            session = None
+        if not isinstance(session, dict):
+            raise ApiError(400, "invalid_json", "This is no JSON object.", "session")
+        if not health.nameless(self._assistant):
+            effective_session(self._assistant.defaults(), session)
+        return offer, session
+
+    async def _hang_up(self, request: Request) -> Response:
+        if link := self._open.get(request.path_params["call_id"]):
+            link.close(NORMAL, "hung up")
+            return Response()
+        return error_response(404, "call_not_found", "There is no such call.", "call_id")
+
+    # -- calls
+
+    async def _serve(self, opening: Opening, offer: str, answered: asyncio.Future[Answer]) -> None:
+        """One call, to its end."""
+        sockets = self._sockets
+        CLIENT.set(sockets.number(opening.caller))
+        call_id = f"rtc_{secrets.token_hex(12)}"
+        peer = Peer()
+        try:
+            self._check(opening)
+            shared = sockets.parked, sockets.metrics, sockets.limits, sockets.turns
+            link = CallLink(peer, opening, self._assistant, *shared)
+            with sockets.place(link):
+                answer = await peer.answer(offer, link.output)
+                self._open[call_id] = link
+                answered.set_result((call_id, answer))
+                await link.serve()
+        except Exception as error:
+            if answered.done():  # also if its client left meanwhile
+                log.exception("A call failed")
+            else:
+                answered.set_exception(error)
+        finally:
+            answered.cancel()
+            self._open.pop(call_id, None)
+            await peer.close()
+
+    def _check(self, opening: Opening) -> None:
+        """Raises ``ApiError`` if there is no place for another client."""
+        sockets, place = self._sockets, opening.caller.place
+        transcribing = transcribes(opening.query, opening.given)
+        reasons = dict(health.turned_away(self._assistant, transcribes=transcribing))
+        if sockets.closing:
+            reasons = {"server": "shutting down"}
+        retry = {"Retry-After": str(health.RETRY_AFTER_S)}
+        if reasons:
+            sockets.metrics.refused("closing" if sockets.closing else "not_ready")
+            why = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+            raise ApiError(503, "not_ready", why, headers=retry)
+        if sockets.full(place):
+            sockets.metrics.refused("full")
+            log.info("%s was turned away: this server is full", place)
+            raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=retry)
+
+    async def control(self, websocket: WebSocket, call_id: str) -> None:
+        """Serve one who follows and controls a call, beside its client."""
+        link = self._open.get(call_id)
+        if link is None:
+            response = error_response(404, "call_not_found", "There is no such call.", "call_id")
+            await websocket.send_denial_response(response)
+            return
+        if link.crowded:
+            response = error_response(429, SESSION_LIMIT, "This call has enough controls.")
+            await websocket.send_denial_response(response)
+            return
+        websocket.scope["extensions"][LINK].on_settled()
+        await accept(websocket)
+        closed = Closed(NORMAL, "the call is over")
+        try:
+            async with asyncio.TaskGroup() as group, link.control() as unread:
+                group.create_task(_relay(websocket, unread))
+                group.create_task(_over(link))
+                while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                    await link.take(frame_of(message))
+                raise WebSocketDisconnect
+        except* WebSocketDisconnect:
+            pass
+        except* Closed as group_of_one:
+            closed = first(group_of_one)
+        await hang_up(websocket, closed.code, closed.reason)
+
+
+async def _relay(websocket: WebSocket, unread: asyncio.Queue[str | None]) -> NoReturn:
+    while (text := await unread.get()) is not None:
+        await websocket.send_text(text)
+    raise Closed(POLICY, "client too slow")
+
+
+async def _over(link: CallLink) -> NoReturn:
+    await link.ended.wait()
+    raise Closed(NORMAL, "the call is over")

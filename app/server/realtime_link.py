@@ -1,0 +1,395 @@
+"""One client and one session, whatever carries the client's messages: a WebSocket, or a call.
+
+The session begins with the client's first message, because only then is it known whether it resumes
+a conversation (``app.server.reconnect``); if one is parked for it, with its first message that is
+not a ``session.update``. Everything runs in one TaskGroup: when one task ends, all do; a client
+that vanishes stops its reply at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from app.access.limits import MessageRate
+from app.access.policy import Caller
+from app.console.recent_turns import RecentTurns
+from app.server.identity import Identity
+from app.server.metrics import Ending, Metrics
+from app.server.reconnect import ParkedConversations
+from app.server.session_address import protocol_for
+from app.settings.model import LimitSettings
+from pipeline.bus import Bus, SlowSubscriber
+from pipeline.commands import Command, Configure, SessionConfig
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import Memory
+from pipeline.engines.stages import Stages
+from pipeline.events import (
+    Event,
+    InputCleared,
+    ReplyFinished,
+    ReplyStarted,
+    SpeechRejected,
+    SpeechStarted,
+)
+from pipeline.realtime import wire
+from pipeline.realtime.protocol import RealtimeConnection
+from pipeline.realtime.session_config import SessionDefaults
+from pipeline.realtime.wire import ClientMessage, WireError
+from pipeline.settings import SessionSettings
+from pipeline.work import CLIENT
+
+NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
+"""Close codes of RFC 6455. 1008 is a full server, or a client too slow or too fast for it."""
+
+SEND_STALL_S = 10.0
+"""A client that reads nothing for this long is too slow. Robots have been seen to pause for 4 s."""
+
+_TOO_FAST = (
+    "Messages arrive faster than the server reads them (limits.messages_per_s). It now reads them "
+    "more slowly; send fewer or larger ones."
+)
+
+LARGE_MESSAGE_CHARS = 256 * 1024
+"""Messages longer than this (images, whole recordings) are decoded in a thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class SessionLike(Protocol):
+    """A conversation that publishes on the bus it was made with."""
+
+    async def run(self) -> None:
+        """Work until cancelled; clean up then."""
+        ...
+
+    async def submit(self, command: Command) -> None:
+        """Take one command. Must not wait for an engine: pings are answered in between."""
+        ...
+
+    @property
+    def attentive(self) -> bool:
+        """Whether a turn is open, or the newest sound may begin one."""
+        ...
+
+    def played_late(self, seconds: float) -> None:
+        """From the next answer on: so long after being sent, audio is heard."""
+        ...
+
+    def release(self) -> Memory:
+        """Hand the conversation to the caller, who closes it once ``run`` has ended."""
+        ...
+
+
+class AssistantLike(Protocol):
+    """What the server needs of the assembled assistant."""
+
+    def defaults(self) -> SessionDefaults:
+        """A new session's settings; call it only while every engine is ready."""
+        ...
+
+    def session(
+        self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
+    ) -> SessionLike:
+        """``memory``: of a resumed conversation. ``place``: the client's address."""
+        ...
+
+    def memory(self, chat: Chat) -> Memory:
+        """Of a conversation that began at another server."""
+        ...
+
+    @property
+    def stages(self) -> Stages:
+        """The engines."""
+        ...
+
+    def session_settings(self) -> SessionSettings:
+        """What sessions follow."""
+        ...
+
+    def readiness(self) -> Mapping[str, str | None]:
+        """Each engine's name, and why it is not ready; ``None``: it is."""
+        ...
+
+    async def idle(self) -> None:
+        """Return when no reply is in progress."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a client opens its conversation. ``who``: the identity with which it may resume;
+    ``None``: it cannot. ``query`` and ``given``: as for ``protocol_for``."""
+
+    caller: Caller
+    who: Identity | None
+    query: Mapping[str, str]
+    given: Mapping[str, Any]
+
+
+class ClientGone(Exception):
+    """The connection has ended. ``lost``: neither side chose to end it."""
+
+    def __init__(self, *, lost: bool) -> None:
+        super().__init__(lost)
+        self.lost = lost
+
+
+class Closed(Exception):
+    """The server ends this connection."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+
+class RealtimeLink(ABC):
+    """Serves one client until either side ends it."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        assistant: AssistantLike,
+        parked: ParkedConversations,
+        metrics: Metrics,
+        limits: LimitSettings,
+        turns: RecentTurns,
+        sends_audio: bool = True,
+    ) -> None:
+        self.who = opening.who
+        self.client = CLIENT.get()
+        self.resting = asyncio.Event()
+        """Set while neither side speaks, or may be about to."""
+        self.resting.set()
+        self._user_speaks = False
+        self._replies = 0
+        """Those in progress."""
+        self.caller = opening.caller
+        self.address = self.caller.place
+        self.ended = asyncio.Event()
+        """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
+        self._bus = Bus()
+        self._events = self._bus.subscribe(lossless=True)
+        metrics.observe(self._bus)
+        turns.watch(self._bus, self.address)
+        self._opening = opening
+        self._protocol = protocol_for(
+            assistant.defaults(),
+            opening.query,
+            opening.given,
+            on_error=metrics.client_error,
+            sends_audio=sends_audio,
+        )
+        self._assistant = assistant
+        self._parked = parked
+        self._metrics = metrics
+        self._session: SessionLike | None = None
+        self._memory: Memory | None = None
+        self._resumed = False
+        self._sending = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
+        self._rate = MessageRate(limits.messages_per_s, limits.message_burst, now)
+        self._idle_s = limits.idle_s
+        self._heard_at = now
+        """When a message last passed, either way."""
+        self._closed = Closed(GOING_AWAY, "")
+
+    # -- what carries the messages
+
+    @abstractmethod
+    async def _send(self, text: str) -> None:
+        """Raises ``SlowSubscriber``, or ``ClientGone``."""
+
+    @abstractmethod
+    async def _receive(self) -> None:
+        """``take`` what the client sends, until ``ClientGone``."""
+
+    @abstractmethod
+    async def _loss(self) -> ClientGone:
+        """Wait until the connection has ended, whatever the cause."""
+
+    @abstractmethod
+    async def _hang_up(self, closed: Closed) -> None:
+        """End the connection, whether or not the client takes note."""
+
+    @abstractmethod
+    async def cut_if_dead(self) -> None:
+        """End the connection if the client does not respond any more."""
+
+    # -- life
+
+    def close(self, code: int, reason: str) -> None:
+        """Send what has happened so far, then close with ``code`` and let ``serve`` return."""
+        self._closed = Closed(code, reason)
+        self._events.close()
+
+    async def serve(self) -> None:
+        with self._metrics.session(), self._parked.present(self.who):
+            await self._parked.fetch(self.who, self._assistant.memory)
+            if self._opening.query.get("resume") == "false":
+                self._parked.drop(self.who)
+            await self._serve()
+
+    async def _serve(self) -> None:
+        ended: Ending = "server"
+        closed: Closed | None = None
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._send_events())
+                self._tasks.create_task(self._notice_loss())
+                if self._idle_s is not None:
+                    self._tasks.create_task(self._notice_idleness(self._idle_s))
+                await self._receive()
+        except* ClientGone as group:
+            ended = "lost" if first(group).lost else "client"
+        except* Closed as group:
+            closed = first(group)
+        except* SlowSubscriber:
+            ended, closed = "too_slow", Closed(POLICY, "client too slow")
+        except* Exception:
+            logger.exception("A session failed")
+            ended, closed = "failed", Closed(INTERNAL, "internal error")
+        finally:
+            await self._leave(ended, moved=closed is not None and closed.code == GOING_AWAY)
+        if closed is not None:
+            await self._hang_up(closed)
+
+    def _begin(self) -> SessionLike:
+        """Create the session, with the conversation that the client resumes, if any."""
+        config = self._protocol.config
+        memory = self._parked.take(self.who, config.tools)
+        if memory is not None:
+            self._resumed = True
+            self._metrics.resumed()
+        session = self._assistant.session(self._bus, config, memory, self.address)
+        self._memory = session.release()
+        self._tasks.create_task(session.run())
+        return session
+
+    async def _leave(self, ended: Ending, *, moved: bool) -> None:
+        self._metrics.ended(ended)
+        if self._memory is None:
+            return
+        # The cause of the failure may be in the memory, so it is not resumed.
+        again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
+        if again or moved:
+            await self._parked.keep(self.who, self._memory, self._protocol.config.tools)
+        else:
+            await self._parked.end(self.who, self._memory)
+
+    async def _configure(self) -> None:
+        """Apply the session that the client was given."""
+        given = self._opening.given
+        await self._submit(self._protocol.configure(given) if given else [])
+
+    async def take(self, frame: str | bytes) -> None:
+        """Carry out one message of the client."""
+        message = await read(self._protocol, frame)
+        await self._submit(self._commands(message) if message else [])
+        await self._hold_back()
+
+    def _commands(self, message: ClientMessage) -> Sequence[Command]:
+        return self._protocol.receive_parsed(message)
+
+    async def _submit(self, commands: Sequence[Command]) -> None:
+        """Carry out what the client asks, and send what the protocol answers."""
+        for command in commands:
+            if self._session is None:
+                if isinstance(command, Configure) and self._parked.waits_for(self.who):
+                    continue  # the conversation is only known once all the tools are
+                self._session = self._begin()
+            await self._session.submit(command)
+        await self._flush()
+
+    async def _hold_back(self) -> None:
+        """Wait as long as the limits demand before reading on; TCP slows the client down."""
+        now = self._loop.time()
+        self._heard_at = now
+        pace = self._rate.take(now)
+        if pace.close:
+            raise Closed(POLICY, "too many messages")
+        if pace.tell:
+            self._protocol.refuse(WireError("rate_limit_exceeded", _TOO_FAST))
+            await self._flush()
+        if pace.wait_s:
+            await asyncio.sleep(pace.wait_s)
+
+    async def _notice_idleness(self, limit_s: float) -> None:
+        while True:
+            left_s = self._heard_at + limit_s - self._loop.time()
+            if left_s <= 0:
+                raise Closed(NORMAL, "idle for too long")
+            await asyncio.sleep(left_s)
+
+    async def _notice_loss(self) -> None:
+        """End even in the middle of a message: the rest is useless."""
+        raise await self._loss()
+
+    async def _send_events(self) -> None:
+        async for _, event in self._events:
+            await self._apply(event)
+            self._note_rest(event)
+            await self._flush()
+        raise self._closed  # only ``close`` ends the events
+
+    async def _apply(self, event: Event) -> None:
+        self._protocol.apply(event)
+
+    def _note_rest(self, event: Event) -> None:
+        match event:
+            case SpeechStarted():
+                self._user_speaks = True
+            case SpeechRejected() | InputCleared():
+                self._user_speaks = False
+            case ReplyStarted():
+                self._user_speaks = False
+                self._replies += 1
+            case ReplyFinished():
+                self._replies -= 1
+        self.look()
+
+    def look(self) -> None:
+        """Bring ``resting`` up to date: after each event, and before each message."""
+        attentive = self._session is not None and self._session.attentive
+        if self._user_speaks or self._replies or attentive:
+            self.resting.clear()
+        else:
+            self.resting.set()
+
+    async def _flush(self) -> None:
+        """Send what is queued, in order; both directions call this."""
+        async with self._sending:
+            for text in self._protocol.messages_to_send():
+                try:
+                    async with asyncio.timeout(SEND_STALL_S):
+                        await self._send(text)
+                except TimeoutError:
+                    raise SlowSubscriber(f"nothing read for {SEND_STALL_S} s") from None
+                self._heard_at = self._loop.time()
+                await asyncio.sleep(0)  # let other clients run during a long burst
+
+
+async def read(protocol: RealtimeConnection, frame: str | bytes) -> ClientMessage | None:
+    """``None``: the frame is refused. Long ones are read in a thread."""
+    try:
+        if len(frame) <= LARGE_MESSAGE_CHARS:
+            return wire.parse(frame)
+        return await asyncio.to_thread(wire.parse, frame)
+    except WireError as error:
+        protocol.refuse(error)
+        return None
+
+
+Ended = TypeVar("Ended", ClientGone, Closed)
+
+
+def first(group: BaseExceptionGroup[Ended]) -> Ended:
+    """The first leaf."""
+    error = group.exceptions[0]
+    return first(error) if isinstance(error, BaseExceptionGroup) else error

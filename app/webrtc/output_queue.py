@@ -1,0 +1,117 @@
+"""Speech on its way to the client's track, and what has become of it. Without I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from pipeline.audio import EMPTY, Pcm, Resampler
+
+RATE = 48_000
+"""Hz, of Opus in WebRTC (RFC 7587)."""
+FRAME_SAMPLES = RATE // 50
+"""20 ms, as much as one packet takes."""
+SILENCE: Pcm = np.zeros(FRAME_SAMPLES, np.int16)
+
+OutputState = Literal["started", "stopped", "cleared"]
+
+
+class _Speech:
+    """What one reply still has to say."""
+
+    def __init__(self, reply_id: str, rate: int) -> None:
+        self.reply_id = reply_id
+        self.started = False
+        self.ended = False
+        self._pcm = EMPTY
+        self._resampler = Resampler(rate, RATE)
+
+    @property
+    def due(self) -> bool:
+        """Whether a frame can be played: the last may be short."""
+        return len(self._pcm) >= FRAME_SAMPLES or (self.ended and len(self._pcm) > 0)
+
+    def add(self, pcm: Pcm) -> None:
+        self._pcm = np.concatenate((self._pcm, self._resampler.feed(pcm)))
+
+    def end(self) -> None:
+        self.ended = True
+        self._pcm = np.concatenate((self._pcm, self._resampler.flush()))
+
+    def frame(self) -> Pcm:
+        frame, self._pcm = self._pcm[:FRAME_SAMPLES], self._pcm[FRAME_SAMPLES:]
+        return np.concatenate((frame, SILENCE[len(frame) :]))
+
+
+class OutputQueue:
+    """Plays one reply after the other. It holds what the session is ahead of the player:
+    ``playback.lead_ms``, or a whole answer where speech does not interrupt."""
+
+    def __init__(self, tell: Callable[[str, OutputState], None]) -> None:
+        """``tell(reply_id, state)``: what happens to a reply's speech."""
+        self._tell = tell
+        self._waiting: deque[_Speech] = deque()
+        self._dropped: set[str] = set()
+        """Replies that go on although their speech was dropped."""
+
+    @property
+    def playing(self) -> str | None:
+        """The reply whose speech is being played, or comes next."""
+        return self._waiting[0].reply_id if self._waiting else None
+
+    def say(self, reply_id: str, pcm: Pcm, rate: int) -> None:
+        """More speech of a reply."""
+        if reply_id in self._dropped:
+            return
+        speech = self._speech(reply_id)
+        if speech is None:
+            speech = _Speech(reply_id, rate)
+            self._waiting.append(speech)
+        speech.add(pcm)
+
+    def end(self, reply_id: str) -> None:
+        """The reply has nothing more to say."""
+        self._dropped.discard(reply_id)
+        if speech := self._speech(reply_id):
+            speech.end()
+
+    def cut(self, reply_id: str) -> None:
+        """The reply was cancelled."""
+        if speech := self._speech(reply_id):
+            self._waiting.remove(speech)
+            self._clear(speech)
+        self._dropped.discard(reply_id)
+
+    def clear(self) -> None:
+        """Drop everything, also what replies that go on still say."""
+        waiting, self._waiting = self._waiting, deque()
+        for speech in waiting:
+            self._clear(speech)
+
+    def take(self) -> Pcm:
+        """The next frame, ``FRAME_SAMPLES`` at ``RATE``."""
+        while self._waiting:
+            speech = self._waiting[0]
+            if speech.due:
+                if not speech.started:
+                    speech.started = True
+                    self._tell(speech.reply_id, "started")
+                return speech.frame()
+            if not speech.ended:
+                break
+            self._waiting.popleft()
+            if speech.started:
+                self._tell(speech.reply_id, "stopped")
+        return SILENCE
+
+    def _speech(self, reply_id: str) -> _Speech | None:
+        return next((each for each in self._waiting if each.reply_id == reply_id), None)
+
+    def _clear(self, speech: _Speech) -> None:
+        if not speech.ended:
+            self._dropped.add(speech.reply_id)
+        if speech.started:
+            self._tell(speech.reply_id, "cleared")

@@ -1,0 +1,34 @@
+"""Puts RTP packets in order, and says which are lost. Without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+EARLY = 3
+"""Packets that may come before one that is missing; with so many, 60 ms, it counts as lost. What is
+played needs a buffer that is always full; what is recognised waits only where there is a gap."""
+FAR = 500
+"""A number so far from the expected one begins a new stream."""
+
+
+class PacketOrder:
+    """One stream of packets with 16-bit numbers."""
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._early: dict[int, bytes] = {}
+
+    def add(self, number: int, payload: bytes) -> Iterator[bytes | None]:
+        """The payloads that are due, in order; ``None`` for each that is lost."""
+        if self._next is None:
+            self._next = number
+        ahead = (number - self._next + 0x8000) % 0x10000 - 0x8000
+        if abs(ahead) > FAR:
+            self._early.clear()
+            self._next, ahead = number, 0
+        if ahead < 0:  # it came twice, or too late
+            return
+        self._early[number] = payload
+        while self._next in self._early or len(self._early) >= EARLY:
+            yield self._early.pop(self._next, None)
+            self._next = (self._next + 1) % 0x10000

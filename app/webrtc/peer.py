@@ -1,0 +1,171 @@
+"""One client's WebRTC connection, by aiortc: an offer in, an answer out, then messages and sound.
+
+aiortc is imported with this module: only where ``server.webrtc`` is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+
+from aiortc import (
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+from aiortc.sdp import SessionDescription
+
+from app.webrtc.output_queue import RATE, OutputQueue
+from app.webrtc.tracks import FRAME_S, PacketEar, SpeakerTrack
+from pipeline.audio import Pcm
+
+log = logging.getLogger("reachy_voice.webrtc")
+
+MOST_UNREAD = 512
+"""Messages and frames of sound that wait for the session: at most five seconds of sound."""
+FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
+"""So much unsent, a message waits until only so much is."""
+SILENCE_S = 3.0
+"""A client that was heard and sends no packet for so long is gone."""
+PLAYER_S = 0.06
+"""What a browser's jitter buffer holds at rest: three packets."""
+
+_CANDIDATES = re.compile(r"^a=(candidate:|end-of-candidates).*\r?\n?", re.MULTILINE)
+
+
+class OfferError(Exception):
+    """The offer cannot be answered. The text says why."""
+
+
+class Peer:
+    """``answer`` the offer, wait for ``opened``, ``receive``; ``close`` it in any case."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        """Set once messages can pass."""
+        self._loop = asyncio.get_running_loop()
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._channel: RTCDataChannel | None = None
+        self._unread: asyncio.Queue[str | bytes | Pcm] = asyncio.Queue(MOST_UNREAD)
+        self._room = asyncio.Event()
+        self._heard_at: float | None = None
+        """When sound last came."""
+        self._gone: asyncio.Future[bool] = self._loop.create_future()
+        """Whether the connection was lost, once it has ended."""
+
+    async def answer(self, offer: str, output: OutputQueue) -> str:
+        """The answer, with our addresses. Raises ``OfferError``.
+
+        The client's addresses are not used: its own checks show where it is, also if it hides them
+        behind mDNS names, and nobody makes this machine send packets elsewhere."""
+        try:
+            kinds = sorted(media.kind for media in SessionDescription.parse(offer).media)
+        except Exception as error:
+            raise OfferError(f"The offer is no SDP: {error}") from None
+        if kinds != ["application", "audio"]:
+            raise OfferError(
+                "The offer must have one audio track and a data channel, nothing else."
+            )
+        connection = self._connection
+        transceiver = connection.addTransceiver(SpeakerTrack(output))
+        codecs = RTCRtpSender.getCapabilities("audio").codecs
+        transceiver.setCodecPreferences([each for each in codecs if each.name == "opus"])
+        # Its own jitter buffer has no other way in.
+        ear = PacketEar(self._hear)
+        setattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", ear)  # noqa: B010
+        connection.on("datachannel", self._take_channel)
+        connection.on("connectionstatechange", self._look)
+        try:
+            offered = RTCSessionDescription(_CANDIDATES.sub("", offer), "offer")
+            await connection.setRemoteDescription(offered)
+            await connection.setLocalDescription()
+        except Exception as error:
+            raise OfferError(f"The offer cannot be answered: {error}") from None
+        answer: str = connection.localDescription.sdp
+        return answer
+
+    async def receive(self) -> str | bytes | Pcm:
+        """The next message, or sound at ``output_queue.RATE``."""
+        return await self._unread.get()
+
+    async def send(self, text: str) -> None:
+        """Raises ``ValueError`` if the client cannot take so long a message."""
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            return  # ``gone`` says why
+        channel.send(text)
+        if channel.bufferedAmount > FULL_BYTES:
+            self._room.clear()
+            await self._room.wait()
+
+    async def gone(self) -> bool:
+        """Wait for the end. Whether neither side chose it."""
+        return await asyncio.shield(self._gone)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the client seems to be there."""
+        if self._gone.done():
+            return False
+        return self._heard_at is None or self._loop.time() - self._heard_at < SILENCE_S
+
+    async def player_lag_s(self) -> float:
+        """How long after being queued sound is heard, by the receiver's reports."""
+        (sender,) = self._connection.getSenders()
+        trip_s = jitter_s = 0.0
+        for stats in (await sender.getStats()).values():
+            if stats.type == "remote-inbound-rtp":
+                trip_s, jitter_s = stats.roundTripTime or 0.0, stats.jitter / RATE
+        return FRAME_S + trip_s / 2 + max(PLAYER_S, 2 * jitter_s)
+
+    async def close(self) -> None:
+        self._end(lost=False)
+        closing = asyncio.create_task(self._connection.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait({closing})  # cut short, it would leave a thread behind
+            raise
+
+    # -- what aiortc calls
+
+    def _take_channel(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            return
+        self._channel = channel
+        channel.bufferedAmountLowThreshold = ROOM_BYTES
+        channel.on("message", self._take)
+        channel.on("bufferedamountlow", self._room.set)
+        channel.on("close", self._look_at_channel)
+        self.opened.set()
+
+    def _take(self, message: str | bytes) -> None:
+        if self._unread.full():
+            log.warning("A call is ended: it sends messages faster than they are read")
+            self._end(lost=False)
+        else:
+            self._unread.put_nowait(message)
+
+    def _hear(self, pcm: Pcm) -> None:
+        self._heard_at = self._loop.time()
+        if self._unread.qsize() < MOST_UNREAD // 2:  # the rest is for messages
+            self._unread.put_nowait(pcm)
+
+    def _look_at_channel(self) -> None:
+        """It is closed: by the client, unless the connection below is."""
+        sctp = self._connection.sctp
+        if sctp is not None and sctp.transport.state == "connected":
+            self._end(lost=False)
+
+    def _look(self) -> None:
+        state = self._connection.connectionState
+        if state in ("failed", "closed"):  # of a lost network aiortc may say either
+            self._end(lost=state == "failed" or not self.answers)
+
+    def _end(self, *, lost: bool) -> None:
+        if not self._gone.done():
+            self._gone.set_result(lost)
+        self._room.set()

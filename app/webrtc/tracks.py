@@ -1,0 +1,84 @@
+"""The sound of a call: Opus packets to samples, and samples to a paced track."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+from av import AudioCodecContext, AudioFrame, CodecContext, Packet
+from av.error import FFmpegError
+
+from app.webrtc.output_queue import FRAME_SAMPLES, RATE, OutputQueue
+from app.webrtc.packet_order import PacketOrder
+from pipeline.audio import EMPTY, Pcm
+
+FRAME_S = FRAME_SAMPLES / RATE
+LATE_S = 1.0
+"""After such a stall the track goes on from now; after a shorter one it catches up."""
+FADE = 0.5
+"""A lost packet is covered by the one before it, at this factor; several fade out."""
+
+
+class SpeakerTrack(MediaStreamTrack):
+    """What the client hears: a frame every 20 ms by the loop's clock; between answers, silence."""
+
+    kind = "audio"
+
+    def __init__(self, queue: OutputQueue) -> None:
+        super().__init__()
+        self._queue = queue
+        self._due: float | None = None
+        self._samples = 0
+
+    async def recv(self) -> AudioFrame:
+        now = asyncio.get_running_loop().time()
+        due = now if self._due is None else self._due + FRAME_S
+        if (late_s := now - due) > LATE_S:
+            self._samples += round(late_s * RATE)
+            due = now
+        self._due = due
+        await asyncio.sleep(max(0.0, due - now))
+        if self.readyState != "live":
+            raise MediaStreamError
+        both = np.repeat(self._queue.take(), 2)  # aiortc makes mono softer by 3 dB
+        frame = AudioFrame.from_ndarray(both[np.newaxis], "s16", "stereo")
+        frame.sample_rate, frame.time_base = RATE, Fraction(1, RATE)
+        frame.pts = self._samples
+        self._samples += FRAME_SAMPLES
+        return frame
+
+
+class PacketEar:
+    """Stands in for aiortc's jitter buffer and decoder, which hold back 80 ms of sound, and 320 ms
+    from the first lost packet on. ``hear`` gets samples at ``RATE``."""
+
+    def __init__(self, hear: Callable[[Pcm], None]) -> None:
+        self._hear = hear
+        self._order = PacketOrder()
+        self._last = EMPTY
+        opus = CodecContext.create("libopus", "r")
+        assert isinstance(opus, AudioCodecContext)
+        opus.format, opus.layout, opus.sample_rate = "s16", "mono", RATE
+        self._opus = opus
+
+    def add(self, packet: Any) -> tuple[bool, None]:
+        """Called by aiortc's receiver; it gets no frame to decode."""
+        for payload in self._order.add(packet.sequence_number, packet._data):
+            self._last = self._decoded(payload)
+            if len(self._last):
+                self._hear(self._last)
+        return False, None
+
+    def _decoded(self, payload: bytes | None) -> Pcm:
+        if payload:
+            try:
+                frames = self._opus.decode(Packet(payload))
+                return np.concatenate((EMPTY, *(frame.to_ndarray()[0] for frame in frames)))
+            except FFmpegError:
+                pass  # as if it were lost
+        return (self._last * FADE).astype(np.int16)

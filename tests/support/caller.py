@@ -1,0 +1,239 @@
+"""A WebRTC client, by aiortc: a microphone to speak into, a data channel, and ears."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from fractions import Fraction
+from typing import Any
+
+import httpx
+import numpy as np
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from av import AudioFrame
+
+from app.webrtc.output_queue import FRAME_SAMPLES, RATE, SILENCE
+from app.webrtc.tracks import FRAME_S, PacketEar
+from pipeline.audio import Pcm
+from pipeline.engines.stages import VadStage
+from reachy_voice.testing import Cast, ScriptedStt, ScriptedTurn
+from tests.clients.engines import LEVELS, brain_llm, noise_tts
+from tests.support.conformance import Recorder
+from tests.support.scripted_server import Served
+
+AUDIBLE = 300
+"""A frame is heard if its samples reach this."""
+LONGEST_S = 90.0
+"""Of a call; the machine may be busy."""
+
+
+def tone(phrase: str, seconds: float = 0.5) -> Pcm:
+    """Somebody says a phrase of ``tests.clients.engines``, at 48 kHz: a sine, which Opus keeps."""
+    (level,) = (level for level, known in LEVELS.items() if known == phrase)
+    at = np.arange(round(seconds * RATE)) / RATE
+    return np.asarray(np.sin(2 * np.pi * 400 * at) * level, dtype=np.int16)
+
+
+def heard_phrase(pcm: Pcm) -> str:
+    """The phrase of the sine in ``pcm``."""
+    loud = np.abs(pcm[: len(pcm) // 160 * 160].astype(int)).reshape(-1, 160).max(axis=1)
+    loud = loud[loud > 1000]
+    level = int(np.median(loud)) if len(loud) else 0
+    return LEVELS[min(LEVELS, key=lambda each: abs(each - level))] if level else ""
+
+
+def tone_cast(vad: VadStage | None = None) -> Cast:
+    """Engines that know the phrases, and take every pause for the end."""
+    stt = ScriptedStt(hears=heard_phrase, takes_s=0.01)
+    return Cast(stt, brain_llm(), noise_tts(), ScriptedTurn(0.99, takes_s=0.0))
+
+
+class Microphone(MediaStreamTrack):
+    """Plays what is said into it in real time; else silence. ``muted``: silence in any case."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.muted = False
+        self._said = np.zeros(0, np.int16)
+        self._begun: float | None = None
+        self._frames = 0
+        self.silent = asyncio.Event()
+        self.silent.set()
+
+    def say(self, pcm: Pcm) -> None:
+        self._said = np.concatenate((self._said, pcm))
+        self.silent.clear()
+
+    async def recv(self) -> AudioFrame:
+        now = asyncio.get_running_loop().time()
+        self._begun = self._begun or now
+        await asyncio.sleep(max(0.0, self._begun + self._frames * FRAME_S - now))
+        frame, self._said = self._said[:FRAME_SAMPLES], self._said[FRAME_SAMPLES:]
+        if not len(self._said):
+            self.silent.set()
+        frame = np.concatenate((frame, SILENCE[len(frame) :]))
+        both = np.repeat(SILENCE if self.muted else frame, 2)
+        packet = AudioFrame.from_ndarray(both[None], "s16", "stereo")
+        packet.sample_rate, packet.time_base = RATE, Fraction(1, RATE)
+        packet.pts = self._frames * FRAME_SAMPLES
+        self._frames += 1
+        return packet
+
+
+class Caller:
+    """One call. Its every event passes through the conformance recorder."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.microphone = Microphone()
+        self.location = ""
+        self.heard: list[tuple[float, Pcm]] = []
+        """Each frame that came, and when."""
+        self.closed = asyncio.Event()
+        self._audible = asyncio.Event()
+        self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._channel: RTCDataChannel | None = None
+        self._events: asyncio.Queue[str] = asyncio.Queue()
+
+    async def offer(self) -> str:
+        connection = self._connection
+        transceiver = connection.addTransceiver(self.microphone)
+        ear = PacketEar(self._hear)
+        setattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", ear)  # noqa: B010
+        self._channel = connection.createDataChannel("oai-events")
+        self._channel.on("message", self._events.put_nowait)
+        self._channel.on("close", self.closed.set)
+        connection.on("connectionstatechange", self._look)
+        await connection.setLocalDescription()
+        offer: str = connection.localDescription.sdp
+        return offer
+
+    async def accept(self, answer: httpx.Response) -> None:
+        assert answer.status_code == 201, answer.text
+        self.location = answer.headers["Location"]
+        await self._connection.setRemoteDescription(RTCSessionDescription(answer.text, "answer"))
+
+    def _look(self) -> None:
+        if self._connection.connectionState in ("closed", "failed"):
+            self.closed.set()
+
+    # -- messages
+
+    async def next(self) -> dict[str, Any]:
+        return self.recorder.record(await self._events.get())
+
+    async def until(self, type: str) -> dict[str, Any]:
+        while (event := await self.next())["type"] != type:
+            assert event["type"] != "error", event
+        return event
+
+    def send(self, type: str, **fields: Any) -> None:
+        assert self._channel
+        self._channel.send(json.dumps({"type": type, **fields}))
+
+    @property
+    def types(self) -> Sequence[str]:
+        return self.recorder.types
+
+    # -- sound
+
+    def _hear(self, pcm: Pcm) -> None:
+        self.heard.append((asyncio.get_running_loop().time(), pcm))
+        if np.abs(pcm).max() > AUDIBLE:
+            self._audible.set()
+
+    async def hears(self) -> float:
+        """Wait for the next audible frame; when it came."""
+        self._audible.clear()
+        await self._audible.wait()
+        return self.heard[-1][0]
+
+    def audible(self, since: float = 0.0) -> list[float]:
+        """When each audible frame came, from ``since`` on."""
+        return [at for at, pcm in self.heard if at >= since and np.abs(pcm).max() > AUDIBLE]
+
+    # -- the network
+
+    def spoil(self, loss: float, jitter_s: float, seed: int = 1) -> None:
+        """From now on, this part of all packets is lost, and the others come late by up to so
+        much, both ways."""
+        chance, loop = random.Random(seed), asyncio.get_running_loop()
+
+        def late(pass_on: Any) -> Any:
+            def arrive(*packet: Any) -> None:
+                if not self.closed.is_set():
+                    pass_on(*packet)
+
+            def spoilt(*packet: Any) -> None:
+                if chance.random() >= loss:
+                    loop.call_later(chance.uniform(0, jitter_s), arrive, *packet)
+
+            return spoilt
+
+        for protocol in self._sockets():
+            protocol.transport = _Spoilt(protocol.transport, late(protocol.transport.sendto))
+        protocol.receiver.data_received = late(protocol.receiver.data_received)
+
+    def vanish(self) -> None:
+        """Lose the network, with no farewell."""
+        for protocol in self._sockets():
+            protocol.transport.abort()
+
+    def _sockets(self) -> list[Any]:
+        (transceiver,) = self._connection.getTransceivers()
+        return list(transceiver.receiver.transport.transport._connection._protocols)
+
+    async def leave(self) -> None:
+        self.closed.set()
+        await self._connection.close()
+
+
+class _Spoilt:
+    def __init__(self, transport: asyncio.DatagramTransport, send: Any) -> None:
+        self._transport = transport
+        self.sendto = send
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def post(served: Served, path: str, **options: Any) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
+        return await client.post(path, **options)
+
+
+@asynccontextmanager
+async def calling(
+    served: Served,
+    query: str = "",
+    session: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> AsyncIterator[Caller]:
+    """A call whose ``session.created`` has come. ``session``: sent as a form with the offer."""
+    caller = Caller()
+    try:
+        offer = await caller.offer()
+        body: dict[str, Any] = {"content": offer}
+        given = {**(headers or {}), "Content-Type": "application/sdp"}
+        if session is not None:
+            given = headers or {}
+            body = {"files": {"sdp": (None, offer), "session": (None, json.dumps(session))}}
+        async with asyncio.timeout(LONGEST_S):  # else aiortc's threads would outlive a failure
+            await caller.accept(
+                await post(served, f"/v1/realtime/calls{query}", headers=given, **body)
+            )
+            assert (await caller.next())["type"] == "session.created"
+            yield caller
+    finally:
+        await caller.leave()
