@@ -21,7 +21,12 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "bill-of-materials.cdx.json"
-LOCKS = ("requirements.lock", "script/llama-cpp.lock", "requirements-languages.lock")
+LOCKS = (
+    "requirements.lock",
+    "script/llama-cpp.lock",
+    "requirements-languages.lock",
+    "requirements-mcp.lock",
+)
 APART = "separate program: started by the server, never part of its process"
 PROGRAMS = {"piper-tts": APART}
 OTHERS = (

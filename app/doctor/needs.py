@@ -21,7 +21,7 @@ from pipeline.engines.registry import EngineSpec, engine_spec
 Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
-OWN_LOCKS = frozenset({"languages"})
+OWN_LOCKS = frozenset({"languages", "mcp"})
 """Extras with a lock file of their own, ``requirements-EXTRA.lock``, on top of the base or a
 stack."""
 GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
@@ -86,9 +86,15 @@ def needs_of(
         weights_dir=str(cache.directory / "weights"),
         gpu=gpu,
         without_gpu=() if cuda else tuple(e.device_setting for e in engines if e.only_cuda),
-        extras=tuple(sorted(OWN_LOCKS & {engine.spec.extra for engine in engines})),
+        extras=tuple(
+            sorted(OWN_LOCKS & {*(e.spec.extra for e in engines), *_tool_extras(settings)})
+        ),
         console=server.console_url(server.port) if server.console else "",
     )
+
+
+def _tool_extras(settings: Settings) -> tuple[str, ...]:
+    return ("mcp",) if settings.tools.used else ()
 
 
 def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:

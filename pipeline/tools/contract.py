@@ -70,10 +70,19 @@ class ToolServers(Protocol):
         ...
 
 
+class RunningToolServers(ToolServers, Protocol):
+    async def run(self) -> None:
+        """Keep the owner's connected until cancelled."""
+        ...
+
+
 class NoToolServers:
     """None are configured."""
 
     owners: Sequence[ToolServer] = ()
+
+    async def run(self) -> None:
+        pass
 
     def open(self, asked: ServerRequest) -> ToolServer:
         raise NotImplementedError("the protocol refuses servers that the owner does not allow")
