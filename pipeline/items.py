@@ -126,7 +126,7 @@ class ToolServerItem:
     API names them. No model reads it."""
 
     id: str
-    kind: Literal["mcp_list_tools", "mcp_approval_request", "mcp_approval_response"]
+    type: Literal["mcp_list_tools", "mcp_approval_request", "mcp_approval_response"]
     fields: Mapping[str, Any]
     status: ItemStatus = "completed"
 

@@ -122,7 +122,7 @@ def _content(item: Item) -> _Content:
         plain = unicodedata.normalize("NFKC", item.text).casefold()
         return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())
     if isinstance(item, ToolServerItem):
-        return item.kind, item.id
+        return item.type, item.id
     return "call" if isinstance(item, FunctionCallItem) else "output", item.call_id
 
 

@@ -87,7 +87,7 @@ def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]
     head = {"id": item.id, "object": "realtime.item", "status": status or item.status}
     match item:
         case ToolServerItem():
-            return {"id": item.id, "type": item.kind, **item.fields}
+            return {"id": item.id, "type": item.type, **item.fields}
         case FunctionCallItem(server=ServerCall() as call):
             return {"id": item.id, "arguments": item.arguments, **_server_call(call)}
         case MessageItem():

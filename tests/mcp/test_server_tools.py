@@ -264,7 +264,7 @@ def test_a_call_waits_for_the_client_to_approve_it(approve: bool, read: str, cal
 
 
 def _asks(item: Any) -> bool:
-    return isinstance(item, ToolServerItem) and item.kind == "mcp_approval_request"
+    return isinstance(item, ToolServerItem) and item.type == "mcp_approval_request"
 
 
 @pytest.mark.parametrize(

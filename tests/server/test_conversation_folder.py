@@ -33,7 +33,9 @@ from pipeline.items import (
     FunctionOutputItem,
     ImagePart,
     MessageItem,
+    ServerCall,
     TextPart,
+    ToolServerItem,
 )
 from pipeline.messages import Message, Tool
 from tests.support.asgi_client import AsgiClient
@@ -58,7 +60,9 @@ def a_chat() -> Chat:
     chat = Chat()
     chat.add(MessageItem("1", "user", (TextPart("Long ago."),)))
     chat.add(MessageItem("2", "user", (SPEECH, ImagePart("data:image/png;base64,AAAA"))))
-    chat.add(FunctionCallItem("3", "call", "dance", '{"how": "well"}'))
+    called = ServerCall("house", "dance", output="Danced.")
+    chat.add(FunctionCallItem("3", "call", "dance", '{"how": "well"}', server=called))
+    chat.add(ToolServerItem("list", "mcp_list_tools", {"server_label": "house", "tools": []}))
     chat.add(FunctionOutputItem("4", "call", "done"))
     answer = AudioPart("Hello, Ada.", 1.2, None, (("Hello, ", 0.5), ("Ada.", 0.7)), 1.2)
     chat.add(MessageItem("5", "assistant", (answer,), "incomplete"))
@@ -81,7 +85,7 @@ def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
     chat, tools = found
     assert tools == TOOLS
     assert read_by_the_model(chat) == read_by_the_model(before)
-    assert [item.id for item in chat.context] == ["2", "3", "4", "5", "6"]
+    assert [item.id for item in chat.context] == ["2", "3", "list", "4", "5", "6"]
     chat.truncate("5", 0.6)
     assert isinstance(answer := chat.get("5"), MessageItem)
     assert answer.text.strip() == "Hello,"
