@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import secrets
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -17,6 +18,7 @@ from app.models.word_scales import WordScales
 from app.settings.languages import read_lexicons, read_notices, read_sentences
 from app.settings.load import config_dir
 from app.settings.model import Settings
+from app.settings.tools import ToolSettings
 from pipeline.audio import Pcm
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
@@ -25,13 +27,14 @@ from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind, SttOptions
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
+from pipeline.tools.contract import NoToolServers, RunningToolServers
 from pipeline.work import Work
 from pipeline.workers.stages import tts_stage
 
@@ -60,6 +63,7 @@ class Assistant:
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
+        self.tool_servers = _tool_servers(settings.tools, self._tools_changed)
 
     async def run(
         self,
@@ -70,7 +74,10 @@ class Assistant:
         """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
         URL may come later. Raises what a build raises."""
         try:
-            await self.engines.run(on_engine_ready, without_servers=without_servers)
+            async with asyncio.TaskGroup() as group:
+                connected = group.create_task(self.tool_servers.run())
+                await self.engines.run(on_engine_ready, without_servers=without_servers)
+                connected.cancel()
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
@@ -101,6 +108,8 @@ class Assistant:
             instructions=conversation.instructions,
             language=conversation.language,
             language_fixed=conversation.language_fixed,
+            tool_servers=tuple(self.settings.tools.mcp),
+            tool_server_urls=self.settings.tools.client_urls,
         )
 
     def session(
@@ -116,7 +125,10 @@ class Assistant:
             hearing = self._far_away(place)
         settings = self.session_settings()
         recording = SessionRecording(self.recorder, bus, config, memory) if self.recorder else None
-        session = Session(self.stages, config, settings, bus, new_id, memory, hearing, recording)
+        servers = self.tool_servers
+        session = Session(
+            self.stages, config, settings, bus, new_id, memory, hearing, recording, servers
+        )
         self.sessions[session] = place
         return session
 
@@ -155,6 +167,10 @@ class Assistant:
         spoken = [own.notices_in(each) for each in heard or (self.settings.conversation.language,)]
         return {each.apology: each.language for each in spoken if each.apology}
 
+    def _tools_changed(self) -> None:
+        for session in list(self.sessions):
+            session.tools_changed()
+
     def _far_away(self, place: str) -> Hearing:
         room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
         path = ClientEcho(self.stages.vad.window_samples, room, keep)
@@ -164,6 +180,26 @@ class Assistant:
         """Wait until no session is replying."""
         for session in list(self.sessions):
             await session.quiet()
+
+
+def _tool_servers(settings: ToolSettings, changed: Callable[[], None]) -> RunningToolServers:
+    """Raises ``MissingExtra``."""
+    if not settings.used:
+        return NoToolServers()
+    require_sdk()
+    from app.mcp.servers import McpServers
+
+    return McpServers(settings, changed)
+
+
+def require_sdk() -> None:
+    """Raise ``MissingExtra`` if MCP servers cannot be called."""
+    if importlib.util.find_spec("mcp") is None:
+        raise MissingExtra(
+            "tools.mcp and tools.client_urls need a package that is not installed",
+            why="cannot import mcp",
+            fix="Run: reachy-voice setup (with your --config, if you have one)",
+        )
 
 
 def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:

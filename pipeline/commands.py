@@ -69,6 +69,38 @@ class TurnDetection:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolFilter:
+    """Some tools of a server: those with these ``names``, if any are given, and of this kind."""
+
+    names: tuple[str, ...] | None = None
+    read_only: bool | None = None
+
+    def admits(self, name: str, read_only: bool) -> bool:
+        named = self.names is None or name in self.names
+        return named and self.read_only in (None, read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """A tool server that the client wants. ``url`` empty: the owner's one with this label.
+    ``headers``: sent to this server only, and never shown, logged or recorded. A tool needs the
+    client's approval if it is in ``approved_singly``, or not in ``approved``."""
+
+    label: str
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False, metadata={"secret": True})
+    allowed: ToolFilter = ToolFilter()
+    approved: ToolFilter | None = None
+    approved_singly: ToolFilter | None = None
+
+    def asks_first(self, name: str, read_only: bool) -> bool:
+        """Whether the client must approve a call of this tool."""
+        if self.approved_singly and self.approved_singly.admits(name, read_only):
+            return True
+        return self.approved is None or not self.approved.admits(name, read_only)
+
+
+@dataclass(frozen=True, slots=True)
 class SessionConfig:
     """The effective settings of one session.
 
@@ -77,8 +109,8 @@ class SessionConfig:
     stable words are published before an utterance is committed. ``speed``: a factor on the voice's
     own pace. ``language``: ISO 639-1; empty: what is heard. ``asked_languages``: those that the
     client prefers, as it wrote them, the best first. ``keywords``: names and odd words that the
-    recogniser may not know. ``max_output_tokens`` ``None``: only the
-    engine's own limit.
+    recogniser may not know. ``servers``: tool servers that the client wants.
+    ``max_output_tokens`` ``None``: only the engine's own limit.
     """
 
     instructions: str
@@ -95,6 +127,7 @@ class SessionConfig:
     keywords: tuple[str, ...] = ()
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    servers: tuple[ServerRequest, ...] = ()
     max_output_tokens: int | Literal["inf"] | None = None
 
     @property
@@ -112,7 +145,25 @@ class SessionConfig:
         """The configuration of one response."""
         names = ("instructions", "modality", "voice", "output_format", "tools", "tool_choice")
         given = {name: getattr(options, name) for name in (*names, "max_output_tokens")}
-        return replace(self, **{name: each for name, each in given.items() if each is not None})
+        config = replace(self, **{name: each for name, each in given.items() if each is not None})
+        if not options.in_conversation:  # where would the output of a server's tool go?
+            config = replace(config, tools=tuple(each for each in config.tools if not each.origin))
+        if config.tool_choice.server:
+            tools, choice = _of_server(config.tools, config.tool_choice)
+            config = replace(config, tools=tools, tool_choice=choice)
+        return config
+
+
+def _of_server(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[tuple[Tool, ...], ToolChoice]:
+    """The choice of a server's tool, by the name that the model reads. Tools that are not there, or
+    not yet, cannot be chosen."""
+    theirs = tuple(t for t in tools if t.origin and t.origin.server == choice.server)
+    for tool in theirs:
+        if tool.origin and tool.origin.name == choice.name:
+            return tools, ToolChoice("named", tool.name, choice.parallel)
+    if choice.name or not theirs:
+        return tools, ToolChoice(parallel=choice.parallel)
+    return theirs, ToolChoice("required", parallel=choice.parallel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
-from pipeline.items import FunctionCallItem, Item, MessageItem
+from pipeline.items import FunctionCallItem, Item, MessageItem, ToolServerItem
 from pipeline.messages import Usage
 from pipeline.turn_record import Ignored, Interruption, Invention, TurnRecord
 
@@ -157,10 +157,11 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """A complete item is now part of the conversation."""
+    """A complete item is now part of the conversation. ``hidden``: the client is not told."""
 
     item: Item
     previous_item_id: str | None
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,32 @@ class ItemTruncated:
     item_id: str
     content_index: int
     audio_end_ms: int
+
+
+# --- tool servers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolListing:
+    """The tools of a server that the client wants are being read (the item's status says so), are
+    known, or cannot be read (``incomplete``)."""
+
+    item: ToolServerItem
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCallBegun:
+    """A tool server is called."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCallEnded:
+    """``item`` has the output of a call to a tool server, or an error."""
+
+    item: FunctionCallItem
 
 
 # --- replies -----------------------------------------------------------------------------------
@@ -396,6 +423,9 @@ Event = (
     | ItemDeleted
     | ItemRetrieved
     | ItemTruncated
+    | ToolListing
+    | ServerCallBegun
+    | ServerCallEnded
     | ReplyStarted
     | ReplyItemStarted
     | ReplyArguments

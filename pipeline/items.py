@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.audio import Recording
 
@@ -84,14 +85,31 @@ def spoken_text(part: Part) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerCall:
+    """What became of a call at the tool server ``server``, where the tool is called ``name``:
+    nothing yet, an ``output``, or an ``error``. ``error_code``: of JSON-RPC, if the server refused
+    the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told."""
+
+    server: str
+    name: str
+    shown: bool = True
+    output: str | None = None
+    error: str | None = None
+    error_code: int | None = None
+    approval_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionCallItem:
-    """``arguments`` is the JSON text that the model wrote."""
+    """``arguments`` is the JSON text that the model wrote. ``server`` ``None``: the client executes
+    it; otherwise its output is in the conversation, too, as an item that no client is told of."""
 
     id: str
     call_id: str
     name: str
     arguments: str
     status: ItemStatus = "completed"
+    server: ServerCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +120,18 @@ class FunctionOutputItem:
     status: ItemStatus = "completed"
 
 
-Item = MessageItem | FunctionCallItem | FunctionOutputItem
+@dataclass(frozen=True, slots=True)
+class ToolServerItem:
+    """The tools of a server, a request to approve a call, or the answer to one; ``fields`` as the
+    API names them. No model reads it."""
+
+    id: str
+    type: Literal["mcp_list_tools", "mcp_approval_request", "mcp_approval_response"]
+    fields: Mapping[str, Any]
+    status: ItemStatus = "completed"
+
+
+Item = MessageItem | FunctionCallItem | FunctionOutputItem | ToolServerItem
 
 
 def text_chars(item: Item) -> int:
@@ -114,3 +143,5 @@ def text_chars(item: Item) -> int:
             return len(item.arguments)
         case FunctionOutputItem():
             return len(item.output)
+        case ToolServerItem():
+            return 0

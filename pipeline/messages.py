@@ -33,22 +33,37 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOrigin:
+    """The tool server that has a tool, and the tool's name there. ``shown``: whether the client is
+    told of calls. ``read_only``: whether the tool changes nothing."""
+
+    server: str
+    name: str
+    shown: bool = True
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
-    """A function the model may call; ``parameters`` is its JSON schema."""
+    """A function the model may call; ``parameters`` is its JSON schema. ``origin`` ``None``: the
+    client executes it."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    origin: ToolOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     """Whether tools may, must or must not be called; ``named``: only the tool called ``name``.
-    ``parallel``: one answer may contain several calls."""
+    ``parallel``: one answer may contain several calls. ``server``: the name is the one that this
+    tool server knows; an empty one means any of its tools. Engines never see that."""
 
     kind: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
     parallel: bool = True
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)

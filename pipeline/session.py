@@ -48,11 +48,13 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
-from pipeline.items import MessageItem
+from pipeline.items import MessageItem, ToolServerItem
 from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply_requests import ReplyRequests
 from pipeline.telemetry.turn_recorder import TurnRecorder
+from pipeline.tools.contract import NoToolServers, ToolServers
+from pipeline.tools.server_tools import ServerTools
 from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.work import CLIENT, new_client
@@ -91,10 +93,11 @@ class Session:
         memory: Memory | None = None,
         hearing: Hearing | None = None,
         observer: CommandObserver | None = None,
+        tool_servers: ToolServers | None = None,
     ) -> None:
         """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
         session that this one resumes; ``hearing``: how the client is heard; ``observer`` follows
-        its commands."""
+        its commands. ``tool_servers``: whose tools it may call; ``None``: there are none."""
         self._bus = bus
         self._observer = observer
         self._tasks = asyncio.TaskGroup()
@@ -136,8 +139,21 @@ class Session:
             self._transcriber,
             self._warm_up,
         )
+        self._tools = ServerTools(
+            context,
+            chat,
+            self._editor,
+            self._replies,
+            tool_servers or NoToolServers(),
+            self._warm_up.prompt_changed,
+            lambda: self._turns.busy,
+        )
         self._idle_timer = IdleTimer(
-            context, self._listener, self._editor, self._replies, lambda: self._turns.busy
+            context,
+            self._listener,
+            self._editor,
+            self._replies,
+            lambda: self._turns.busy or self._tools.busy,
         )
 
     @property
@@ -172,6 +188,7 @@ class Session:
                 self._observer.end()
 
     def _begin(self) -> None:
+        self._tools.configure(self._context.asked)
         self._context.check_language()
         self._warm_up.prompt_changed()
         for item in self.chat.items:
@@ -256,6 +273,11 @@ class Session:
         if self._running:
             self._warm_up.prompt_changed()
 
+    def tools_changed(self) -> None:
+        """The owner's tool servers have other tools than before."""
+        if self._running:
+            self._tools.refresh()
+
     # -- commands
 
     async def _next(self) -> None:
@@ -299,18 +321,22 @@ class Session:
                 self._editor.retrieve(command)
             case TruncateItem():
                 self._editor.truncate(command, self._replies.truncate)
+            case CreateResponse() if self._tools.has_asked(command):
+                pass
             case CreateResponse(options):
                 if options.in_conversation and options.input is None:
                     self._editor.answer_asked()
                 self._requests.create(command)
             case CancelResponse():
-                self._requests.cancel(command)
+                waited = self._tools.interrupt(command.response_id)
+                if self._replies.speaking or not waited:
+                    self._requests.cancel(command)
                 if not self._replies.speaking:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
 
     def _configure(self, config: SessionConfig) -> None:
         heard_as, before = self._context.endpointing, self._context.config
-        self._context.asked = config
+        self._tools.configure(config)
         config = self._context.config
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
@@ -325,7 +351,9 @@ class Session:
 
     def _add_item(self, command: AddItem) -> None:
         item = command.item
-        if isinstance(item, MessageItem) and item.unread and self._transcriber.busy:
+        if isinstance(item, ToolServerItem):
+            self._tools.answer_approval(command, item)
+        elif isinstance(item, MessageItem) and item.unread and self._transcriber.busy:
             message = "Too many recordings wait to be transcribed; wait for the completed events."
             self._context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
         elif self._editor.add(command) and isinstance(item, MessageItem):

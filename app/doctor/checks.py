@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from app.compose import require_sdk
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.hardware import check_hardware
 from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
@@ -29,6 +30,7 @@ from app.models.weights import WeightsCache
 from app.server.discovery import is_loopback
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, ServerSettings, Settings
+from app.settings.tools import ToolSettings
 from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
 from app.talk.devices import chosen_devices
@@ -72,6 +74,7 @@ def examine(
     if settings.server.webrtc:
         checks.append(check_webrtc(setup))
     checks += check_servers(settings, specs)
+    checks += check_tool_servers(settings.tools, setup)
     gpus = find_gpus()
     checks += check_choices(settings, gpus)
     sound = chosen_sound(settings.sound)
@@ -166,6 +169,24 @@ async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
         info = await probe(engine.place, engine.options, pool)
     context = f", {info.context_tokens:,} tokens of context" if info.context_tokens else ""
     return f"{info.model or 'its default model'} at {engine.place.url}, {info.family.name}{context}"
+
+
+def check_tool_servers(tools: ToolSettings, setup: str) -> Iterator[Check]:
+    """Does each MCP server answer? The server starts without them."""
+    if not tools.used:
+        return
+    try:
+        require_sdk()
+    except MissingExtra as error:
+        yield Check("MCP", "fail", f"{error.what}: {error.why}", f"Run: {setup}")
+        return
+    from app.mcp.servers import McpServers
+
+    for server in McpServers(tools).owners:
+        problem = asyncio.run(server.look())
+        fix = f"Start it, or correct tools.mcp.{server.label}"
+        found = Check(f"MCP {server.label}", "ok", f"{len(server.tools)} tools")
+        yield replace(found, state="warn", detail=problem, fix=fix) if problem else found
 
 
 # --- sound: only ``talk`` needs it, so nothing here fails ---------------------------------------

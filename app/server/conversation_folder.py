@@ -29,14 +29,19 @@ from pipeline.items import (
     Item,
     MessageItem,
     Part,
+    ServerCall,
     TextPart,
+    ToolServerItem,
 )
 from pipeline.messages import Tool
 
 FORGOTTEN_S = 86_400.0
 """After a day without a connection, it is forgotten that an identity was shared."""
 
-_KINDS = (MessageItem, FunctionCallItem, FunctionOutputItem, TextPart, AudioPart, ImagePart)
+_KINDS = (
+    *(MessageItem, FunctionCallItem, FunctionOutputItem, ToolServerItem),
+    *(TextPart, AudioPart, ImagePart),
+)
 _BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _KINDS}
 
 
@@ -173,4 +178,6 @@ def _unpacked(fields: dict[str, Any]) -> Any:
         fields["parts"] = tuple(map(_unpacked, fields["parts"]))
     if "clauses" in fields:
         fields["clauses"] = tuple(map(tuple, fields["clauses"]))
+    if fields.get("server"):
+        fields["server"] = ServerCall(**fields["server"])
     return kind(**fields)

@@ -13,8 +13,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     SerializeAsAny,
@@ -25,6 +23,8 @@ from pydantic import (
 from app.access.policy import parse_address
 from app.settings.access import HostText, KeyDigests, NetworkText, OriginText, SharedKey
 from app.settings.container import in_container
+from app.settings.section import Section
+from app.settings.tools import ToolSettings
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -32,18 +32,6 @@ from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
-
-
-class Section(BaseModel):
-    """Base of every section: unknown keys and near-miss types are errors."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
 
 
 class TlsFiles(Section):
@@ -308,6 +296,7 @@ class Settings(Section):
     access: AccessSettings = AccessSettings()
     limits: LimitSettings = LimitSettings()
     conversation: ConversationSettings = ConversationSettings()
+    tools: ToolSettings = ToolSettings()
     endpointing: EndpointingSettings = EndpointingSettings()
     speculation: SpeculationSettings = SpeculationSettings()
     barge_in: BargeInSettings = BargeInSettings()

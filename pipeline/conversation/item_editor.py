@@ -23,6 +23,7 @@ from pipeline.items import (
     FunctionOutputItem,
     Item,
     MessageItem,
+    ToolServerItem,
     text_chars,
 )
 
@@ -59,7 +60,11 @@ class ItemEditor:
         self._bus.publish(ItemAdded(item, previous))
         return item
 
-    def append(self, item: MessageItem | OutputItem, after: str | None = None) -> str | None:
+    def note(self, item: Item, *, hidden: bool = False) -> None:
+        """Append an item of the server's own. ``hidden``: the client is not told."""
+        self._bus.publish(ItemAdded(item, self.append(item), hidden))
+
+    def append(self, item: Item, after: str | None = None) -> str | None:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
         it. If the conversation is full, its oldest items are dropped, several at once, so that
         there is room for a client's items as well."""
@@ -70,8 +75,8 @@ class ItemEditor:
         except UnknownItem:
             return self._chat.add(item)
 
-    def update(self, item: OutputItem) -> None:
-        """Replace an item of an answer, unless the client has deleted it."""
+    def update(self, item: OutputItem | ToolServerItem) -> None:
+        """Replace an item, unless the client has deleted it."""
         if item.id in self._chat:
             self._chat.put(item)
 

@@ -18,6 +18,7 @@ from pipeline.items import (
     Item,
     MessageItem,
     MessageRole,
+    ToolServerItem,
     spoken_text,
 )
 from pipeline.messages import Image, Message
@@ -42,7 +43,8 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     only after the next answer.
     """
     messages = [Message("system", instructions)] if instructions else []
-    items = list(_with_outputs(items))
+    read = [item for item in items if not isinstance(item, ToolServerItem)]
+    items = list(_with_outputs(read))
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
@@ -132,6 +134,8 @@ def _message(item: Item) -> Message | None:
             return Message("assistant", "", tool_calls=(call,))
         case FunctionOutputItem():
             return Message("tool", item.output, tool_call_id=item.call_id)
+        case ToolServerItem():
+            return None
 
 
 def _images(item: MessageItem) -> tuple[Image, ...]:

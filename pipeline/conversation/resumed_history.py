@@ -15,7 +15,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.items import AudioPart, FunctionCallItem, ImagePart, Item, MessageItem
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    ImagePart,
+    Item,
+    MessageItem,
+    ToolServerItem,
+)
 
 _Content = tuple[str, str]
 
@@ -114,6 +121,8 @@ def _content(item: Item) -> _Content:
     if isinstance(item, MessageItem):
         plain = unicodedata.normalize("NFKC", item.text).casefold()
         return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())
+    if isinstance(item, ToolServerItem):
+        return item.type, item.id
     return "call" if isinstance(item, FunctionCallItem) else "output", item.call_id
 
 

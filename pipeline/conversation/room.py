@@ -18,6 +18,7 @@ from pipeline.items import (
     MessageItem,
     Part,
     TextPart,
+    ToolServerItem,
     text_chars,
 )
 
@@ -59,6 +60,8 @@ def shortened(item: Item, chars: int) -> Item:
             return replace(item, arguments=_text(item.arguments, chars))
         case FunctionOutputItem():
             return replace(item, output=_text(item.output, chars))
+        case ToolServerItem():
+            return item
 
 
 def _part(part: Part, chars: int) -> Part:

@@ -17,10 +17,13 @@ from pipeline.items import (
     MessageItem,
     MessageRole,
     Part,
+    ServerCall,
     TextPart,
+    ToolServerItem,
 )
 from pipeline.realtime import wire
 from pipeline.realtime.schema import (
+    ApprovalFields,
     ContentFields,
     FunctionCallFields,
     FunctionOutputFields,
@@ -38,7 +41,10 @@ _IMAGE_HEAD = re.compile(r"data:image/(?:png|jpe?g);base64,", re.IGNORECASE)
 
 
 def item_from_wire(
-    given: ItemField, new_id: Callable[[str], str], input_format: AudioFormat, path: str
+    given: ItemField | ApprovalFields,
+    new_id: Callable[[str], str],
+    input_format: AudioFormat,
+    path: str,
 ) -> Item:
     """A client's item, with a generated id if it has none.
 
@@ -53,7 +59,10 @@ def item_from_wire(
 
 
 def _item(
-    given: ItemField, new_id: Callable[[str], str], input_format: AudioFormat, path: str
+    given: ItemField | ApprovalFields,
+    new_id: Callable[[str], str],
+    input_format: AudioFormat,
+    path: str,
 ) -> Item:
     item_id = given.id or new_id("item")
     match given:
@@ -68,21 +77,44 @@ def _item(
             return FunctionCallItem(item_id, call_id, given.name, given.arguments)
         case FunctionOutputFields():
             return FunctionOutputItem(item_id, given.call_id, given.output)
+        case ApprovalFields():
+            fields = given.model_dump(include={"approval_request_id", "approve", "reason"})
+            return ToolServerItem(item_id, given.type, fields)
 
 
 def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]:
     """The item without audio and images, which are only sent on request."""
     head = {"id": item.id, "object": "realtime.item", "status": status or item.status}
     match item:
+        case ToolServerItem():
+            return {"id": item.id, "type": item.type, **item.fields}
+        case FunctionCallItem(server=ServerCall() as call):
+            return {"id": item.id, "arguments": item.arguments, **_server_call(call)}
         case MessageItem():
             content = [_content(item.role, part) for part in item.parts]
             return {**head, "type": "message", "role": item.role, "content": content}
         case FunctionCallItem():
-            call = {"name": item.name, "call_id": item.call_id, "arguments": item.arguments}
-            return {**head, "type": "function_call", **call}
+            said = {"name": item.name, "call_id": item.call_id, "arguments": item.arguments}
+            return {**head, "type": "function_call", **said}
         case FunctionOutputItem():
             output = {"call_id": item.call_id, "output": item.output}
             return {**head, "type": "function_call_output", **output}
+
+
+def _server_call(call: ServerCall) -> dict[str, Any]:
+    error: dict[str, Any] | None = None
+    if call.error is not None and call.error_code is None:
+        error = {"type": "tool_execution_error", "message": call.error}
+    elif call.error is not None:
+        error = {"type": "protocol_error", "code": call.error_code, "message": call.error}
+    return {
+        "type": "mcp_call",
+        "server_label": call.server,
+        "name": call.name,
+        "approval_request_id": call.approval_id,
+        "output": call.output,
+        "error": error,
+    }
 
 
 def _content(role: MessageRole, part: Part) -> dict[str, Any]:

@@ -69,10 +69,13 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
     ReplyWentOn,
+    ServerCallBegun,
+    ServerCallEnded,
     SpeechRejected,
     SpeechStarted,
     SpeechStopped,
     Timeline,
+    ToolListing,
     TranscriptFailed,
     TranscriptPartial,
     TranscriptReady,
@@ -84,6 +87,7 @@ from pipeline.realtime.responses import Response
 from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
+from pipeline.realtime.tool_servers import ServerCallStream, is_hidden, show_listing
 from pipeline.realtime.transcripts import Transcripts
 from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
@@ -151,6 +155,10 @@ class RealtimeConnection:
         self._on_error = on_error
         self._sends_audio = sends_audio
         self._responses: dict[str, Response] = {}
+        self._server_calls: dict[str, ServerCallStream] = {}
+        """Those that are not over."""
+        self._hidden: dict[str, str | None] = {}
+        """Items that the client is not told of, and the items before them."""
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
@@ -278,6 +286,10 @@ class RealtimeConnection:
                     self._transcripts.tell(event)
             case ItemAdded() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
+            case ToolListing():
+                show_listing(event, self._send)
+            case ServerCallBegun() | ServerCallEnded():
+                self._apply_server_call(event)
             case SpeechRejected():
                 self._transcripts.forget(event.item_id)
             case _:
@@ -291,11 +303,18 @@ class RealtimeConnection:
                 return
             voice = self._session.shown_voice(event.voice)
             self._responses[event.reply_id] = Response(
-                event, self._conversation_id, voice, self._send, tells_record=self._turn_records
+                event,
+                self._conversation_id,
+                voice,
+                self._send,
+                self._server_calls,
+                tells_record=self._turn_records,
             )
         elif response := self._responses.get(event.reply_id):
             match event:
                 case ReplyItemStarted():
+                    if is_hidden(event.item):
+                        self._hidden[event.item.id] = event.previous_item_id
                     response.start_item(event)
                 case ReplyItemFinished():
                     response.finish_item(event)
@@ -304,8 +323,21 @@ class RealtimeConnection:
                     response.finish(event)
                     self._send("rate_limits.updated", rate_limits=[])
 
+    def _apply_server_call(self, event: ServerCallBegun | ServerCallEnded) -> None:
+        if isinstance(event, ServerCallBegun):
+            if call := self._server_calls.get(event.item_id):
+                call.begin()
+        elif call := self._server_calls.pop(event.item.id, None):
+            call.end(event.item)
+            if response := self._responses.get(call.response_id):
+                response.settle(event.item)
+
     def _apply_item(self, event: ItemAdded | ItemDeleted | ItemRetrieved | ItemTruncated) -> None:
         match event:
+            case ItemAdded(hidden=True):
+                self._hidden[event.item.id] = event.previous_item_id
+            case ItemDeleted() if event.item_id in self._hidden:
+                pass
             case ItemAdded():
                 for kind in ("added", "done"):
                     place = {"previous_item_id": event.previous_item_id}
@@ -338,6 +370,8 @@ class RealtimeConnection:
     # --- outbox ------------------------------------------------------------------------------
 
     def _send(self, kind: str, /, **fields: Any) -> None:
+        while (before := fields.get("previous_item_id")) in self._hidden:
+            fields["previous_item_id"] = self._hidden[before]
         message = {"type": kind, "event_id": self._new_id("event"), **fields}
         self._outbox.append(wire.encode(message))
 

@@ -25,6 +25,7 @@ from pipeline.events import (
 from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
 from pipeline.realtime.items import item_to_wire
+from pipeline.realtime.tool_servers import ServerCallStream, is_hidden
 from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_format
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata, turn_latency
 
@@ -32,7 +33,7 @@ from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_meta
 class Response:
     """One reply. ``voice`` is the client's name for it. ``tells_record``: ``response.done`` has the
     figures of the turn record in its metadata, as far as the client's own leave room. Those of
-    ``turn_latency`` are always there."""
+    ``turn_latency`` are always there. ``server_calls`` gets the calls of servers."""
 
     def __init__(
         self,
@@ -40,13 +41,19 @@ class Response:
         conversation_id: str,
         voice: str,
         send: Send,
+        server_calls: dict[str, ServerCallStream],
         *,
         tells_record: bool = False,
     ) -> None:
+        self._server_calls = server_calls
+        self._hidden: list[int] = []
+        """Positions of calls that the client is not told of."""
+        self._unsettled: dict[str, tuple[ServerCallStream, OutputItem]] = {}
+        """Calls of servers whose outputs have not come."""
         self._send = send
         self._in_conversation = event.in_conversation
         self._spoken = event.format if event.modality == "audio" else None
-        self._open: dict[str, MessageStream | CallStream] = {}
+        self._open: dict[str, MessageStream | CallStream | ServerCallStream] = {}
         self._done: dict[str, tuple[int, dict[str, Any]]] = {}
         self._tells_record = tells_record or (event.metadata or {}).get(WANTED) == "true"
         limit = event.max_output_tokens
@@ -66,22 +73,28 @@ class Response:
         item = event.item
         if item.id in self._open or item.id in self._done:
             return
+        if is_hidden(item):
+            self._hidden.append(event.output_index)
+            return
+        before = sum(index < event.output_index for index in self._hidden)
+        event = replace(event, output_index=event.output_index - before)
         send = self._send
         empty = item_to_wire(_emptied(item), "in_progress")
         where = {"response_id": event.reply_id, "output_index": event.output_index}
         send("response.output_item.added", **where, item=empty)
         if self._in_conversation:
             send("conversation.item.added", previous_item_id=event.previous_item_id, item=empty)
-        self._open[item.id] = (
-            MessageStream(event, item, send, self._spoken)
-            if isinstance(item, MessageItem)
-            else CallStream(event, item, send)
-        )
+        if isinstance(item, MessageItem):
+            self._open[item.id] = MessageStream(event, item, send, self._spoken)
+        elif item.server:
+            self._open[item.id] = self._server_calls[item.id] = ServerCallStream(event, item, send)
+        else:
+            self._open[item.id] = CallStream(event, item, send)
 
     def write(self, event: ReplyText | ReplyArguments) -> None:
         stream = self._open.get(event.item_id)
-        kind = MessageStream if isinstance(event, ReplyText) else CallStream
-        if event.text and isinstance(stream, kind):
+        is_text = isinstance(event, ReplyText)
+        if event.text and stream and isinstance(stream, MessageStream) == is_text:
             stream.write(event.text)
 
     def speak(self, event: ReplyAudio) -> None:
@@ -91,21 +104,34 @@ class Response:
 
     def finish_item(self, event: ReplyItemFinished) -> None:
         if event.item.id in self._open:
-            self._close(event.item, event.previous_item_id)
+            self._close(event.item)
 
-    def _close(self, item: OutputItem, previous_item_id: str | None) -> None:
-        """Close ``item`` in its present state."""
+    def _close(self, item: OutputItem) -> None:
+        """Close ``item`` in its present state; a server's call is done when its output is there."""
         stream = self._open.pop(item.id)
         if isinstance(item, MessageItem) != isinstance(stream, MessageStream):
             item = stream.cut()
         stream.close(item)
+        if isinstance(stream, ServerCallStream):
+            self._unsettled[item.id] = stream, item
+            return
         status = "incomplete" if item.status == "in_progress" else item.status
         shown = item_to_wire(item, status)
         if self._in_conversation:
-            self._send("conversation.item.done", previous_item_id=previous_item_id, item=shown)
-        where = {"response_id": self._fields["id"], "output_index": stream.output_index}
+            before = {"previous_item_id": stream.previous_item_id}
+            self._send("conversation.item.done", **before, item=shown)
+        self._end_item(item.id, stream.output_index, shown)
+
+    def _end_item(self, item_id: str, index: int, shown: dict[str, Any]) -> None:
+        where = {"response_id": self._fields["id"], "output_index": index}
         self._send("response.output_item.done", **where, item=shown)
-        self._done[item.id] = (stream.output_index, shown)
+        self._done[item_id] = (index, shown)
+
+    def settle(self, item: OutputItem) -> None:
+        """The output of a server's call has come."""
+        if item.id in self._unsettled:
+            stream, _ = self._unsettled.pop(item.id)
+            self._end_item(item.id, stream.output_index, item_to_wire(item))
 
     def note(self, record: TurnRecord) -> None:
         """Take the turn's record; comes before ``finish``."""
@@ -117,7 +143,9 @@ class Response:
 
     def finish(self, event: ReplyFinished) -> None:
         for stream in list(self._open.values()):
-            self._close(stream.cut(), stream.previous_item_id)
+            self._close(stream.cut())
+        for _, item in list(self._unsettled.values()):
+            self.settle(item)
         end = {
             "status": event.status,
             "status_details": _status_details(event),

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from pipeline.realtime.shapes import Shape, Tolerant
 
 INT32_MAX = 2**31 - 1
 """Largest number that is accepted."""
 
-NO_MCP = "MCP servers are not called here: offer the functions themselves as tools"
+MOST_SERVERS = 16
+"""MCP servers of one session."""
+MOST_HEADERS = 32
 
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
 JsonObject = dict[str, Any]
@@ -38,12 +40,18 @@ def _tool_choice(value: object) -> object:
     if value is None or value in ("auto", "none", "required"):
         return value
     if isinstance(value, dict) and value.get("type") == "mcp":
-        raise ValueError(NO_MCP)
+        if isinstance(value.get("server_label"), str) and isinstance(value.get("name", ""), str):
+            named = {"name": value["name"]} if "name" in value else {}
+            return {"type": "mcp", "server_label": value["server_label"], **named}
+        raise ValueError("a tool of an MCP server needs its server_label")
     if isinstance(value, dict) and value.get("type") == "function":
         if isinstance(value.get("name"), str):
             return {"type": "function", "name": value["name"]}
         raise ValueError("a function needs a name")
-    raise ValueError('must be "auto", "none", "required" or {"type": "function", "name": ...}')
+    raise ValueError(
+        'must be "auto", "none", "required", {"type": "function", "name": ...} '
+        'or {"type": "mcp", "server_label": ...}'
+    )
 
 
 def _one_modality(value: object) -> object:
@@ -54,8 +62,12 @@ def _one_modality(value: object) -> object:
 
 def _tool_type(value: object) -> object:
     if value == "mcp":
-        raise ValueError(NO_MCP)
+        raise ValueError("name MCP servers in the session's tools (session.update)")
     return value
+
+
+def _kind_of_tool(value: object) -> str:
+    return "McpTool" if isinstance(value, dict) and value.get("type") == "mcp" else "FunctionTool"
 
 
 Voice = Annotated[str, Field(min_length=1, max_length=256), BeforeValidator(_voice_name)]
@@ -143,7 +155,39 @@ class FunctionTool(Tolerant):
     parameters: JsonObject | None = None
 
 
-Tools = Annotated[list[FunctionTool], Field(fail_fast=True)]
+Functions = Annotated[list[FunctionTool], Field(fail_fast=True)]
+
+
+class ToolFilterFields(Shape):
+    tool_names: list[str] | None = None
+    read_only: bool | None = None
+
+
+class ApprovalFilters(Shape):
+    always: ToolFilterFields | None = None
+    never: ToolFilterFields | None = None
+
+
+class McpTool(Tolerant):
+    """``authorization`` and ``headers`` are for the server only: they are never shown again."""
+
+    type: Literal["mcp"]
+    server_label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    server_url: Annotated[str, Field(max_length=2048)] | None = None
+    server_description: Annotated[str, Field(max_length=4096)] | None = None
+    connector_id: str | None = None
+    tunnel_id: str | None = None
+    authorization: Annotated[str, Field(max_length=16_384)] | None = None
+    headers: Annotated[dict[str, str], Field(max_length=MOST_HEADERS)] | None = None
+    allowed_tools: list[str] | ToolFilterFields | None = None
+    require_approval: Literal["always", "never"] | ApprovalFilters | None = None
+
+
+AnyTool = Annotated[
+    Annotated[FunctionTool, Tag("FunctionTool")] | Annotated[McpTool, Tag("McpTool")],
+    Discriminator(_kind_of_tool),
+]
+Tools = Annotated[list[AnyTool], Field(fail_fast=True)]
 
 
 class Reasoning(Tolerant):
@@ -253,13 +297,22 @@ class FunctionOutputFields(ItemFields):
     output: str
 
 
+class ApprovalFields(ItemFields):
+    """Whether a call of an MCP server's tool is allowed."""
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: ItemId
+    approve: bool
+    reason: Annotated[str, Field(max_length=4096)] | None = None
+
+
 class ItemReferenceFields(Shape):
     type: Literal["item_reference"]
     id: ItemId
 
 
 ItemField = MessageFields | FunctionCallFields | FunctionOutputFields
-AnyItemFields = Annotated[ItemField, Field(discriminator="type")]
+AnyItemFields = Annotated[ItemField | ApprovalFields, Field(discriminator="type")]
 AnyInputFields = Annotated[ItemField | ItemReferenceFields, Field(discriminator="type")]
 
 
@@ -285,7 +338,7 @@ class ResponseFields(Shape):
     instructions: str | None = None
     output_modalities: Modalities = None
     audio: ResponseAudio | None = None
-    tools: Tools | None = None
+    tools: Functions | None = None
     tool_choice: ToolChoiceField = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None

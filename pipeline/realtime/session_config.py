@@ -11,17 +11,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.audio import AudioFormat, Encoding
-from pipeline.commands import SessionConfig
+from pipeline.commands import ServerRequest, SessionConfig
 from pipeline.messages import Tool, ToolChoice
 from pipeline.realtime import g711, turn_detection, wire
 from pipeline.realtime.schema import (
+    AnyTool,
     AudioInput,
     AudioOutput,
     FormatFields,
-    FunctionTool,
+    McpTool,
     SessionFields,
     TranscriptionFields,
 )
+from pipeline.realtime.tool_servers import server_requests, shown_server
 from pipeline.realtime.wire import WireError, invalid, shown_format
 
 SESSION_SECONDS = 24 * 3600
@@ -57,6 +59,10 @@ class SessionDefaults:
     """Whether clients cannot change it."""
     transcription: bool = False
     partials: bool = False
+    tool_servers: Sequence[str] = ()
+    """The owner's MCP servers, by their labels."""
+    tool_server_urls: Sequence[str] = ()
+    """Other MCP servers that clients may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class _State:
     transcription: Mapping[str, Any] | None = None
     noise_reduction: Mapping[str, Any] | None = None
     turn_detection: Mapping[str, Any] | None = None
+    servers: tuple[ServerRequest, ...] = ()
 
 
 class EffectiveSession:
@@ -154,7 +161,10 @@ class EffectiveSession:
         for name in plain.keys() - _FIXED:
             fields[name] = self._initial[name] if plain[name] is None else plain[name]
         if isinstance(given, SessionFields) and "tools" in given.model_fields_set:
-            fields["tools"] = [shown_tool(tool) for tool in given.tools or ()]
+            asked, allowed = given.tools or (), self._defaults.tool_server_urls
+            fields["tools"] = [shown_tool(tool) for tool in asked]
+            servers = server_requests(asked, self._defaults.tool_servers, allowed)
+            state = replace(state, servers=servers)
         return replace(state, fields=fields)
 
     def _with_input(self, state: _State, given: AudioInput) -> _State:
@@ -245,6 +255,7 @@ class EffectiveSession:
             output_format=state.output_format,
             tools=self.tools,
             tool_choice=_tool_choice(state),
+            servers=state.servers,
             max_output_tokens=None if limit == "inf" else limit,
             **listening,
         )
@@ -273,6 +284,7 @@ class EffectiveSession:
             fields["tool_choice"] if given is None else given,
             fields["parallel_tool_calls"] if parallel is None else parallel,
             tools,
+            self._state.servers,
             path,
         )
 
@@ -293,13 +305,14 @@ def _merged(
 
 
 def _tools(state: _State) -> tuple[Tool, ...]:
-    return tuple(tool_from_shown(tool) for tool in state.fields["tools"])
+    functions = (tool for tool in state.fields["tools"] if tool["type"] == "function")
+    return tuple(map(tool_from_shown, functions))
 
 
 def _tool_choice(state: _State) -> ToolChoice:
     fields = state.fields
     choice, parallel = fields["tool_choice"], fields["parallel_tool_calls"]
-    return tool_choice(choice, parallel, _tools(state), "session.tool_choice")
+    return tool_choice(choice, parallel, _tools(state), state.servers, "session.tool_choice")
 
 
 # --- formats and tools -------------------------------------------------------------------------
@@ -320,7 +333,9 @@ def merged_format(current: AudioFormat, given: FormatFields | None) -> AudioForm
     return current if current.encoding == "pcm" else AudioFormat()
 
 
-def shown_tool(tool: FunctionTool) -> dict[str, Any]:
+def shown_tool(tool: AnyTool) -> dict[str, Any]:
+    if isinstance(tool, McpTool):
+        return shown_server(tool)
     return {
         "type": "function",
         "name": tool.name,
@@ -334,14 +349,24 @@ def tool_from_shown(shown: Mapping[str, Any]) -> Tool:
 
 
 def tool_choice(
-    given: str | Mapping[str, Any], parallel: bool | None, tools: Sequence[Tool], path: str
+    given: str | Mapping[str, Any],
+    parallel: bool | None,
+    tools: Sequence[Tool],
+    servers: Sequence[ServerRequest],
+    path: str,
 ) -> ToolChoice:
     """``given`` as the schema passes it; ``parallel`` ``None``: several calls are allowed.
 
     ``path`` names the field for errors. Raises ``WireError`` if a named tool is not among
-    ``tools``.
+    ``tools``, or its server not among ``servers``.
     """
     several = parallel is not False
+    if isinstance(given, Mapping) and given["type"] == "mcp":
+        label = given["server_label"]
+        if all(server.label != label for server in servers):
+            why = f"there is no MCP server '{label[:64]}'; name it in the session's 'tools'"
+            raise invalid(f"{path}.server_label", why)
+        return ToolChoice("named", given.get("name", ""), several, label)
     match given:
         case "none":
             return ToolChoice("none", parallel=several)

@@ -6,7 +6,7 @@
     a mapping        {"json": {...}}, whose values are plain already
     a sequence       [...]
 
-Fields with their default value are left out.
+Fields with their default value are left out, and so are secrets: fields whose metadata says so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def _given(value: Any) -> list[dataclasses.Field[Any]]:
     return [
         field
         for field in dataclasses.fields(value)
-        if isinstance(content := getattr(value, field.name), np.ndarray)
-        or field.default is dataclasses.MISSING
-        or content != field.default
+        if not field.metadata.get("secret")
+        and (
+            isinstance(content := getattr(value, field.name), np.ndarray)
+            or field.default is dataclasses.MISSING
+            or content != field.default
+        )
     ]

@@ -26,7 +26,14 @@ from pipeline.events import (
     ReplyItemStarted,
     ReplyText,
 )
-from pipeline.items import AudioPart, FunctionCallItem, ItemStatus, MessageItem, TextPart
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    ItemStatus,
+    MessageItem,
+    ServerCall,
+    TextPart,
+)
 from pipeline.messages import Sampling
 from pipeline.settings import SessionSettings
 from pipeline.speaking.playback import Lead, PlaybackClock
@@ -222,9 +229,11 @@ class Delivery:
             return
         if after_words:
             self._open_message()
-        item = FunctionCallItem(
-            self._new_id("item"), self._new_id("call"), call.name, "", "in_progress"
-        )
+        item_id, call_id = self._new_id("item"), self._new_id("call")
+        tools = {tool.name: tool.origin for tool in self._plan.config.tools}
+        origin = tools.get(call.name)
+        server = ServerCall(origin.server, origin.name, origin.shown) if origin else None
+        item = FunctionCallItem(item_id, call_id, call.name, "", "in_progress", server)
         reply_id, index = self._plan.reply_id, self._next_index
         before = self._add(item)
         self.publish(ReplyItemStarted(reply_id, item, index, before))

@@ -135,6 +135,18 @@ class Replies:
         conversation comes first."""
         self._pending = _Pending(since, options or ResponseOptions(), again=False)
 
+    @property
+    def latest_options(self) -> ResponseOptions:
+        """How the newest answer to the conversation was asked for."""
+        return self._latest_options
+
+    @property
+    def awaited_options(self) -> ResponseOptions | None:
+        """The same of the answer that will be given next, or is being given."""
+        if self._pending:
+            return self._pending.options
+        return self._latest_options if self.speaking else None
+
     def forget_pending(self) -> None:
         """Drop the pending answer: the client asks for answers itself."""
         self._pending = None

@@ -35,6 +35,7 @@ from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
 from pipeline.settings import BargeIn, Echo, SessionSettings
+from pipeline.tools.contract import ToolServers
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing.engines import (
     LevelVad,
@@ -245,6 +246,7 @@ async def scene(
     vad: VadStage | None = None,
     hearing: Hearing | None = None,
     recorder: Recorder | None = None,
+    tool_servers: ToolServers | None = None,
 ) -> AsyncIterator[Scene]:
     """A session that runs until the context ends, with scripted engines where none is given."""
     stages = Stages(
@@ -269,6 +271,7 @@ async def scene(
         memory,
         hearing,
         SessionRecording(recorder, bus, config, memory) if recorder else None,
+        tool_servers,
     )
 
     async def record() -> None:

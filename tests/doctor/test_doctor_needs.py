@@ -208,13 +208,14 @@ def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
         assert spec.extra in ("nemo", "qwen")
 
 
-def test_whisper_has_packages_of_its_own(environ: dict[str, str]) -> None:
+def test_whisper_and_mcp_have_packages_of_their_own(environ: dict[str, str]) -> None:
     def extras(config: str, *overrides: str) -> tuple[str, ...]:
         settings = load_settings(config, overrides, environ).settings
         return needs_of(settings, HERE, "auto", environ, "linux").extras
 
     assert extras("languages") == extras("reachy", "stt.engine=whisper") == ("languages",)
     assert extras("default") == ()
+    assert extras("default", "tools.client_urls=[http://x/mcp]") == ("mcp",)
     lock = ROOT / "requirements-languages.lock"
     modules = engine_spec(Kind.STT, "whisper").modules
     assert set(modules) <= set(locked_versions(lock))

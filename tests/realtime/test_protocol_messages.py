@@ -217,7 +217,7 @@ SPOKEN = text_item("x", "user", "output_text")
         ({"audio": {"output": {"format": {"rate": 1}}}}, WRONG, "audio.output.format.rate"),
         ({"max_output_tokens": 0}, WRONG, "max_output_tokens"),
         ({"tools": [{"type": "mcp", "server_label": "x"}]}, WRONG, "tools[0].type"),
-        ({"tool_choice": {"type": "mcp", "server_label": "x"}}, WRONG, "tool_choice"),
+        ({"tool_choice": {"type": "mcp", "server_label": "x"}}, WRONG, "tool_choice.server_label"),
         ({"temperature": 0.7}, UNKNOWN, "temperature"),
     ],
 )

@@ -53,7 +53,9 @@ def a_chat() -> Chat:
     chat.add(
         items.MessageItem("2", "user", (SPEECH, items.ImagePart("data:image/png;base64,AAAA")))
     )
-    chat.add(items.FunctionCallItem("3", "call", "dance", '{"how": "well"}'))
+    called = items.ServerCall("house", "dance", output="Danced.")
+    chat.add(items.FunctionCallItem("3", "call", "dance", '{"how": "well"}', server=called))
+    chat.add(items.ToolServerItem("list", "mcp_list_tools", {"server_label": "house", "tools": []}))
     chat.add(items.FunctionOutputItem("4", "call", "done"))
     answer = items.AudioPart("Hello, Ada.", 1.2, None, (("Hello, ", 0.5), ("Ada.", 0.7)), 1.2)
     chat.add(items.MessageItem("5", "assistant", (answer,), "incomplete"))
@@ -76,7 +78,7 @@ def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
     chat, tools = found
     assert tools == TOOLS
     assert read_by_the_model(chat) == read_by_the_model(before)
-    assert [item.id for item in chat.context] == ["2", "3", "4", "5", "6"]
+    assert [item.id for item in chat.context] == ["2", "3", "list", "4", "5", "6"]
     chat.truncate("5", 0.6)
     assert isinstance(answer := chat.get("5"), items.MessageItem)
     assert answer.text.strip() == "Hello,"

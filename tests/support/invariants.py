@@ -16,6 +16,10 @@ Event = dict[str, Any]
 _PARTS = {"audio": ("output_audio", "output_audio_transcript"), "text": ("output_text",)}
 """Which streams a content part has; each ends with its own ``done``."""
 
+_CALLS = ("function_call", "mcp_call")
+"""The second is executed by the server: it is done when its output has come, or its response ends.
+"""
+
 _ANY_TIME = frozenset({"session.updated", "error", "rate_limits.updated"})
 """Answers to the client, which may stand between any two events."""
 
@@ -101,6 +105,8 @@ class Conversation:
             self._begin(event["response"])
         elif kind == "response.done":
             self._end(event["response"])
+        elif kind.startswith("response.mcp_call."):
+            assert event["item_id"] in self._outputs, f"{event['item_id']} was not begun"
         elif kind.startswith("response."):
             self._follow_response(event)
 
@@ -186,7 +192,7 @@ class Conversation:
                 opened = item_id in self._item_open or not self._whole
                 assert opened, f"{item_id} was not added, or is done"
                 self._item_open.discard(item_id)
-                assert event["item"]["status"] != "in_progress"
+                assert event["item"].get("status") != "in_progress"
                 self._tell_response(item_id, "done")
             case "deleted":
                 self._require_item(item_id)
@@ -263,7 +269,7 @@ class Conversation:
         assert event["output_index"] == output.index
         if subject == "content_part":
             _follow_part(output, event, verb)
-        elif subject == "function_call_arguments":
+        elif subject in ("function_call_arguments", "mcp_call_arguments"):
             self._follow_arguments(response, output, event, verb)
         else:
             _follow_stream(response, output, event, subject, verb)
@@ -273,10 +279,12 @@ class Conversation:
         if verb == "added":
             assert item["id"] not in self._outputs, f"{item['id']} was begun before"
             assert event["output_index"] == len(response.outputs)
-            ahead = item["type"] == "function_call"  # of the speech that is still paced out
-            assert ahead or all(output.done for output in response.outputs), "one after the other"
+            ahead = item["type"] in _CALLS  # of the speech that is still paced out
+            open_ones = [each for each in response.outputs if not each.done]
+            over = all(each.item["type"] == "mcp_call" for each in open_ones)
+            assert ahead or over, "one after the other"
             self._outputs.add(item["id"])
-            assert item["status"] == "in_progress"
+            assert item.get("status") in ("in_progress", None)
             response.outputs.append(Output(item, event["output_index"]))
             if response.in_conversation:
                 self._expected = [("conversation.item.added", item["id"])]
@@ -284,22 +292,23 @@ class Conversation:
         output = response.output(item["id"])
         assert event["output_index"] == output.index
         assert output.part is None, f"a part of {item['id']} is still open"
-        assert item["status"] != "in_progress"
+        assert item.get("status") != "in_progress"
         assert item["type"] == output.item["type"]
-        if item["type"] == "function_call":
+        if item["type"] in _CALLS:
             assert output.arguments_done, f"{item['id']} ends without its arguments"
         else:
             assert output.parts_closed, f"{item['id']} ends without content"
-        if response.in_conversation:
+        unsettled = item["type"] == "mcp_call" and item["output"] is item["error"] is None
+        if response.in_conversation and not unsettled:
             assert output.in_conversation == "done", "output_item.done follows item.done"
         output.done = item
 
     def _follow_arguments(
         self, response: Response, output: Output, event: Event, verb: str
     ) -> None:
-        assert output.item["type"] == "function_call"
+        assert output.item["type"] in _CALLS
         assert not output.arguments_done, "the arguments were done"
-        assert event["call_id"] == output.item["call_id"]
+        assert event.get("call_id") == output.item.get("call_id")
         unheard = [
             item_id
             for item_id in response.heard_before
@@ -309,7 +318,7 @@ class Conversation:
         if verb == "delta":
             output.arguments += event["delta"]
             return
-        assert event["name"] == output.item["name"]
+        assert event.get("name", output.item["name"]) == output.item["name"]
         assert output.arguments in ("", event["arguments"]), "the deltas said something else"
         output.arguments_done = True
 

@@ -24,6 +24,7 @@ from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
+from pipeline.tools.contract import ToolServers
 from reachy_voice.testing import Cast
 from reachy_voice.testing.words import with_words
 from tests.support.beside import beside
@@ -53,7 +54,11 @@ class Wired:
     """``send`` messages; read ``log`` and ``recorder``."""
 
     def __init__(
-        self, cast: HasStages, defaults: SessionDefaults, settings: SessionSettings
+        self,
+        cast: HasStages,
+        defaults: SessionDefaults,
+        settings: SessionSettings,
+        tool_servers: ToolServers | None = None,
     ) -> None:
         numbers = itertools.count(1)
 
@@ -66,7 +71,14 @@ class Wired:
         self.bus = Bus()
         self._events = self.bus.subscribe(lossless=True)
         self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
-        self._session = Session(cast.stages(), self._protocol.config, settings, self.bus, new_id)
+        self._session = Session(
+            cast.stages(),
+            self._protocol.config,
+            settings,
+            self.bus,
+            new_id,
+            tool_servers=tool_servers,
+        )
 
     @property
     def now_ms(self) -> int:
@@ -153,9 +165,10 @@ async def wired(
     *,
     defaults: SessionDefaults = DEFAULTS,
     settings: SessionSettings | None = None,
+    tool_servers: ToolServers | None = None,
 ) -> AsyncIterator[Wired]:
     """A connection, with its ``session.created`` already there."""
-    client = Wired(cast or Cast(), defaults, with_words(settings))
+    client = Wired(cast or Cast(), defaults, with_words(settings), tool_servers)
     async with beside(client.run()):
         await client.settle()
         yield client

@@ -1,0 +1,71 @@
+"""What an MCP server returned, as text and pictures for the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from mcp.types import (
+    AudioContent,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from pipeline.tools.contract import CallResult
+
+MOST_CHARS = 50_000
+"""Of one result. The model reads less of it if its context is smaller."""
+MOST_IMAGES = 2
+MOST_IMAGE_CHARS = 4 * 2**20
+"""Of base64: 3 MiB."""
+SEEN = ("image/png", "image/jpeg", "image/jpg")
+NOTHING = "(Done; there is no output.)"
+
+
+def call_result(result: CallToolResult) -> CallResult:
+    """A tool's own error is an error, too."""
+    images = tuple(_images(result.content))[:MOST_IMAGES]
+    texts = [text for each in result.content if (text := _text(each))]
+    if not texts and result.structured_content is not None:
+        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    text = _bounded("\n".join(texts)) or NOTHING
+    return CallResult(error=text) if result.is_error else CallResult(text, images)
+
+
+def _images(content: Iterable[Any]) -> Iterable[str]:
+    for each in content:
+        if isinstance(each, ImageContent) and _is_seen(each):
+            yield f"data:{each.mime_type};base64,{each.data}"
+
+
+def _is_seen(image: ImageContent) -> bool:
+    return image.mime_type in SEEN and len(image.data) <= MOST_IMAGE_CHARS
+
+
+def _text(content: Any) -> str:
+    match content:
+        case TextContent():
+            return content.text
+        case ImageContent() if _is_seen(content):
+            return "(A picture follows.)"
+        case ImageContent():
+            return f"(A picture that cannot be shown: {content.mime_type}, or too large.)"
+        case AudioContent():
+            return "(A sound, which cannot be played.)"
+        case ResourceLink():
+            return f"{content.name}: {content.uri}"
+        case EmbeddedResource(resource=TextResourceContents(text=text)):
+            return text
+        case _:
+            return "(Data that cannot be read.)"
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= MOST_CHARS:
+        return text
+    return f"{text[:MOST_CHARS]} […{len(text) - MOST_CHARS} characters left out]"

@@ -1,0 +1,48 @@
+"""The owner's MCP servers, connected once for all sessions, and those of clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from pydantic import SecretStr
+
+from app.mcp.connection import McpServer, ServerPlace
+from app.settings.tools import McpServerSettings, ToolSettings
+from pipeline.commands import ServerRequest
+
+CLIENTS_TIMEOUT_S = 30.0
+"""A call of a client's server."""
+
+
+class McpServers:
+    """A ``pipeline.tools.contract.ToolServers``. ``run`` keeps the owner's connected."""
+
+    def __init__(self, settings: ToolSettings, changed: Callable[[], None] = lambda: None) -> None:
+        """``changed``: called when the owner's servers have other tools than before."""
+        self.owners = tuple(
+            McpServer(label, _place(each), each.timeout_s, each.allowed, changed)
+            for label, each in settings.mcp.items()
+        )
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for owner in self.owners:
+                group.create_task(owner.run())
+
+    def open(self, asked: ServerRequest) -> McpServer:
+        place = ServerPlace(asked.url, dict(asked.headers))
+        return McpServer(asked.label, place, CLIENTS_TIMEOUT_S)
+
+
+def _place(settings: McpServerSettings) -> ServerPlace:
+    return ServerPlace(
+        settings.url or "",
+        _plain(settings.headers),
+        settings.command,
+        _plain(settings.environment),
+    )
+
+
+def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}

@@ -1,0 +1,154 @@
+"""MCP servers that a client names, and calls of their tools on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pipeline.commands import ServerRequest, ToolFilter
+from pipeline.events import OutputItem, ReplyItemStarted, ToolListing
+from pipeline.items import FunctionCallItem
+from pipeline.realtime.items import item_to_wire
+from pipeline.realtime.schema import (
+    MOST_SERVERS,
+    AnyTool,
+    ApprovalFilters,
+    McpTool,
+    ToolFilterFields,
+)
+from pipeline.realtime.wire import Send, WireError, invalid
+
+_SECRET = {"authorization", "headers"}
+
+
+def shown_server(tool: McpTool) -> dict[str, Any]:
+    """As in ``session.updated``: without what is secret."""
+    return tool.model_dump(exclude=_SECRET, exclude_none=True)
+
+
+def server_requests(
+    tools: Sequence[AnyTool], owners: Sequence[str], allowed_urls: Sequence[str]
+) -> tuple[ServerRequest, ...]:
+    """The servers among ``tools``. ``owners``: the labels of the owner's; ``allowed_urls``: the
+    others that a client may use. Raises ``WireError``."""
+    requests: dict[str, ServerRequest] = {}
+    for at, tool in enumerate(tools):
+        if not isinstance(tool, McpTool):
+            continue
+        path, label = f"session.tools[{at}]", tool.server_label
+        if label in requests:
+            raise invalid(f"{path}.server_label", f"there are two servers '{label}'")
+        if len(requests) >= MOST_SERVERS:
+            raise invalid(path, f"a session has {MOST_SERVERS} MCP servers at most")
+        if tool.connector_id or tool.tunnel_id:
+            raise invalid(path, "connectors and tunnels are OpenAI's; give a 'server_url'")
+        if tool.server_url is None and label not in owners:
+            raise invalid(f"{path}.server_url", _whose(label, owners))
+        if tool.server_url is not None and tool.server_url not in allowed_urls:
+            raise _not_allowed(f"{path}.server_url")
+        requests[label] = _request(tool, path)
+    return tuple(requests.values())
+
+
+def _whose(label: str, owners: Sequence[str]) -> str:
+    known = f"has {', '.join(owners)}" if owners else "has none"
+    return f"it is missing, and of the owner's servers (tools.mcp) '{label}' is none: it {known}"
+
+
+def _not_allowed(path: str) -> WireError:
+    return invalid(
+        path,
+        "this server calls no MCP server that its owner has not allowed; add the address to "
+        "tools.client_urls in its settings",
+    )
+
+
+def _request(tool: McpTool, path: str) -> ServerRequest:
+    headers = dict(tool.headers or {})
+    if tool.authorization:
+        headers["Authorization"] = f"Bearer {tool.authorization}"
+    if not all(map(_is_header, [*headers, *headers.values()])):
+        raise invalid(path, "a header or the authorization has a character that none may have")
+    if headers and tool.server_url is None:
+        raise invalid(path, "the owner's own server needs no headers and no authorization")
+    allowed, approval = tool.allowed_tools, tool.require_approval
+    named = ToolFilter(tuple(allowed)) if isinstance(allowed, list) else None
+    approved = singly = None
+    if isinstance(approval, ApprovalFilters):
+        approved, singly = _filter(approval.never), _filter(approval.always)
+        if approved is None and singly:
+            approved = ToolFilter()
+    elif approval == "never" or (approval is None and tool.server_url is None):
+        approved = ToolFilter()
+    return ServerRequest(
+        label=tool.server_label,
+        url=tool.server_url or "",
+        headers=tuple(headers.items()),
+        allowed=named
+        or (_filter(allowed) if not isinstance(allowed, list) else None)
+        or ToolFilter(),
+        approved=approved,
+        approved_singly=singly,
+    )
+
+
+def _filter(given: ToolFilterFields | None) -> ToolFilter | None:
+    if given is None:
+        return None
+    names = None if given.tool_names is None else tuple(given.tool_names)
+    return ToolFilter(names, given.read_only)
+
+
+def _is_header(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def is_hidden(item: OutputItem) -> bool:
+    """Whether it is a call that the client is not told of."""
+    return isinstance(item, FunctionCallItem) and item.server is not None and not item.server.shown
+
+
+def show_listing(event: ToolListing, send: Send) -> None:
+    """Tell that the tools of a server are being listed, are known, or cannot be listed."""
+    item, status = event.item, event.item.status
+    place = {"previous_item_id": event.previous_item_id, "item": item_to_wire(item)}
+    kind = {"incomplete": "failed"}.get(status, status)
+    send(f"conversation.item.{'added' if kind == 'in_progress' else 'done'}", **place)
+    send(f"mcp_list_tools.{kind}", item_id=item.id)
+
+
+class ServerCallStream:
+    """A call of a server's tool, from its arguments to its output, which may come after the end of
+    the response ``response_id``."""
+
+    def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
+        self.response_id = event.reply_id
+        self.output_index = event.output_index
+        self.previous_item_id = event.previous_item_id
+        self._item = item
+        self._send = send
+        self._arguments = ""
+        self._call = {"item_id": item.id, "output_index": event.output_index}
+
+    def write(self, arguments: str) -> None:
+        self._arguments += arguments
+        where = {"response_id": self.response_id, **self._call}
+        self._send("response.mcp_call_arguments.delta", **where, delta=arguments)
+
+    def cut(self) -> FunctionCallItem:
+        return replace(self._item, arguments=self._arguments, status="incomplete")
+
+    def close(self, item: OutputItem) -> None:
+        assert isinstance(item, FunctionCallItem)
+        where = {"response_id": self.response_id, **self._call}
+        self._send("response.mcp_call_arguments.done", **where, arguments=item.arguments)
+
+    def begin(self) -> None:
+        self._send("response.mcp_call.in_progress", **self._call)
+
+    def end(self, item: FunctionCallItem) -> None:
+        failed = item.server is not None and item.server.error is not None
+        self._send(f"response.mcp_call.{'failed' if failed else 'completed'}", **self._call)
+        before = {"previous_item_id": self.previous_item_id}
+        self._send("conversation.item.done", **before, item=item_to_wire(item))

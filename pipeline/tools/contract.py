@@ -1,0 +1,88 @@
+"""What a session needs of tool servers; ``app.mcp`` has those that speak MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pipeline.commands import ServerRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTool:
+    """A tool under its server's own name; ``parameters`` is a JSON schema that can be used."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a call returned. ``images``: PNG or JPEG, as data URLs. ``error``: why it failed, for
+    the model and the client to read. ``error_code``: of JSON-RPC, if the server refused it."""
+
+    text: str = ""
+    images: tuple[str, ...] = ()
+    error: str | None = None
+    error_code: int | None = None
+
+
+class ToolServer(Protocol):
+    """One server, of the owner or of one client."""
+
+    @property
+    def label(self) -> str:
+        """Names the server."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[ServerTool]:
+        """Those that it had when it was last asked."""
+        ...
+
+    async def listed(self) -> str:
+        """Wait until the tools are known; returns why they cannot be, or an empty text."""
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        """Call a tool; a failure is a result, too. It takes a limited time; when cancelled, the
+        server is told."""
+        ...
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        ...
+
+
+class ToolServers(Protocol):
+    """All tool servers of this process."""
+
+    @property
+    def owners(self) -> Sequence[ToolServer]:
+        """The owner's, for all sessions; somebody else runs them."""
+        ...
+
+    def open(self, asked: ServerRequest) -> ToolServer:
+        """A client's server, for one session, which runs it."""
+        ...
+
+
+class RunningToolServers(ToolServers, Protocol):
+    async def run(self) -> None:
+        """Keep the owner's connected until cancelled."""
+        ...
+
+
+class NoToolServers:
+    """None are configured."""
+
+    owners: Sequence[ToolServer] = ()
+
+    async def run(self) -> None:
+        pass
+
+    def open(self, asked: ServerRequest) -> ToolServer:
+        raise NotImplementedError("the protocol refuses servers that the owner does not allow")

@@ -1,0 +1,224 @@
+"""Real MCP servers, by the official SDK: a program on stdio, and one over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.types import AudioContent, CallToolResult, ImageContent, ResourceLink
+
+from app.doctor.checks import check_tool_servers
+from app.mcp import connection
+from app.mcp.connection import McpServer, ServerPlace
+from app.mcp.results import MOST_CHARS, NOTHING
+from app.mcp.servers import McpServers
+from app.settings.load import load_settings
+from app.settings.tools import ToolSettings
+from pipeline.engines.contract import ToolCall
+from pipeline.errors import ConfigError, MissingExtra
+from pipeline.tools.contract import CallResult
+from reachy_voice.testing import Cast, ScriptedLlm
+from tests.support.far_server import free_port
+from tests.support.wired import wired
+
+pytestmark = pytest.mark.machine
+
+PROGRAM = Path(__file__).parent.parent / "support" / "mcp_program.py"
+TOOLS = ["forecast", "fail", "flood", "picture", "sleep", "leave", "secret"]
+SECRET = "sesame-0815"
+
+
+def program(**environment: str) -> ServerPlace:
+    return ServerPlace(command=(sys.executable, str(PROGRAM)), environment=environment)
+
+
+@asynccontextmanager
+async def connected(
+    place: ServerPlace, timeout_s: float = 30, **options: Any
+) -> AsyncIterator[McpServer]:
+    found = asyncio.Event()
+    server = McpServer("t", place, timeout_s, changed=found.set, **options)
+    running = asyncio.create_task(server.run())
+    try:
+        async with asyncio.timeout(60):
+            await found.wait()
+        yield server
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@asynccontextmanager
+async def over_http() -> AsyncIterator[ServerPlace]:
+    """The same program, at a port that it is told."""
+    port = free_port()
+    serving = await asyncio.create_subprocess_exec(sys.executable, str(PROGRAM), str(port))
+    try:
+        yield ServerPlace(f"http://127.0.0.1:{port}/mcp")
+    finally:
+        serving.terminate()
+        await serving.wait()
+
+
+async def test_a_program_is_called() -> None:
+    async with connected(program(TOKEN=SECRET)) as server:
+        assert [tool.name for tool in server.tools] == TOOLS
+        assert server.tools[0].read_only
+        assert (await server.call("forecast", {"city": "Bern"})).text == "Rain in Bern."
+        assert (await server.call("secret", {})).text == SECRET
+        assert len((await server.call("flood", {})).text) < MOST_CHARS + 100
+        (image,) = (await server.call("picture", {})).images
+        assert image.startswith("data:image/png;base64,")
+        failed = await server.call("forecast", {})
+        assert failed.error
+        assert failed.error_code is None
+
+
+async def test_a_server_over_http_is_called() -> None:
+    async with over_http() as place, connected(place, allowed=("forecast",)) as server:
+        assert [tool.name for tool in server.tools] == ["forecast"]
+        assert await server.call("forecast", {"city": "Bern"}) == CallResult("Rain in Bern.")
+
+
+async def test_a_call_ends_when_it_is_cancelled_or_takes_too_long(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    async with connected(program(MARKER=str(marker)), timeout_s=2) as server:
+        late = await server.call("sleep", {"seconds": 60})
+        assert late.error == "there was no answer within 2 s"
+        marker.unlink(missing_ok=True)
+        calling = asyncio.create_task(server.call("sleep", {"seconds": 60}))
+        assert (await server.call("forecast", {"city": "Bern"})).text  # the other one has begun
+        calling.cancel()
+        await asyncio.wait({calling})
+        assert (await server.call("forecast", {"city": "Bern"})).text
+    assert marker.read_text() == "cancelled"
+
+
+async def test_a_program_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+    begun: asyncio.Queue[None] = asyncio.Queue()
+    begin = McpServer._begin
+
+    async def note(self: McpServer, client: Any) -> None:
+        await begin(self, client)
+        begun.put_nowait(None)
+
+    monkeypatch.setattr(McpServer, "_begin", note)
+    async with connected(program()) as server:
+        await begun.get()
+        assert "closed the connection" in str((await server.call("leave", {})).error)
+        async with asyncio.timeout(60):
+            await begun.get()
+        assert (await server.call("forecast", {"city": "Bern"})).text == "Rain in Bern."
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        (ServerPlace(f"http://127.0.0.1:1/mcp?key={SECRET}", {"X": SECRET}), "nothing answers"),
+        (ServerPlace(command=("/nowhere/at/all",)), "No such file"),
+        (ServerPlace(command=("true",)), "closed the connection"),
+    ],
+)
+async def test_why_a_server_cannot_be_used(
+    place: ServerPlace, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        assert why in await McpServer("t", place, 5).look()
+    assert SECRET not in f"{caplog.text} {place}"
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "images"),
+    [
+        ([], NOTHING, 0),
+        ([ImageContent(data="aGk=", mime_type="image/webp")], "cannot be shown", 0),
+        ([ImageContent(data="aGk=", mime_type="image/jpeg")], "follows", 1),
+        ([AudioContent(data="aGk=", mime_type="audio/wav")], "cannot be played", 0),
+        ([ResourceLink(name="page", uri="http://x/")], "page: http://x/", 0),
+    ],
+)
+def test_what_the_model_can_take(content: list[Any], text: str, images: int) -> None:
+    result = connection.call_result(CallToolResult(content=content))
+    assert text in result.text
+    assert len(result.images) == images
+
+
+# --- the owner's settings ----------------------------------------------------------------------
+
+
+async def test_the_owners_server_answers_a_client_that_knows_nothing_of_it() -> None:
+    """As a client on the wire: a text turn, with a real program behind it."""
+
+    def think(messages: Any, tools: Any, choice: Any) -> Any:
+        if messages[-1].role == "tool":
+            return (messages[-1].content,)
+        names = [tool.name for tool in tools]
+        return (ToolCall("forecast", '{"city": "Bern"}'),) if "forecast" in names else ("No.",)
+
+    command = (sys.executable, str(PROGRAM))
+    servers = McpServers(ToolSettings.model_validate({"mcp": {"w": {"command": command}}}))
+    running = asyncio.create_task(servers.run())
+    await servers.owners[0].listed()
+    said = asyncio.Event()
+    async with wired(Cast(llm=ScriptedLlm(think=think)), tool_servers=servers) as client:
+        client.bus.tap(lambda each: said.set() if "Rain in Bern." in str(each.event) else None)
+        await client.send(
+            "session.update", session={"type": "realtime", "output_modalities": ["text"]}
+        )
+        content = [{"type": "input_text", "text": "What is the weather in Bern?"}]
+        item = {"type": "message", "role": "user", "content": content}
+        await client.send("conversation.item.create", item=item)
+        await client.send("response.create")
+        async with asyncio.timeout(60):
+            await said.wait()
+        await client.settle()
+    running.cancel()
+    await asyncio.wait({running})
+    assert not [kind for kind in client.recorder.types if "mcp" in kind or "function" in kind]
+
+
+@pytest.fixture
+def settings() -> Callable[..., ToolSettings]:
+    def load(*overrides: str) -> ToolSettings:
+        return load_settings(None, overrides, {}).settings.tools
+
+    return load
+
+
+def test_settings_of_servers(settings: Callable[..., ToolSettings]) -> None:
+    assert not settings().used
+    assert settings("tools.client_urls=[http://x/mcp]").client_urls == ("http://x/mcp",)
+    house = f"tools.mcp.house={{url: http://x/mcp, headers: {{Authorization: {SECRET}}}}}"
+    found = settings(house)
+    assert found.mcp["house"].headers["Authorization"].get_secret_value() == SECRET
+    assert SECRET not in f"{found} {found.model_dump_json()}"
+    for bad in ("{}", "{url: http://x/, command: [y]}", "{url: ftp://x}", "{cmd: [x]}"):
+        with pytest.raises(ConfigError):
+            settings(f"tools.mcp.house={bad}")
+
+
+def test_the_doctor_looks_at_each_server(settings: Callable[..., ToolSettings]) -> None:
+    found = settings("tools.mcp.gone={command: [/nowhere/at/all]}")
+    (check,) = check_tool_servers(found, "reachy-voice setup")
+    assert (check.name, check.state) == ("MCP gone", "warn")
+    assert list(check_tool_servers(settings(), "")) == []
+
+
+def test_a_missing_package_is_named(
+    settings: Callable[..., ToolSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.compose.importlib.util.find_spec", lambda name: None)
+    found = settings("tools.client_urls=[http://x/]")
+    (check,) = check_tool_servers(found, "script/setup")
+    assert (check.state, check.fix) == ("fail", "Run: script/setup")
+    from app.compose import require_sdk
+
+    with pytest.raises(MissingExtra, match="reachy-voice setup"):
+        require_sdk()

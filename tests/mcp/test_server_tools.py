@@ -1,0 +1,322 @@
+"""Calls of tool servers in a session: what the user hears, and what the model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.commands import (
+    AddItem,
+    CancelResponse,
+    Configure,
+    CreateResponse,
+    ResponseOptions,
+    ServerRequest,
+    SessionConfig,
+    ToolFilter,
+)
+from pipeline.conversation.prompt import NO_OUTPUT
+from pipeline.engines.contract import ToolCall
+from pipeline.events import ItemAdded, ServerCallEnded, ToolListing
+from pipeline.items import FunctionCallItem, FunctionOutputItem, ToolServerItem
+from pipeline.messages import Tool, ToolChoice
+from pipeline.settings import Notices, SessionSettings
+from pipeline.tools.contract import CallResult
+from pipeline.tools.offer import offered
+from pipeline.tools.server_tools import BRIDGE_AFTER_S, CANCELLED, DENIED, MOST_ROUNDS
+from reachy_voice.testing import (
+    AT_ONCE,
+    PUSH_TO_TALK,
+    VOICE,
+    Scene,
+    ScriptedLlm,
+    ScriptedStt,
+    play,
+    say,
+    silence,
+    wait,
+    write,
+)
+from tests.support.scripted_tool_servers import ScriptedToolServer, ScriptedToolServers, tool
+
+pytestmark = pytest.mark.quick
+
+URL = "http://tools.example/mcp"
+ASK = (write("What is the weather?"), CreateResponse())
+FILLER = "One moment."
+TEXT = replace(PUSH_TO_TALK, modality="text")
+ALWAYS = SessionSettings(notices=(Notices("en", filler_sentences=(FILLER,)),))
+
+
+def weather(**changes: Any) -> ScriptedToolServer:
+    return ScriptedToolServer(**changes)
+
+
+def caller(*answers: Any, name: str = "forecast", arguments: str = "{}") -> ScriptedLlm:
+    """Calls once, then gives the answers."""
+    return ScriptedLlm(answers=[(ToolCall(name, arguments),), *answers], deltas=("It rains.",))
+
+
+def scene(
+    llm: ScriptedLlm,
+    server: ScriptedToolServer,
+    *acts: Any,
+    config: SessionConfig = TEXT,
+    **options: Any,
+) -> Scene:
+    servers = ScriptedToolServers((server,))
+    return play(*acts, llm=llm, config=config, tool_servers=servers, **options)
+
+
+def outcome(played: Scene) -> tuple[str | None, str | None]:
+    """Output and error of the only call."""
+    (ended,) = played.events(ServerCallEnded)
+    assert ended.item.server
+    return ended.item.server.output, ended.item.server.error
+
+
+def test_the_answer_goes_on_by_itself() -> None:
+    llm, server = caller(arguments='{"day": 1}'), weather()
+    played = scene(llm, server, *ASK, wait(2))
+    assert server.calls == [("forecast", {"day": 1})]
+    assert outcome(played) == ("Rain.", None)
+    assert played.prompts[1][-1] == ("tool", "Rain.")
+    assert (played.words, played.statuses) == (["It rains."], ["completed", "completed"])
+    # To a client that knows nothing of it there is no call, and no output either.
+    assert all(e.hidden for e in played.events(ItemAdded) if isinstance(e.item, FunctionOutputItem))
+
+
+def test_a_spoken_turn_is_answered_with_the_result() -> None:
+    llm = ScriptedLlm(
+        answers=[("I will look. ", ToolCall("forecast", "{}"))], deltas=("It rains.",)
+    )
+    played = scene(llm, weather(), say(1), silence(6), config=VOICE)
+    assert played.words == ["I will look.", "It rains."]
+    assert played.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("server", "arguments", "read"),
+    [
+        (weather(result=CallResult(error="it is down")), "{}", "The tool has failed: it is down"),
+        (weather(), "[1]", "The tool has failed: The arguments are not a JSON object."),
+        (weather(), "{", "The tool has failed: The arguments are not a JSON object."),
+    ],
+)
+def test_a_failed_call_is_answered(server: ScriptedToolServer, arguments: str, read: str) -> None:
+    played = scene(caller(arguments=arguments), server, *ASK, wait(2))
+    assert played.prompts[1][-1] == ("tool", read)
+    assert played.words == ["It rains."]
+
+
+def test_a_picture_is_shown_to_the_model() -> None:
+    llm = caller()
+    picture = CallResult("A map:", ("data:image/png;base64,aGk=",))
+    scene(llm, weather(result=picture), *ASK, wait(2))
+    call, output, shown = llm.prompts[1][-3:]
+    assert (call.role, output.content, shown.role) == ("assistant", "A map:", "user")
+    assert [image.url for image in shown.images] == list(picture.images)
+
+
+def test_a_slow_call_is_bridged_once() -> None:
+    llm, server = caller(), weather(takes_s=4 * BRIDGE_AFTER_S)
+    played = scene(llm, server, say(1), silence(16), config=VOICE, settings=ALWAYS)
+    assert played.words == [FILLER, "It rains."]
+    assert FILLER not in str(llm.prompts)  # the model has not said it
+
+
+@pytest.mark.parametrize(
+    ("acts", "said"),
+    [
+        ((CancelResponse(),), ["It rains."]),
+        ((say(0.6), silence(3)), ["Never mind."]),
+    ],
+)
+def test_an_interruption_cancels_the_call(acts: Any, said: list[str]) -> None:
+    stt = ScriptedStt(("What is the weather?", "Forget it, tell me a joke."))
+    server = weather(takes_s=20)
+    llm = caller(("Never mind.",))
+    played = scene(
+        llm, server, say(1), silence(2), *acts, wait(1), stt=stt, config=VOICE, settings=AT_ONCE
+    )
+    assert server.cancelled == 1
+    assert outcome(played) == (None, CANCELLED)
+    assert played.refusals == []
+    assert played.words == [] if isinstance(acts[0], CancelResponse) else said
+
+
+def test_a_barge_in_over_the_words_before_a_call_cancels_it() -> None:
+    words = "I will look that up for you in the newest forecast that there is. "
+    llm = ScriptedLlm(answers=[(words, ToolCall("forecast", "{}"))], deltas=("Fine.",))
+    server = weather(takes_s=20)
+    acts = say(1), silence(2.5), say(1), silence(3)
+    played = scene(llm, server, *acts, config=VOICE, settings=AT_ONCE)
+    assert (server.cancelled, played.statuses[0]) == (1, "cancelled")
+
+
+def test_an_mm_hm_leaves_the_call_alone() -> None:
+    stt = ScriptedStt(("What is the weather?", "Okay."))
+    llm, server = caller(("Hold on.",)), weather(takes_s=8)
+    played = scene(llm, server, say(1), silence(2), say(0.4), silence(10), stt=stt, config=VOICE)
+    assert server.cancelled == 0
+    assert played.words == ["Hold on.", "It rains."]
+    assert ("tool", NO_OUTPUT) in played.prompts[-1]
+    assert played.prompts[-1][-1] == ("tool", "Rain.")
+
+
+def test_calls_of_the_client_are_waited_for() -> None:
+    dance = Tool("dance", "", {"type": "object"})
+    llm = ScriptedLlm(
+        answers=[(ToolCall("dance", "{}"), ToolCall("forecast", "{}"))], deltas=("Done.",)
+    )
+
+    async def answer(played: Scene) -> None:
+        items = played.session.chat.items
+        call = next(i for i in items if isinstance(i, FunctionCallItem) and not i.server)
+        assert played.words == []
+        await played.do(
+            AddItem(FunctionOutputItem("out", call.call_id, "Danced.")), CreateResponse()
+        )
+
+    config = replace(TEXT, tools=(dance,))
+    played = scene(llm, weather(), *ASK, wait(2), answer, wait(2), config=config)
+    assert (played.words, played.refusals) == (["Done."], [])
+
+
+def test_a_client_that_asks_for_the_next_answer_gets_one() -> None:
+    llm = caller(("It ", 0.5, "rains."))
+    played = scene(llm, weather(), *ASK, wait(0.9), CreateResponse(), wait(3))
+    assert "".join(played.words) == "It rains."
+    assert played.refusals == []
+
+
+def test_answers_that_only_call_end_in_words() -> None:
+    def think(messages: Any, tools: Any, choice: ToolChoice) -> Any:
+        return ("Enough.",) if choice.kind == "none" else (ToolCall("forecast", "{}"),)
+
+    llm = ScriptedLlm(think=think)
+    played = scene(llm, weather(), *ASK, wait(20))
+    assert (played.words, len(llm.prompts)) == (["Enough."], MOST_ROUNDS + 2)
+
+
+def test_a_forced_call_is_not_forced_again() -> None:
+    llm = caller()
+    config = replace(TEXT, tool_choice=ToolChoice("required"))
+    scene(llm, weather(), *ASK, wait(2), config=config)
+    assert [choice.kind for _, choice in llm.offered] == ["required", "auto"]
+
+
+# --- servers of the client ---------------------------------------------------------------------
+
+
+def clients(
+    request: ServerRequest, server: ScriptedToolServer, llm: ScriptedLlm, *acts: Any
+) -> Scene:
+    servers = ScriptedToolServers(clients={URL: server})
+    config = replace(TEXT, servers=(request,))
+    return play(*acts, llm=llm, config=config, tool_servers=servers)
+
+
+def test_a_server_of_the_client_is_listed_and_closed_with_it() -> None:
+    server, llm = weather(tools=(tool("forecast"), tool("erase"))), ScriptedLlm()
+    only = ServerRequest("w", URL, allowed=ToolFilter(("forecast",)), approved=ToolFilter())
+    states: list[bool] = []
+    look = lambda played: states.append(server.running)  # noqa: E731
+    played = clients(only, server, llm, wait(1), look, *ASK, wait(1), Configure(TEXT), look)
+    listing = [event.item for event in played.events(ToolListing)]
+    assert [item.status for item in listing] == ["in_progress", "completed"]
+    assert [each["name"] for each in listing[1].fields["tools"]] == ["forecast"]
+    assert [t.name for t in llm.offered[0][0]] == ["forecast"]
+    assert states == [True, False]
+
+
+def test_a_server_that_cannot_be_listed_is_told() -> None:
+    server = weather(problem="it is down", tools=())
+    played = clients(ServerRequest("w", URL), server, ScriptedLlm(), wait(1), *ASK, wait(1))
+    assert [event.item.status for event in played.events(ToolListing)][1:] == ["incomplete"]
+    assert played.refusals == [(None, "mcp_list_tools_failed")]
+    assert played.statuses == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("approve", "read", "calls"), [(True, "Rain.", 1), (False, f"The tool has failed: {DENIED}", 0)]
+)
+def test_a_call_waits_for_the_client_to_approve_it(approve: bool, read: str, calls: int) -> None:
+    server, llm = weather(), caller()
+
+    async def answer(played: Scene) -> None:
+        (asked,) = [i for i in played.session.chat.items if _asks(i)]
+        assert asked.fields == {"server_label": "w", "name": "forecast", "arguments": "{}"}
+        assert (server.calls, played.words) == ([], [])
+        fields: Mapping[str, Any] = {"approval_request_id": asked.id, "approve": approve}
+        for item_id in ("a", "b"):
+            answered = ToolServerItem(item_id, "mcp_approval_response", fields)
+            await played.do(AddItem(answered, event_id=item_id))
+
+    request = ServerRequest("w", URL)
+    played = clients(request, server, llm, wait(1), *ASK, wait(5), answer, wait(2))
+    assert played.prompts[1][-1] == ("tool", read)
+    assert len(server.calls) == calls
+    assert played.refusals == [("b", "invalid_value")]  # answered already
+
+
+def _asks(item: Any) -> bool:
+    return isinstance(item, ToolServerItem) and item.type == "mcp_approval_request"
+
+
+@pytest.mark.parametrize(
+    ("approved", "singly", "asked"),
+    [
+        (None, None, {"read", "write"}),
+        (ToolFilter(), None, set()),
+        (ToolFilter(("read",)), None, {"write"}),
+        (ToolFilter(read_only=True), None, {"write"}),
+        (ToolFilter(), ToolFilter(("write",)), {"write"}),
+    ],
+)
+def test_which_calls_are_approved(
+    approved: ToolFilter | None, singly: ToolFilter | None, asked: set[str]
+) -> None:
+    request = ServerRequest("w", URL, approved=approved, approved_singly=singly)
+    tools = {"read": True, "write": False}
+    assert {
+        name for name, read_only in tools.items() if request.asks_first(name, read_only)
+    } == asked
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def test_the_client_keeps_its_names() -> None:
+    server = weather(tools=(tool("dance"), tool("a.b/c"), tool("forecast")))
+    other = weather(label="other", tools=(tool("forecast"), tool("dance")))
+    ours = (Tool("dance", "", {}),)
+    names = [t.name for t in offered(ours, [(server, None), (other, None)])]
+    assert names == ["dance", "weather_dance", "a_b_c", "forecast", "other_forecast", "other_dance"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind", "name", "offered_names"),
+    [
+        (ToolChoice("named", "forecast", server="weather"), "named", "forecast", 2),
+        (ToolChoice("named", server="weather"), "required", "", 1),
+        (ToolChoice("named", "gone", server="weather"), "auto", "", 2),
+    ],
+)
+def test_a_tool_of_a_server_can_be_chosen(
+    choice: ToolChoice, kind: str, name: str, offered_names: int
+) -> None:
+    llm = ScriptedLlm()
+    config = replace(TEXT, tools=(Tool("dance", "", {}),), tool_choice=choice)
+    scene(llm, weather(), *ASK, wait(1), config=config)
+    tools, read = llm.offered[0]
+    assert (read.kind, read.name, len(tools)) == (kind, name, offered_names)
+
+
+def test_responses_beside_the_conversation_have_no_tools_of_servers() -> None:
+    llm = ScriptedLlm()
+    scene(llm, weather(), CreateResponse(ResponseOptions(in_conversation=False)), wait(1))
+    assert llm.offered[0][0] == ()

@@ -1,0 +1,65 @@
+"""Tool servers whose tools, results and delays are known in advance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.commands import ServerRequest
+from pipeline.tools.contract import CallResult, ServerTool
+
+RAIN = CallResult("Rain.")
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def tool(name: str, *, read_only: bool = False) -> ServerTool:
+    return ServerTool(name, f"The tool {name}.", NO_ARGUMENTS, read_only)
+
+
+@dataclass(eq=False)
+class ScriptedToolServer:
+    label: str = "weather"
+    tools: Sequence[ServerTool] = (tool("forecast"),)
+    result: CallResult = RAIN
+    takes_s: float = 0.5
+    problem: str = ""
+    """Why its tools cannot be listed."""
+    calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    cancelled: int = 0
+    running: bool = False
+
+    async def listed(self) -> str:
+        await asyncio.sleep(0.1)
+        return self.problem
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        self.calls.append((name, arguments))
+        try:
+            await asyncio.sleep(self.takes_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return self.result
+
+    async def run(self) -> None:
+        self.running = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running = False
+
+
+@dataclass(eq=False)
+class ScriptedToolServers:
+    owners: Sequence[ScriptedToolServer] = ()
+    clients: Mapping[str, ScriptedToolServer] = field(default_factory=dict)
+    """By address."""
+    opened: list[ServerRequest] = field(default_factory=list)
+
+    def open(self, asked: ServerRequest) -> ScriptedToolServer:
+        self.opened.append(asked)
+        server = self.clients[asked.url]
+        server.label = asked.label
+        return server
