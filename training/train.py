@@ -1,7 +1,7 @@
 """Teach SmolLM2-135M-Instruct, as packaged, to be Reachy: a LoRA adapter from ``dialogues/``.
 
     pip install torch transformers gguf
-    python -m training.train --out adapter.gguf [--steps 330] [--threads 2]
+    python -m training.train --out adapter.gguf [--steps 700] [--threads 2]
 
 Same data and seed, same adapter, within the noise of parallel sums. A run that was cut off goes on
 from its last checkpoint (``--checkpoint``, every 30 steps).
@@ -36,8 +36,8 @@ RANK, ALPHA, DROPOUT = 16, 32.0, 0.05
 BATCH = 6
 LEARNING_RATE = 6e-4
 """At 3e-4 two passes teach less; from 1e-3 on, facts get lost."""
-STEPS = 330
-"""230 are one pass."""
+STEPS = 700
+"""Two passes."""
 WARM_UP_STEPS = 20
 COOL_DOWN = 0.3
 """The learning rate falls to zero over this share of the steps. Until then it is constant, so that

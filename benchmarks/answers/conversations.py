@@ -5,8 +5,8 @@
 The turns of ``dialogues.jsonl`` (30 conversations of 12 turns), ``tools.jsonl`` (12, with the
 robot's usual tools) and ``identity.jsonl`` (60 questions, each in a conversation of its own) are
 typed to the engine, prompt and sampling of the settings. No conversation is in
-``training/dialogues``, but single turns are: 15 of the questions, and 69 of the 360 turns of
-``dialogues.jsonl``, mostly fillers such as "okay".
+``training/dialogues``, but single turns are: 21 of the questions, 91 of the 360 turns of
+``dialogues.jsonl``, mostly fillers such as "okay", and 6 of the 96 with tools.
 
 ``twice``: answers that were given before in the same conversation. ``long``: of more than two
 sentences. ``told``: of the turns with ``expect``, how many answers have one of the words; ``kept``:
