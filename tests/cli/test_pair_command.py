@@ -68,7 +68,7 @@ def test_each_step_is_a_line(run: Callable[..., Result], asked: list[Pairing]) -
         "Say something to it.",
     ]
     (one,) = asked
-    assert (one.wanted, one.port) == ("kitchen", 8770)
+    assert (one.target, one.port) == ("kitchen", 8770)
     assert one.loopback
 
 
@@ -82,7 +82,7 @@ def test_options_and_settings_reach_it(
         words += ["--set", one]
     assert run(*words).exit_code == 0
     (one,) = asked
-    assert (one.wanted, one.port) == (None, 9000)
+    assert (one.target, one.port) == (None, 9000)
     assert (one.file.path, one.loopback) == (own, False)
     assert one.in_settings == ("10.0.0.0/8",)
 

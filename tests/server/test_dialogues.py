@@ -37,7 +37,7 @@ async def test_a_german_and_then_a_spanish_question(cache: WeightsCache, stt: Wh
         turns = await talk(url, lines, stt)
     assert [turn.language for turn in turns] == ["de", "es"]
     for turn in turns:
-        assert turn.understood.rate <= 0.35, turn
+        assert turn.hearing_errors.rate <= 0.35, turn
         assert turn.answered
         # Spoken by the voice of another language, hardly a word would be heard.
-        assert turn.intelligible.rate <= 0.35, turn
+        assert turn.speech_errors.rate <= 0.35, turn

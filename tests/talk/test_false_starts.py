@@ -90,7 +90,7 @@ def test_the_turns_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) ->
     quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
     assert quiet.robot == "none"
     assert quiet.room_dbfs > -60
-    monkeypatch.setattr(devices, "scored", lambda pcm, settings: noise(0.55))
+    monkeypatch.setattr(devices, "score_windows", lambda pcm, settings: noise(0.55))
     tested = with_false_starts(quiet, silence, SETTINGS)
     assert (tested.false_starts, tested.quiet_threshold) == (1, 0.6)
 
@@ -100,12 +100,12 @@ def test_without_the_vad_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -
         raise WeightsError("silero-vad is missing", why="it was not fetched", fix="Fetch it")
 
     quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
-    monkeypatch.setattr(devices, "scored", missing)
+    monkeypatch.setattr(devices, "score_windows", missing)
     assert with_false_starts(quiet, silence, SETTINGS) == quiet
 
 
 def test_the_real_vad_hears_no_turn_in_a_hum(weights: Callable[[str], Path]) -> None:
     weights("silero-vad")
     hum = np.random.default_rng(1).normal(0, 30, 32_000).astype(np.int16)
-    windows = false_starts.scored(hum, load_settings(None).settings)
+    windows = false_starts.score_windows(hum, load_settings(None).settings)
     assert false_starts.false_starts(windows, Endpointing()) == 0

@@ -70,7 +70,7 @@ def test_the_answer_goes_on_where_it_was_if_the_final_words_are_a_listeners(
     assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
     assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
     sent: dict[str, Any] = {}
-    Response(rest, "conv", "joe", lambda kind, /, **fields: sent.update(fields))
+    Response(rest, "conv", "joe", lambda kind, /, **fields: sent.update(fields), {})
     assert sent["response"]["metadata"] == {"reachy_voice.continues": cut.reply_id}
     judged = played.events(TurnJudged)[-1]
     assert judged.wait_ms == Endpointing().clear_wait_ms, "the shortest wait"

@@ -400,7 +400,7 @@ async def test_a_window_that_is_lost_with_its_stream_is_scored_by_the_next() -> 
     worker = ProcessWorker(spec(kind=Kind.VAD), Options(), None)
     window = np.zeros(512, np.int16)
     async with running(worker):
-        stream = await vad_stage(worker).open()
+        stream = await vad_stage(worker).open(Work())
         assert [await stream.score(window) for _ in range(3)] == [1.0, 2.0, 3.0]
         send(worker, signal.SIGSTOP)
         scoring = asyncio.create_task(stream.score(window))

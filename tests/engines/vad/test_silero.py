@@ -117,7 +117,7 @@ async def test_many_streams_are_scored_together(
     worker = BatchedWorker(engine_spec(Kind.VAD, "silero"), SileroOptions(), found)
     window = np.zeros(WINDOW_SAMPLES, np.int16)
     async with running(worker), asyncio.TaskGroup() as group:
-        streams = [await vad_stage(worker).open() for _ in range(MANY_STREAMS + 2)]
+        streams = [await vad_stage(worker).open(Work()) for _ in range(MANY_STREAMS + 2)]
         for stream in streams[: MANY_STREAMS - 1]:
             await stream.score(window)  # opens it at the engine
         sizes.clear()
@@ -136,7 +136,7 @@ async def test_many_streams_are_scored_together(
         assert sizes == [len(others)]
         async with asyncio.timeout(30):
             await streams[1].score(window)  # it is catching up, and does not wait
-        closing = asyncio.create_task((await vad_stage(worker).open()).score(window))
+        closing = asyncio.create_task((await vad_stage(worker).open(Work())).score(window))
         await _all_asked()
         assert not closing.done()
         worker.close()
