@@ -59,6 +59,8 @@ class CallLink(RealtimeLink):
         """Whether sound begins the session."""
         self._waited_samples = 0
         self._controls: set[asyncio.Queue[str | None]] = set()
+        self._ready = asyncio.Event()
+        """Set once messages may be carried out."""
         self._bus.tap(self._play)
 
     async def serve(self) -> None:
@@ -71,7 +73,13 @@ class CallLink(RealtimeLink):
                 *(self.address, self._connect_s),
             )
         else:
-            await super().serve()
+            if self._peer.answers:
+                await super().serve()
+
+    def close(self, code: int, reason: str) -> None:
+        super().close(code, reason)
+        if not self._peer.opened.is_set():
+            self._peer.end(lost=False)
 
     @asynccontextmanager
     async def control(self) -> AsyncIterator[asyncio.Queue[str | None]]:
@@ -84,6 +92,11 @@ class CallLink(RealtimeLink):
         finally:
             self._controls.discard(unread)
 
+    async def steer(self, frame: str | bytes) -> None:
+        """Carry out one message of a control, once the call is connected."""
+        await self._ready.wait()
+        await self.take(frame)
+
     @property
     def crowded(self) -> bool:
         return len(self._controls) >= CONTROLS
@@ -92,10 +105,12 @@ class CallLink(RealtimeLink):
 
     async def cut_if_dead(self) -> None:
         if not self._peer.answers:
-            await self._peer.close()
+            self._peer.end(lost=True)
             await self.ended.wait()
 
     async def _receive(self) -> None:
+        await self._flush()  # controls have had a session.created
+        self._ready.set()
         await self._configure()
         while True:
             got = await self._peer.receive()
@@ -130,7 +145,7 @@ class CallLink(RealtimeLink):
 
     def _play(self, published: Published) -> None:
         match published.event:
-            case ReplyAudio(reply_id=reply_id, pcm=pcm, rate=rate):
+            case ReplyAudio(reply_id=reply_id, pcm=pcm, rate=rate) if self._peer.plays:
                 self.output.say(reply_id, pcm, rate)
             case ReplyFinished(reply_id=reply_id, status="cancelled"):
                 self.output.cut(reply_id)
@@ -146,7 +161,7 @@ class CallLink(RealtimeLink):
             await super()._apply(event)
 
     async def _send(self, text: str) -> None:
-        for unread in list(self._controls):
+        for unread in list(self._controls) if self._ready.is_set() else ():
             if unread.full():
                 self._controls.discard(unread)
                 unread.get_nowait()

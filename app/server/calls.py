@@ -31,6 +31,7 @@ from app.server.realtime_socket import accept, frame_of, hang_up
 from app.server.session_address import transcribes
 from app.server.websocket_link import LINK
 from app.webrtc.peer import OfferError, Peer
+from pipeline.bus import SlowSubscriber
 from pipeline.realtime.wire import WireError
 from pipeline.work import CLIENT
 
@@ -191,12 +192,14 @@ class OpenCalls:
                 group.create_task(_relay(websocket, unread))
                 group.create_task(_over(link))
                 while (message := await websocket.receive())["type"] != "websocket.disconnect":
-                    await link.take(frame_of(message))
+                    await link.steer(frame_of(message))
                 raise WebSocketDisconnect
         except* WebSocketDisconnect:
             pass
         except* Closed as group_of_one:
             closed = first(group_of_one)
+        except* SlowSubscriber:
+            closed = Closed(POLICY, "the call's client is too slow")
         await hang_up(websocket, closed.code, closed.reason)
 
 

@@ -24,12 +24,17 @@ from pipeline.audio import Pcm
 
 log = logging.getLogger("reachy_voice.webrtc")
 
-MOST_UNREAD = 512
-"""Messages and frames of sound that wait for the session: at most five seconds of sound."""
+MOST_MESSAGES, MOST_CHARS = 4096, 32 * 1024 * 1024
+"""Messages that wait for the session, and their length: more than ``limits.message_burst`` usually
+is, as nothing here holds a client back like TCP."""
+MOST_FRAMES = 256
+"""Frames of sound that wait for it: five seconds."""
 FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
 """So much unsent, a message waits until only so much is."""
 SILENCE_S = 3.0
 """A client that was heard and sends no packet for so long is gone."""
+MOST_IN_PARTS = 1024 * 1024
+"""Bytes of unfinished messages beyond those that the client was told there is room for."""
 PLAYER_S = 0.06
 """What a browser's jitter buffer holds at rest: three packets."""
 
@@ -45,11 +50,15 @@ class Peer:
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
-        """Set once messages can pass."""
+        """Set once messages can pass, or never will."""
+        self.plays = True
+        """Whether the client takes sound."""
         self._loop = asyncio.get_running_loop()
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self._channel: RTCDataChannel | None = None
-        self._unread: asyncio.Queue[str | bytes | Pcm] = asyncio.Queue(MOST_UNREAD)
+        self._unread: asyncio.Queue[str | bytes | Pcm] = asyncio.Queue()
+        self._messages = self._chars = self._frames = 0
+        """What is in it."""
         self._room = asyncio.Event()
         self._heard_at: float | None = None
         """When sound last came."""
@@ -84,12 +93,20 @@ class Peer:
             await connection.setLocalDescription()
         except Exception as error:
             raise OfferError(f"The offer cannot be answered: {error}") from None
+        self._bound_parts()
+        self.plays = transceiver.currentDirection in ("sendrecv", "sendonly")
         answer: str = connection.localDescription.sdp
         return answer
 
     async def receive(self) -> str | bytes | Pcm:
         """The next message, or sound at ``output_queue.RATE``."""
-        return await self._unread.get()
+        got = await self._unread.get()
+        if isinstance(got, str | bytes):
+            self._messages -= 1
+            self._chars -= len(got)
+        else:
+            self._frames -= 1
+        return got
 
     async def send(self, text: str) -> None:
         """Raises ``ValueError`` if the client cannot take so long a message."""
@@ -121,14 +138,35 @@ class Peer:
                 trip_s, jitter_s = stats.roundTripTime or 0.0, stats.jitter / RATE
         return FRAME_S + trip_s / 2 + max(PLAYER_S, 2 * jitter_s)
 
+    def end(self, *, lost: bool) -> None:
+        """Let nothing more pass; ``close`` does the rest. ``lost``: as ``gone`` tells it."""
+        if not self._gone.done():
+            self._gone.set_result(lost)
+        self.opened.set()
+        self._room.set()
+
     async def close(self) -> None:
-        self._end(lost=False)
+        self.end(lost=False)
         closing = asyncio.create_task(self._connection.close())
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
             await asyncio.wait({closing})  # cut short, it would leave a thread behind
             raise
+
+    def _bound_parts(self) -> None:
+        """aiortc keeps as many parts of a message as a client sends."""
+        sctp = self._connection.sctp
+        assert sctp is not None
+        take = sctp._handle_data
+
+        async def bounded(data: bytes) -> None:
+            if sctp._advertised_rwnd > -MOST_IN_PARTS:
+                await take(data)
+            else:
+                self.end(lost=False)
+
+        setattr(sctp, "_handle_data", bounded)  # noqa: B010
 
     # -- what aiortc calls
 
@@ -143,29 +181,29 @@ class Peer:
         self.opened.set()
 
     def _take(self, message: str | bytes) -> None:
-        if self._unread.full():
+        if self._gone.done():
+            return
+        self._messages += 1
+        self._chars += len(message)
+        if self._messages > MOST_MESSAGES or self._chars > MOST_CHARS:
             log.warning("A call is ended: it sends messages faster than they are read")
-            self._end(lost=False)
+            self.end(lost=False)
         else:
             self._unread.put_nowait(message)
 
     def _hear(self, pcm: Pcm) -> None:
         self._heard_at = self._loop.time()
-        if self._unread.qsize() < MOST_UNREAD // 2:  # the rest is for messages
+        if self._frames < MOST_FRAMES:
+            self._frames += 1
             self._unread.put_nowait(pcm)
 
     def _look_at_channel(self) -> None:
         """It is closed: by the client, unless the connection below is."""
         sctp = self._connection.sctp
         if sctp is not None and sctp.transport.state == "connected":
-            self._end(lost=False)
+            self.end(lost=False)
 
     def _look(self) -> None:
         state = self._connection.connectionState
         if state in ("failed", "closed"):  # of a lost network aiortc may say either
-            self._end(lost=state == "failed" or not self.answers)
-
-    def _end(self, *, lost: bool) -> None:
-        if not self._gone.done():
-            self._gone.set_result(lost)
-        self._room.set()
+            self.end(lost=state == "failed" or not self.answers)

@@ -146,6 +146,11 @@ class Caller:
     def types(self) -> Sequence[str]:
         return self.recorder.types
 
+    @property
+    def sctp(self) -> Any:
+        """What carries the messages."""
+        return self._connection.sctp
+
     # -- sound
 
     def _hear(self, pcm: Pcm) -> None:

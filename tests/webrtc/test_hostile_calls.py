@@ -1,0 +1,121 @@
+"""Calls that end early or send too much, and controls that do not wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from app.server.call_link import CallLink
+from tests.clients.engines import TIME
+from tests.support.caller import Caller, calling, post, tone, tone_cast
+from tests.support.scripted_server import Serve, Served, closed_with, talking
+from tests.support.staged_server import StagedAssistant
+from tests.webrtc.test_calls import CALLS, SESSION, offer
+
+pytestmark = pytest.mark.quick
+
+ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]}
+
+
+@pytest.fixture
+async def served(serving: Serve) -> Served:
+    return await serving(StagedAssistant(cast=tone_cast()), webrtc=True)
+
+
+async def test_a_client_that_calls_again_before_its_loss_is_noticed_resumes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
+    key = {"Authorization": "Bearer mine"}
+    async with calling(served, headers=key) as caller:
+        caller.send("conversation.item.create", item=ITEM)
+        added = await caller.until("conversation.item.done")
+        caller.vanish()
+        await asyncio.sleep(0.3)
+        assert len(served.sockets) == 1
+        async with calling(served, headers=key) as again:
+            again.send("conversation.item.retrieve", item_id=added["item"]["id"])
+            assert (await again.until("conversation.item.retrieved"))["item"] == added["item"]
+
+
+async def test_a_control_may_come_before_the_call_is_connected(served: Served) -> None:
+    caller = Caller()
+    try:
+        answer = await post(served, CALLS, content=await caller.offer())
+        call_id = answer.headers["Location"].rpartition("/")[2]
+        async with talking(served, f"?call_id={call_id}") as control:
+            await control.send("session.update", session={**SESSION, "instructions": "Sing."})
+            await control.send("conversation.item.create", item=ITEM)
+            await asyncio.sleep(0.1)
+            await caller.accept(answer)
+            for each in (control, caller):
+                assert (await each.until("session.updated"))["session"]["instructions"] == "Sing."
+                await each.until("conversation.item.done")
+        assert caller.types[0] == "session.created"
+    finally:
+        await caller.leave()
+
+
+async def test_a_control_of_a_client_that_reads_nothing_is_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("app.server.realtime_link.SEND_STALL_S", 0.2)
+    monkeypatch.setattr("app.webrtc.peer.FULL_BYTES", 20_000)
+    async with (
+        calling(served) as caller,
+        talking(served, f"?call_id={caller.location.rpartition('/')[2]}") as control,
+    ):
+        caller.vanish()
+        for _ in range(3):
+            long = {**SESSION, "instructions": "Sing. " * 2000}
+            await control.send("session.update", session=long)
+        with closed_with(1008):
+            await control.until("nothing else")
+    assert "Exception" not in caplog.text
+
+
+async def test_a_call_that_is_hung_up_before_it_connects_gives_its_place_back(
+    served: Served,
+) -> None:
+    answer = await post(served, CALLS, content=await offer())
+    assert (await post(served, f"{answer.headers['Location']}/hangup")).status_code == 200
+    began = time.monotonic()
+    await served.sockets.empty()
+    assert time.monotonic() - began < 3
+
+
+async def test_as_many_messages_at_once_as_the_limits_allow_are_carried_out(
+    served: Served,
+) -> None:
+    async with calling(served) as caller:
+        for _ in range(700):
+            caller.send("conversation.item.create", item=ITEM)
+        for _ in range(700):
+            await caller.until("conversation.item.done")
+
+
+async def test_a_message_without_an_end_ends_the_call(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.webrtc.peer.MOST_IN_PARTS", 50_000 - 1024 * 1024)
+    async with calling(served) as caller:
+        sctp = caller.sctp
+        sctp._remote_max_message_size = 0  # the answer asks for shorter ones
+        caller.send("conversation.item.create", item={**ITEM, "id": "x" * 300_000})
+        await served.sockets.empty()
+
+
+async def test_speech_for_a_client_that_takes_no_sound_is_not_kept(served: Served) -> None:
+    caller = Caller()
+    try:
+        silent = (await caller.offer()).replace("a=sendrecv", "a=sendonly")
+        await caller.accept(await post(served, CALLS, content=silent))
+        caller.microphone.say(tone(TIME))
+        await caller.until("response.done")
+        (link,) = served.sockets.open
+        assert isinstance(link, CallLink)
+        assert link.output.playing is None
+    finally:
+        await caller.leave()
