@@ -19,19 +19,19 @@ EXCERPT_RATE = 24_000
 def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
     """A WAV file of part of a session, in seconds since it began: input left, output right, 24 kHz.
     Raises ``RecordingError``."""
-    both = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
-    for channel, which in enumerate(("heard", "sent")):
-        for path in sorted(folder.glob(f"{which}-*.wav")):
+    stereo = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
+    for channel, name in enumerate(("heard", "sent")):
+        for path in sorted(folder.glob(f"{name}-*.wav")):
             rate = int(path.stem.rpartition("-")[2])
             pcm = _samples(path, round(start_s * rate), round((end_s - start_s) * rate))
             if rate != EXCERPT_RATE:
                 pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
             # After a change of rate the session goes on in another file; the first is silent then.
-            both[: len(pcm), channel] |= pcm[: len(both)]
+            stereo[: len(pcm), channel] |= pcm[: len(stereo)]
     file = io.BytesIO()
-    with wave.open(file, "wb") as written:
-        written.setparams((2, 2, EXCERPT_RATE, 0, "NONE", ""))
-        written.writeframes(pcm_to_bytes(both.reshape(-1)))
+    with wave.open(file, "wb") as wav:
+        wav.setparams((2, 2, EXCERPT_RATE, 0, "NONE", ""))
+        wav.writeframes(pcm_to_bytes(stereo.reshape(-1)))
     return file.getvalue()
 
 

@@ -29,7 +29,7 @@ class RecordingError(ReachyVoiceError):
 
 
 def to_plain(value: Any, *, audio: bool = True) -> Any:
-    """``value`` as plain data. ``audio`` False: only the number of samples."""
+    """``value`` as plain data. Without ``audio``, only its number of samples."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
@@ -42,13 +42,13 @@ def to_plain(value: Any, *, audio: bool = True) -> Any:
         return {"json": dict(value)}
     if isinstance(value, Sequence):
         return [to_plain(element, audio=audio) for element in value]
-    given = {field.name: getattr(value, field.name) for field in _given(value)}
-    plain = {name: to_plain(content, audio=audio) for name, content in given.items()}
+    contents = {field.name: getattr(value, field.name) for field in _fields(value)}
+    plain = {name: to_plain(content, audio=audio) for name, content in contents.items()}
     return {"is": type(value).__name__, **plain}
 
 
-def _given(value: Any) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass that differ from their default."""
+def _fields(value: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass that differ from their default, without secrets."""
     return [
         field
         for field in dataclasses.fields(value)

@@ -88,8 +88,8 @@ class Recorder:
 
     def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionFiles:
         """A new session. ``items``: the conversation that it resumes."""
-        began = time.strftime("%Y%m%d-%H%M%S")
-        files = SessionFiles(self._folder / f"{began}-{os.getpid()}-{next(_numbers)}")
+        date = time.strftime("%Y%m%d-%H%M%S")
+        files = SessionFiles(self._folder / f"{date}-{os.getpid()}-{next(_numbers)}")
         head = {"format": FORMAT, **self._about, "config": config, "items": items}
 
         def begin() -> None:
@@ -136,8 +136,8 @@ class Recorder:
             log.warning("Recording has stopped: %s. The conversations go on.", why)
 
     def _run(self) -> None:
-        while (waiting := self._writes.get()) is not None:
-            write, size_bytes = waiting
+        while (entry := self._writes.get()) is not None:
+            write, size_bytes = entry
             self._written_bytes += size_bytes
             if self.problem:
                 continue
@@ -172,9 +172,9 @@ class SessionFiles:
             self._lines.write(text.encode("utf-8", "surrogatepass") + b"\n")
             self._lines.flush()
 
-    def sound(self, which: str, pcm: Pcm, rate: int, at: float) -> dict[str, Any]:
+    def sound(self, source: str, pcm: Pcm, rate: int, at: float) -> dict[str, Any]:
         """Write audio that arrived or left at ``at``. Returns where it is."""
-        name = f"{which}-{rate}.wav"
+        name = f"{source}-{rate}.wav"
         if name not in self._sounds:
             self._sounds[name] = _Sound(_create(self.folder / name), rate)
         start = self._sounds[name].write(pcm, at)
@@ -237,7 +237,7 @@ def _cannot_record(folder: Path, why: str) -> RecordingError:
 
 
 class SessionRecording:
-    """Records a session that begins now: the commands it is given, and the events on its bus."""
+    """Records a session that begins now: its commands, and the events on its bus."""
 
     def __init__(
         self, recorder: Recorder, bus: Bus, config: SessionConfig, memory: Memory | None
@@ -255,7 +255,7 @@ class SessionRecording:
         self._recorder.end(self._files, {"at": self._seconds(), "end": True})
 
     def command(self, command: Command) -> None:
-        """The session is given a command."""
+        """The session gets a command."""
         at = self._seconds()
         if isinstance(command, AppendAudio):
             bare = replace(command, pcm=EMPTY, reference=None, reference_moved=None)

@@ -16,15 +16,15 @@ from pipeline.spoken.wording import WORDINGS
 
 
 def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
-    """What is said of ``text``, on one line; empty if nothing of it is said.
+    """``text`` as it is said in ``language``, ISO 639-1, on one line; empty if it has no words.
 
-    ``language``: ISO 639-1. ``before``: the last sign before ``text``, where it is a part of more.
+    ``before`` is the last sign before ``text``, where it is a part of more.
     """
     words = plain(text, before, language)
     if language == "en":
-        words = english.said(words)
+        words = english.in_words(words)
     elif language in WORDINGS:
-        words = worded.said(words, language)
+        words = worded.in_words(words, language)
     else:
         words = " ".join(UNSAID.sub("", words).split())
     return words if re.search(r"\w", words) else ""

@@ -10,7 +10,7 @@ from pipeline.spoken.words import pairs, words_of
 
 _WORDS = words_of("en")
 TITLES = pairs(_WORDS["titles"])
-"""Said so only before a name."""
+"""Only before a name."""
 _BEFORE_NUMBERS = pairs(_WORDS["numbered"])
 _ANYWHERE = pairs(_WORDS["abbreviations"])
 _AT_ENDS = pairs(_WORDS["at_ends"])
@@ -65,15 +65,17 @@ _COUNTED = (
 )
 
 
-def _counted(match: re.Match[str]) -> str:
+def _roman_numeral(match: re.Match[str]) -> str:
     """ "Henry VIII" -> "Henry the eighth", "Part II" -> "Part two"; not of "as Mary I am"."""
     if match[2] == "I" and _VERB.match(match.string[match.end() :]):
         return match[0]
     value = roman(match[2])
-    said = cardinal(value) if re.fullmatch(_COUNTED, match[1]) else f"the {ordinal(value)}"
-    return f"{match[1]} {said}"
+    number = cardinal(value) if re.fullmatch(_COUNTED, match[1]) else f"the {ordinal(value)}"
+    return f"{match[1]} {number}"
 
 
 _VERB = re.compile(r"\s(?:am|was|think|have|had|will|would|can|could|do|did|know|see|say)\b")
-ROMAN_NUMERALS = (rule(rf"\b({_RULERS}|{_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’])", _counted),)
+ROMAN_NUMERALS = (
+    rule(rf"\b({_RULERS}|{_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’])", _roman_numeral),
+)
 """Only behind words that want a number. "I" is a word, and "MIX" is no number."""

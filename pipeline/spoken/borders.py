@@ -29,7 +29,7 @@ from pipeline.spoken.phrases import (
 )
 from pipeline.spoken.shortened import COUNTED, SHORTENED
 
-MOST_SHORTENED = 4
+MOST_SHORT_LETTERS = 4
 """Letters of a word that may be an abbreviation that no list has, if what follows is no new
 sentence. It is not waited for."""
 MOST_UNIT_CHARS = 160
@@ -55,13 +55,14 @@ class Border(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A piece may end at ``at``. ``words`` and ``letters``: what is said before it
-    (``pipeline.spoken.length``)."""
+    """A piece may end at ``at``."""
 
     at: int
     border: Border
     words: int
+    """Said before it."""
     letters: int
+    """Said before it, as ``spoken_letters`` counts."""
 
 
 def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "en") -> list[End]:
@@ -70,18 +71,18 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
     ``before``: the last sign before it. ``closed``: nothing follows.
     """
     units = list(_units(text, before, language, closed=closed))
-    found: list[End] = []
+    pieces: list[End] = []
     words = letters = 0
     titled = False
     for number, unit in enumerate(units):
-        words += len(_WORD.findall(unit.said)) + len(_NO_SPACES.findall(unit.said)) // 2
-        letters += spoken_letters(f"{unit.said} ")
-        if _WORD.search(unit.said):
-            titled = _is_title(unit.said.rstrip(_CLOSERS))
+        words += len(_WORD.findall(unit.speech)) + len(_NO_SPACES.findall(unit.speech)) // 2
+        letters += spoken_letters(f"{unit.speech} ")
+        if _WORD.search(unit.speech):
+            titled = _is_title(unit.speech.rstrip(_CLOSERS))
         border = _border(units[number:], words, closed=closed, language=language, titled=titled)
         if border is not None:
-            found.append(End(unit.end, border, words, letters))
-    return found
+            pieces.append(End(unit.end, border, words, letters))
+    return pieces
 
 
 # --- units: words with all that clings to them --------------------------------------------------
@@ -92,29 +93,29 @@ _CLOSERS = "*_~`\"'”’»)]}"
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Text that must not be torn, up to ``end``. ``said``: without whole marks.
-
-    ``whole``: more text cannot change it. ``line_ends``: a line ends behind it.
-    """
+    """Text that must not be torn, up to ``end``."""
 
     end: int
-    said: str
+    speech: str
+    """Without whole marks."""
     whole: bool
+    """Whether more text cannot change it."""
     line_ends: bool
+    """Whether a line ends behind it."""
 
 
 def _units(text: str, before: str, language: str, *, closed: bool) -> Iterator[_Unit]:
     marks = {span.start: span for span in spans(text, before, language)}
     at = 0
     while at < len(text):
-        end, said, broken = _unit_end(text, at, marks)
-        if not said and not text[at:end].strip():
+        end, speech, broken = _unit_end(text, at, marks)
+        if not speech and not text[at:end].strip():
             break
         after = text[end : end + 1]
         whole = closed or broken or after.isspace()
         gap = re.compile(r"\s*").match(text, end)
         line_ends = text[end - 1] == "\n" or bool(gap and "\n" in gap[0])
-        yield _Unit(end, said, whole, line_ends)
+        yield _Unit(end, speech, whole, line_ends)
         if not whole:
             break
         at = end
@@ -125,20 +126,20 @@ def _unit_end(text: str, at: int, marks: dict[int, MarkupSpan]) -> tuple[int, st
     without white space behind it."""
     while at < len(text) and text[at].isspace():
         at += 1
-    said: list[str] = []
+    parts: list[str] = []
     start = at
     while at < len(text) and not text[at].isspace():
         if span := marks.get(at):
             at = span.end
-            said.append(span.said)
+            parts.append(span.speech)
             if span.whole and text[at - 1] == "\n":
-                return at, "".join(said), True
+                return at, "".join(parts), True
         else:
-            said.append(text[at])
+            parts.append(text[at])
             at += 1
-            if said[-1] in _CJK_MARKS or at - start >= MOST_UNIT_CHARS:
-                return at, "".join(said), True
-    return at, "".join(said), False
+            if parts[-1] in _CJK_MARKS or at - start >= MOST_UNIT_CHARS:
+                return at, "".join(parts), True
+    return at, "".join(parts), False
 
 
 # --- borders --------------------------------------------------------------------------------------
@@ -164,15 +165,14 @@ _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 def _border(
     units: Sequence[_Unit], words: int, *, closed: bool, language: str, titled: bool
 ) -> Border | None:
-    """How a piece ends behind the first of ``units``; ``None``: not there, or that cannot be known
-    yet.
-    ``titled``: the last word is a title."""
+    """How a piece ends behind the first of ``units``, whose last word is a title if ``titled``;
+    ``None`` if it does not end there, or that cannot be known yet."""
     unit, following = units[0], units[1:2]
     if not unit.whole:
         return None
     if unit.line_ends and not titled:
         return Border.SENTENCE if words else Border.SILENCE
-    core = unit.said.rstrip(_CLOSERS)
+    core = unit.speech.rstrip(_CLOSERS)
     if not words or not core:
         return Border.TORN
     after = following[0] if following and following[0].whole else None
@@ -185,15 +185,15 @@ def _border(
         if _is_abbreviated(core, words, language):
             return Border.SENTENCE if ended else None
         if core.endswith(".") and _last_word(core) in COUNTED.get(language, ()):
-            return _counted(after, ended=ended)
-        short = core.endswith(".") and words > 1 and len(_last_word(core)) <= MOST_SHORTENED
-        goes_on = following and _GOES_ON.match(following[0].said)
+            return _short_word_end(after, ended=ended)
+        short = core.endswith(".") and words > 1 and len(_last_word(core)) <= MOST_SHORT_LETTERS
+        goes_on = following and _GOES_ON.match(following[0].speech)
         return None if short and goes_on else Border.SENTENCE
-    if _CLAUSE_END.search(unit.said.rstrip("*_~`\"'”’")):
+    if _CLAUSE_END.search(unit.speech.rstrip("*_~`\"'”’")):
         return _clause(core, after, ended=ended)
     if after is None:
         return Border.TORN if ended else None
-    return _between(core, after.said, english=language == "en")
+    return _between(core, after.speech, english=language == "en")
 
 
 def _is_title(core: str) -> bool:
@@ -220,11 +220,11 @@ def _last_word(core: str) -> str:
     return re.split(r"['’]", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
 
 
-def _counted(after: _Unit | None, *, ended: bool) -> Border | None:
+def _short_word_end(after: _Unit | None, *, ended: bool) -> Border | None:
     """Behind "No." or "Sat.": no end in "No. 5" or "Sat. and Sun."."""
     if after is None:
         return Border.SENTENCE if ended else None
-    return None if _GOES_ON.match(after.said) else Border.SENTENCE
+    return None if _GOES_ON.match(after.speech) else Border.SENTENCE
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
@@ -233,20 +233,20 @@ def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
         return Border.CLAUSE
     if after is None:
         return Border.CLAUSE if ended else None
-    return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
+    return Border.TORN if _STARTS_WITH_DIGIT.match(after.speech) else Border.CLAUSE
 
 
 def _dash(after: _Unit | None) -> Border | None:
     """A dash between words; not in "5 - 3"."""
     if after is None:
         return None
-    return Border.TORN if _STARTS_WITH_DIGIT.match(after.said) else Border.CLAUSE
+    return Border.TORN if _STARTS_WITH_DIGIT.match(after.speech) else Border.CLAUSE
 
 
 def _between(core: str, after: str, *, english: bool) -> Border | None:
     """The border between two words without a mark; none between a number and what it counts."""
-    found, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
-    last, first = found[-1] if found else "", following[0] if following else ""
+    words, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
+    last, first = words[-1] if words else "", following[0] if following else ""
     counted = bool(re.search(r"[0-9]", last))
     if not last or not first or _STARTS_WITH_DIGIT.match(after):
         return None if counted and not first else Border.TORN

@@ -37,22 +37,22 @@ _YEAR = r"(?:,?\s(?P<year>1\d{3}|20\d\d))?(?![\w:/-])(?!\.\d)"
 def _month_day(match: re.Match[str]) -> str:
     """ "Nov 21, 2026" -> "November twenty-first, twenty twenty-six"."""
     last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
-    said = f"{_SHORT_MONTHS[match['month']]} {ordinal(int(match['day']))}{last}"
-    return said + _with_year(match)
+    date = f"{_SHORT_MONTHS[match['month']]} {ordinal(int(match['day']))}{last}"
+    return date + _with_year(match)
 
 
 def _day_month(match: re.Match[str]) -> str:
     """ "21 Nov 2026" -> "the twenty-first of November, twenty twenty-six"."""
     last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
-    said = f"the {ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
-    return said + _with_year(match)
+    date = f"the {ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
+    return date + _with_year(match)
 
 
 def _with_year(match: re.Match[str]) -> str:
     return f", {year(int(match['year']))}" if match["year"] else ""
 
 
-def _named(day: int, month: int, years: str) -> str | None:
+def _month_first(day: int, month: int, years: str) -> str | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
@@ -60,29 +60,27 @@ def _named(day: int, month: int, years: str) -> str | None:
 
 
 def _iso(match: re.Match[str]) -> str:
-    said = _named(int(match[3]), int(match[2]), match[1]) or match[0]
-    return f"{said}, at {match[4]}" if match[4] else said
+    date = _month_first(int(match[3]), int(match[2]), match[1]) or match[0]
+    return f"{date}, at {match[4]}" if match[4] else date
 
 
-def _slashed(match: re.Match[str]) -> str:
+def _slashed_date(match: re.Match[str]) -> str:
     """Month first, as in America, unless it can only be the day."""
     first, second, years = int(match[1]), int(match[3]), match[4]
-    return _named(second, first, years) or _named(first, second, years) or match[0]
+    return _month_first(second, first, years) or _month_first(first, second, years) or match[0]
 
 
-def _dotted(match: re.Match[str]) -> str:
-    return _named(int(match[1]), int(match[2]), match[3]) or match[0]
+def _dotted_date(match: re.Match[str]) -> str:
+    return _month_first(int(match[1]), int(match[2]), match[3]) or match[0]
 
 
 def _slashed_day(match: re.Match[str]) -> str:
     """ "11/21" and "21/11"; "3/4" is a fraction, but not behind "on"."""
     first, second = int(match["a"]), int(match["b"])
-    asked = bool(match["on"])
-    if asked or first > 12 or second > 16:
-        named = _named(second, first, "") if first <= 12 else None
-        named = named or (_named(first, second, "") if first > 12 and second <= 12 else None)
-        if named and (match["a"], match["b"]) not in (("9", "11"), ("24", "7")):
-            return (match["on"] or "") + named
+    if match["on"] or first > 12 or second > 16:
+        date = _month_first(second, first, "") if first <= 12 else _month_first(first, second, "")
+        if date and (match["a"], match["b"]) not in (("9", "11"), ("24", "7")):
+            return (match["on"] or "") + date
     return match[0]
 
 
@@ -91,8 +89,8 @@ DATES = (
         r"(?<![\w/-])(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?Z?)?(?![\w/-])",
         _iso,
     ),
-    rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed),
-    rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted),
+    rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed_date),
+    rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted_date),
     rule(
         rf"\b({'|'.join(sorted(_DAYS, key=len, reverse=True))})\b\.?"
         rf"(?=,?\s(?:{'|'.join(_SHORT_MONTHS)})\b|,?\s\d)",
@@ -136,8 +134,8 @@ def _clock(match: re.Match[str]) -> str:
         if hour <= 12:
             return f"{cardinal(hour)} o'clock"
         hour, half = hour - 12, "P"
-    said = cardinal(hour) if full else f"{cardinal(hour)} {_minutes(minute)}"
-    return said + (f" {half} M" if half else "") + full_stop(match)
+    time = cardinal(hour) if full else f"{cardinal(hour)} {_minutes(minute)}"
+    return time + (f" {half} M" if half else "") + full_stop(match)
 
 
 def _hour(match: re.Match[str]) -> str:

@@ -54,7 +54,7 @@ def is_direction(text: str, *, alone: bool) -> bool:
     return alone and verb and first[0].islower()
 
 
-def may_be_direction(begun: str, *, alone: bool) -> bool:
+def may_be_direction(start: str, *, alone: bool) -> bool:
     """The same of an aside that goes on."""
-    first = _FIRST_WORD.match(begun)
-    return first is None or first.end() == len(begun) or is_direction(begun, alone=alone)
+    first = _FIRST_WORD.match(start)
+    return first is None or first.end() == len(start) or is_direction(start, alone=alone)

@@ -54,7 +54,7 @@ _RULES = (
 )
 
 
-def said(text: str) -> str:
+def in_words(text: str) -> str:
     """``text``, without markup, in words. Words without signs and digits are not changed."""
     for rules in _RULES:
         text = apply(rules, text)

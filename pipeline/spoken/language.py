@@ -107,5 +107,5 @@ def language_of(text: str) -> str:
 
 def language_of_talk(texts: Sequence[str]) -> str:
     """The language of the newest text that shows one, not far back; empty if no text does."""
-    found = map(language_of, reversed(texts[-LOOK_BACK:]))
-    return next(filter(None, found), "")
+    languages = map(language_of, reversed(texts[-LOOK_BACK:]))
+    return next(filter(None, languages), "")

@@ -59,26 +59,26 @@ no code of two letters."""
 _CODES = {name: names[0] for names in map(str.split, _LANGUAGES.split(";")) for name in names}
 
 
-def asks_to_detect(written: str) -> bool:
-    """Whether the language is to be found by listening, as in ``auto``."""
-    return re.split(r"[\W_]", written.strip().lower(), maxsplit=1)[0] in _DETECT
+def asks_to_detect(text: str) -> bool:
+    """Whether ``text`` asks to detect the language, as ``auto`` does."""
+    return re.split(r"[\W_]", text.strip().lower(), maxsplit=1)[0] in _DETECT
 
 
-def language_code(written: str) -> str:
+def language_code(text: str) -> str:
     """ISO 639-1 for a code of ISO 639-1 or 639-2, a BCP 47 tag (``zh-CN``, ``pt_BR``), or a name
-    (``English (US)``); empty if ``written`` names no language."""
-    return "" if len(written) > MOST_CHARS else _code(written)
+    (``English (US)``); empty if ``text`` names no language."""
+    return "" if len(text) > MOST_CHARS else _code(text)
 
 
 @lru_cache(maxsize=256)
-def _code(written: str) -> str:
-    plain = unicodedata.normalize("NFKC", written).lower()
-    words = [word for word in re.split(r"[\W_]+", plain) if word]
+def _code(text: str) -> str:
+    normalized = unicodedata.normalize("NFKC", text).lower()
+    words = [word for word in re.split(r"[\W_]+", normalized) if word]
     if not words:
         return ""
-    if found := _CODES.get("_".join(words)):
-        return found
-    if len(written.split()) == 1:
+    if code := _CODES.get("_".join(words)):
+        return code
+    if len(text.split()) == 1:
         return _CODES.get(words[0], "")
     names = (word for word in (words[0], words[-1]) if len(word) > 3)
     return next((_CODES[name] for name in names if name in _CODES), "")

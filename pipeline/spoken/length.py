@@ -25,24 +25,23 @@ def spoken_letters(text: str) -> int:
 
 
 def word_ends(text: str) -> list[tuple[int, float]]:
-    """Of each word of ``text``: the index behind it, and the share of the speech that is over when
-    it has been said, without the pause behind it."""
+    """For each word of ``text``, the index of its end and the fraction of the speech over by then,
+    without the pause behind it."""
     lead, stripped = len(text) - len(text.lstrip()), text.strip()
-    over = list(accumulate(_letters(stripped)))
-    whole = max(over[-1], 1) if over else 1
-    return [(lead + w.end(), over[w.end() - 1] / whole) for w in _WORD.finditer(stripped)]
+    letters = list(accumulate(_letters(stripped)))
+    total = max(letters[-1], 1) if letters else 1
+    return [(lead + w.end(), letters[w.end() - 1] / total) for w in _WORD.finditer(stripped)]
 
 
 def _letters(text: str) -> list[int]:
-    """Of each character."""
     return [
-        _of(char, before, after)
+        _char_letters(char, before, after)
         for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
     ]
 
 
 @lru_cache(4096)
-def _of(char: str, before: str = " ", after: str = " ") -> int:
+def _char_letters(char: str, before: str = " ", after: str = " ") -> int:
     if char.isdigit():
         return _DIGIT
     if char.isupper() and not after.islower() and (before.isalnum() or after.isalnum()):
@@ -66,21 +65,21 @@ _FEWEST_CHARS_ALIKE = 5
 def repeated_letters(text: str) -> int:
     """The longest stretch of the text, as ``spoken_letters`` counts, that repeats what was said
     shortly before: sound may legitimately repeat itself for as long as this."""
-    said: list[int] = []
+    codes: list[int] = []
     weights: list[int] = []
     for char in text.lower():
         if char.isalnum():
-            said.append(ord(char))
-            weights.append(_of(char))
+            codes.append(ord(char))
+            weights.append(_char_letters(char))
         elif weights and char in _MARKS:
             weights[-1] += _PAUSE
-    codes, cost = np.array(said), np.array(weights)
+    chars, costs = np.array(codes), np.array(weights)
     most = 0
-    for apart in range(1, min(_MOST_CHARS_APART, len(said) - _FEWEST_CHARS_ALIKE) + 1):
-        alike = codes[apart:] == codes[:-apart]
+    for apart in range(1, min(_MOST_CHARS_APART, len(codes) - _FEWEST_CHARS_ALIKE) + 1):
+        alike = chars[apart:] == chars[:-apart]
         ends = np.concatenate(([-1], np.flatnonzero(~alike), [len(alike)]))
-        chars = np.diff(ends) - 1
-        costs = np.concatenate(([0], np.cumsum(cost[apart:] * alike)))
-        runs = costs[ends[1:]] - costs[ends[:-1] + 1]
-        most = max(most, int(runs[chars >= _FEWEST_CHARS_ALIKE].max(initial=0)))
+        lengths = np.diff(ends) - 1
+        sums = np.concatenate(([0], np.cumsum(costs[apart:] * alike)))
+        runs = sums[ends[1:]] - sums[ends[:-1] + 1]
+        most = max(most, int(runs[lengths >= _FEWEST_CHARS_ALIKE].max(initial=0)))
     return most

@@ -26,16 +26,14 @@ _MOST_LINK, _MOST_TAG, _MOST_CODE, _MOST_ASIDE = 300, 200, 150, 80
 
 
 class MarkupSpan(NamedTuple):
-    """A piece of markup in a text: from ``start`` to ``end`` stands what is said as ``said``.
-
-    ``whole``: False for one whose end has not been written yet; it is the last one, and ends with
-    the text.
-    """
+    """A piece of markup in a text, from ``start`` to ``end``, which is said as ``speech``."""
 
     start: int
     end: int
-    said: str
+    speech: str
     whole: bool = True
+    """False for one whose end has not been written yet; it is the last one, and ends with the
+    text."""
 
 
 class _Place(NamedTuple):
@@ -47,18 +45,17 @@ class _Place(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """``signs``: what it begins with. ``begun`` matches it when it is not whole, up to the end."""
-
     signs: str
+    """What it may begin with."""
     whole: str
-    said: Callable[[_Place], str | None]
-    """``None``: it only looks like markup."""
-    begun: str = r"(?!)"
+    speech: Callable[[_Place], str | None]
+    """``None`` if it only looks like markup."""
+    start: str = r"(?!)"
+    """Matches it when it is not whole, up to the end of the text."""
     waits: Callable[[_Place], bool] = lambda _: True
-    """Whether what is ``begun`` may become one."""
+    """Whether such a start may become one."""
     cut: Callable[[_Place], str] = lambda place: place.match[0]
-    """What is said of one that is not whole when the text is over: as if its signs meant nothing,
-    unless it says more."""
+    """The speech of one whose end never comes; by default, its signs mean nothing."""
 
 
 def plain(text: str, before: str = LINE_START, language: str = "en") -> str:
@@ -70,21 +67,21 @@ def plain(text: str, before: str = LINE_START, language: str = "en") -> str:
     parts: list[str] = []
     at = 0
     for span in spans(text, before, language):
-        parts += [text[at : span.start], span.said]
+        parts += [text[at : span.start], span.speech]
         at = span.end
     return clean("".join([*parts, text[at:]]))
 
 
 def spans(text: str, before: str = LINE_START, language: str = "en") -> list[MarkupSpan]:
     """All markup in ``text`` but for single signs, in order."""
-    found: list[MarkupSpan] = []
+    marks: list[MarkupSpan] = []
     at = 0
     while at < len(text):
         span = _line_mark(text, at, before, language) or _inline(text, at, before, language)
         if span:
-            found.append(span)
+            marks.append(span)
         at = span.end if span else at + 1
-    return found
+    return marks
 
 
 # --- marks at the start of a line ----------------------------------------------------------------
@@ -134,12 +131,12 @@ _SILENT_TAGS = (
 """What stands between ``<x>`` and ``</x>`` is not said."""
 _LINE_TAGS = re.compile(r"</?(?:br|p|li|ul|ol|h[1-6]|div|tr|table|hr)\b", re.IGNORECASE)
 _LINK_TEXT = rf"!?\[(?P<text>[^\[\]\n]{{0,{_MOST_LINK}}})\]"
-_TARGET_BEGUN = r"\(\S{0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"']?)?\Z"
+_TARGET_START = r"\(\S{0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"']?)?\Z"
 _LINK_TARGET = (
     r"(?:(?P<target>\((?:[^()\s]|\([^()\s]*\)){0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"'])?\)"
-    rf"|\[[^\[\]\n]{{0,99}}\])|(?!{_TARGET_BEGUN}))"
+    rf"|\[[^\[\]\n]{{0,99}}\])|(?!{_TARGET_START}))"
 )
-_LINK_BEGUN = rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}(?:\Z|\](?:\Z|{_TARGET_BEGUN}))"
+_LINK_START = rf"!?\[[^\[\]\n]{{0,{_MOST_LINK}}}(?:\Z|\](?:\Z|{_TARGET_START}))"
 _QUOTED = r'"(?:[^"\\]|\\.)*+"'
 _MOST_LEVELS = 12
 
@@ -156,8 +153,8 @@ _OBJECT = r"\{(?=\s*[\"'])" + _nested(r"\{", r"\}", rf'(?:[^{{}}"]|{_QUOTED})')
 _LIST = r"\[(?=\s*[{\"])" + _nested(r"\[", r"\]", rf'(?:[^\[\]"]|{_QUOTED})') + r"(?![\[(])"
 _MOST_JSON, _MOST_TEXTS = 20_000, 400
 """Characters of an object, or a list of texts, that may wait for its end."""
-_OBJECT_BEGUN = rf"\{{\s*(?:[\"'].{{0,{_MOST_JSON}}})?\Z"
-_LIST_BEGUN = rf'\[\s*(?:\{{.{{0,{_MOST_JSON}}}|"(?:(?!\]\().){{0,{_MOST_TEXTS}}})?\Z'
+_OBJECT_START = rf"\{{\s*(?:[\"'].{{0,{_MOST_JSON}}})?\Z"
+_LIST_START = rf'\[\s*(?:\{{.{{0,{_MOST_JSON}}}|"(?:(?!\]\().){{0,{_MOST_TEXTS}}})?\Z'
 _JSON_STARTS = re.compile(r"\s*(?:\{\s*[\"']|\[\s*[{\"])")
 
 
@@ -176,8 +173,8 @@ def _code(place: _Place) -> str:
     if _JSON_STARTS.match(place.match["code"]):
         return ""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", place.match["code"])
-    said = re.sub(r"[^\w\s.,'+#%/:-]|(?<!\w)[.,:/+-]+|[.,:/+-]+(?!\w)", " ", words)
-    return re.sub(r"\s+", " ", said).strip()
+    words = re.sub(r"[^\w\s.,'+#%/:-]|(?<!\w)[.,:/+-]+|[.,:/+-]+(?!\w)", " ", words)
+    return re.sub(r"\s+", " ", words).strip()
 
 
 def _tag(place: _Place) -> str:
@@ -202,12 +199,12 @@ def _host(place: _Place) -> str:
     return re.sub(r"(?i)^www\.", "", place.match["host"]).rstrip(".")
 
 
-def _unsaid(_: _Place) -> str:
+def _silence(_: _Place) -> str:
     return ""
 
 
 def _formula(place: _Place) -> str:
-    return f" {maths.said(place.match['formula'], place.language)} "
+    return f" {maths.in_words(place.match['formula'], place.language)} "
 
 
 def _between_dollars(place: _Place) -> str | None:
@@ -246,7 +243,7 @@ _DISPLAY = r"(?:equation|align|gather|multline)\*?"
 _GROUP = r"\{" + _nested(r"\{", r"\}", r"[^{}]")
 _SCRIPT = rf"[_^](?:\w|{_GROUP})"
 _COMMAND = rf"\\[a-z]{{2,20}}(?:\[[^\[\]\n]{{0,20}}\])?(?:{_GROUP})*(?:{_SCRIPT})*"
-_COMMAND_BEGUN = rf"{_COMMAND}[_^]?[\[{{][^\n]{{0,{maths.MOST_CHARS}}}\Z"
+_COMMAND_START = rf"{_COMMAND}[_^]?[\[{{][^\n]{{0,{maths.MOST_CHARS}}}\Z"
 """One without marks around it."""
 
 
@@ -258,17 +255,17 @@ def _aside_kind(opens: str, closes: str) -> _Kind:
 
 
 _KINDS = (
-    _Kind("`", r"```.*?```", lambda _: "\n", r"```.*\Z", cut=_unsaid),
+    _Kind("`", r"```.*?```", lambda _: "\n", r"```.*\Z", cut=_silence),
     _Kind(
         "<",
         rf"<({_SILENT_TAGS})\b[^<>]*>.*?</\1\s*>",
         lambda _: " ",
         rf"<({_SILENT_TAGS})\b[^<>]*>.*\Z",
-        cut=_unsaid,
+        cut=_silence,
     ),
-    _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", cut=_unsaid),
-    _Kind("{", _OBJECT, lambda _: " ", _OBJECT_BEGUN, cut=_unsaid),
-    _Kind("[", _LIST, lambda _: " ", _LIST_BEGUN, cut=_unsaid),
+    _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", cut=_silence),
+    _Kind("{", _OBJECT, lambda _: " ", _OBJECT_START, cut=_silence),
+    _Kind("[", _LIST, lambda _: " ", _LIST_START, cut=_silence),
     _Kind("<", r"</?3+(?!\d)", lambda _: ""),
     _Kind(
         "<",
@@ -276,7 +273,7 @@ _KINDS = (
         _tag,
         rf"<[/|]?(?:[a-z][^<>\n]{{0,{_MOST_TAG}}})?\Z",
     ),
-    _Kind("![", _LINK_TEXT + _LINK_TARGET, lambda p: _link(p), _LINK_BEGUN),
+    _Kind("![", _LINK_TEXT + _LINK_TARGET, lambda p: _link(p), _LINK_START),
     _Kind(
         "`",
         rf"(?P<ticks>`+)(?P<code>[^`\n]{{1,{_MOST_CODE}}})(?P=ticks)",
@@ -306,7 +303,7 @@ _KINDS = (
         "\\",
         rf"(?P<formula>{_COMMAND})(?!_?\^?[\[{{])",
         _formula,
-        rf"(?P<formula>{_COMMAND_BEGUN})",
+        rf"(?P<formula>{_COMMAND_START})",
         cut=_cut_formula,
     ),
     _aside_kind("*", "*"),
@@ -330,14 +327,14 @@ _KINDS = (
 class _Compiled(NamedTuple):
     kind: _Kind
     whole: re.Pattern[str]
-    begun: re.Pattern[str]
+    start: re.Pattern[str]
 
 
 def _by_first_sign() -> Mapping[str, list[_Compiled]]:
     table: defaultdict[str, list[_Compiled]] = defaultdict(list)
     for kind in _KINDS:
-        flags = re.DOTALL if kind.said is _KINDS[-1].said else re.DOTALL | re.IGNORECASE
-        compiled = _Compiled(kind, re.compile(kind.whole, flags), re.compile(kind.begun, flags))
+        flags = re.DOTALL if kind is _KINDS[-1] else re.DOTALL | re.IGNORECASE
+        compiled = _Compiled(kind, re.compile(kind.whole, flags), re.compile(kind.start, flags))
         for sign in {*kind.signs, *(kind.signs.upper() if flags & re.IGNORECASE else "")}:
             table[sign].append(compiled)
     return dict(table)
@@ -347,12 +344,12 @@ _BY_SIGN = _by_first_sign()
 
 
 def _inline(text: str, at: int, before: str, language: str) -> MarkupSpan | None:
-    for kind, whole, begun in _BY_SIGN.get(text[at], ()):
+    for kind, whole, start in _BY_SIGN.get(text[at], ()):
         if match := whole.match(text, at):
-            said = kind.said(_Place(match, _starts_sentence(text, at, before), language))
-            if said is not None:
-                return MarkupSpan(at, match.end(), said)
-        elif match := begun.match(text, at):
+            speech = kind.speech(_Place(match, _starts_sentence(text, at, before), language))
+            if speech is not None:
+                return MarkupSpan(at, match.end(), speech)
+        elif match := start.match(text, at):
             place = _Place(match, _starts_sentence(text, at, before), language)
             if kind.waits(place):
                 return MarkupSpan(at, len(text), kind.cut(place), whole=False)

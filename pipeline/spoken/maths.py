@@ -55,19 +55,19 @@ _PROSE = re.compile(
 _CERTAIN = re.compile(r"(?!\d[\d.,]*+[kKmMbB]?+(?![\w\\^])).*(?:[\\^_=]|[<>]\s)", re.DOTALL)
 
 
-def may_be_formula(begun: str) -> bool:
+def may_be_formula(start: str) -> bool:
     """Whether dollar signs may stand around it: prose tells by two words in a row."""
-    text = re.sub(rf"{_TEXT}|\\[A-Za-z]+|\bd[r-z]\b", "|", begun)
+    text = re.sub(rf"{_TEXT}|\\[A-Za-z]+|\bd[r-z]\b", "|", start)
     return not text or bool(_STARTS.match(text) and not _PROSE.search(text))
 
 
-def is_certain(begun: str) -> bool:
-    """Whether what has begun is a formula even if its end never comes."""
-    return bool(_CERTAIN.match(begun.strip())) and may_be_formula(begun)
+def is_certain(start: str) -> bool:
+    """Whether it is a formula even if its end never comes."""
+    return bool(_CERTAIN.match(start.strip())) and may_be_formula(start)
 
 
 @lru_cache(256)
-def said(formula: str, language: str) -> str:
+def in_words(formula: str, language: str) -> str:
     """``formula``, without the marks around it. In a language without words, with its signs."""
     formula = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", formula)
     formula = _LAYOUT.sub(lambda m: {"{,}": ".", r"\\": ","}.get(m[0], " "), formula)
@@ -78,8 +78,8 @@ def said(formula: str, language: str) -> str:
 
 
 def _tokens(formula: str) -> list[str]:
-    found = [match[0] for match in _TOKEN.finditer(formula)]
-    return [_SIGN_OF.get(token.removeprefix("\\"), token) for token in found]
+    tokens = (match[0] for match in _TOKEN.finditer(formula))
+    return [_SIGN_OF.get(token.removeprefix("\\"), token) for token in tokens]
 
 
 class _Reader:
@@ -96,13 +96,13 @@ class _Reader:
 
     def sequence(self, closing: str = "") -> list[str]:
         """The words up to ``closing``, or to the end."""
-        found: list[str] = []
+        parts: list[str] = []
         while self._at < len(self._tokens):
             token = self._next()
             if token == closing:
                 break
-            found.append(self._within(token))
-        return [words for words in found if words]
+            parts.append(self._within(token))
+        return [words for words in parts if words]
 
     def _next(self) -> str:
         self._at += 1
@@ -121,9 +121,9 @@ class _Reader:
         if self._depth >= _MOST_LEVELS:
             return ""
         self._depth += 1
-        said = self._item(token)
+        words = self._item(token)
         self._depth -= 1
-        return said
+        return words
 
     def _item(self, token: str) -> str:
         name = token.removeprefix("\\")
@@ -162,8 +162,8 @@ class _Reader:
         """``x``, ``\\alpha`` or ``α``; other commands by their name."""
         if len(name) == 1 and not name.isascii():
             name = unicodedata.name(name, "").rpartition("LETTER ")[2].lower() or name
-        known = letter_name(name.removeprefix("var"), self._language)
-        return self._applied(known) if self._is_function(name) else known
+        word = letter_name(name.removeprefix("var"), self._language)
+        return self._applied(word) if self._is_function(name) else word
 
     def _is_function(self, name: str) -> bool:
         """``f(x)``, ``O(n^2)`` and ``x(t)``, but not ``x(t + 1)``."""
@@ -175,11 +175,11 @@ class _Reader:
 
     def _group(self, opening: str) -> str:
         """A compound one is set apart by a comma, and multiplied with a factor before it."""
-        begun = self._at - 1
-        follows = begun > 0 and re.fullmatch(r"[\w)\]}]+", self._tokens[begun - 1])
+        start = self._at - 1
+        follows = start > 0 and re.fullmatch(r"[\w)\]}]+", self._tokens[start - 1])
         if opening == "|" and follows:
             return self._word("given")
-        factor = follows and opening == "(" and begun != self._applied_at
+        factor = follows and opening == "(" and start != self._applied_at
         inside = self.sequence(_CLOSING[opening])
         if opening == "|":
             return " ".join([self._word("|"), *inside, ","])

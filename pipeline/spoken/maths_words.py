@@ -5,8 +5,8 @@ from __future__ import annotations
 from pipeline.spoken.words import LANGUAGES, by_turns, pairs, words_of
 
 MATHS_WORDS = {language: pairs(words_of(language)["maths"]) for language in LANGUAGES}
-"""By language, ISO 639-1: sign or LaTeX's name -> word. ``from``, ``to``: the bounds of a sum;
-``of``: between a function and what it is of; ``root``: before the index of other roots."""
+"""By language, ISO 639-1: sign or LaTeX's name -> word. ``from`` and ``to`` name the bounds of a
+sum, ``of`` follows a function, and ``root`` stands before the index of other roots."""
 
 
 def letter_name(name: str, language: str) -> str:

@@ -34,11 +34,11 @@ _LARGE = (
 
 
 def _money(match: re.Match[str]) -> str:
-    given = match.groupdict()
-    sign = (given["sign"] or given.get("sign2") or "").strip(" .").upper()
+    groups = match.groupdict()
+    sign = (groups["sign"] or groups.get("sign2") or "").strip(" .").upper()
     names = _CURRENCIES["$" if sign.endswith("$") else _CODES.get(sign, sign)]
-    large = given.get("large") or _SHORT.get((given.get("short") or "").strip().lower(), "")
-    if to := given.get("to"):
+    large = groups.get("large") or _SHORT.get((groups.get("short") or "").strip().lower(), "")
+    if to := groups.get("to"):
         return " ".join(filter(None, (number(match["n"]), "to", number(to), large, names[1])))
     if large:
         return f"{number(match['n'])} {large} {names[1]}"

@@ -67,11 +67,11 @@ def number(text: str) -> str:
     whole, point, part = text.replace(",", "").partition(".")
     by_digit = len(whole) > MOST_DIGITS or (whole.startswith("0") and len(whole) > 1)
     if by_digit:
-        said = digits(whole)
+        words = digits(whole)
     else:
         value = int(whole or 0)
-        said = _american(_INDIAN_ENGLISH.to_cardinal(value)) if indian else cardinal(value)
-    return f"{said} point {digits(part)}" if point else said
+        words = _american(_INDIAN_ENGLISH.to_cardinal(value)) if indian else cardinal(value)
+    return f"{words} point {digits(part)}" if point else words
 
 
 def roman(text: str) -> int:

@@ -24,7 +24,7 @@ class Numerals:
         self.wording = wording
 
     def cardinal(self, value: int, one: str = "") -> str:
-        """``one``: one of what is counted, such as "une heure"; its article decides the gender."""
+        """The gender follows from the article of ``one`` of the things, such as "une heure"."""
         if len(str(value)) > MOST_DIGITS:
             return self.digits(str(value))
         text = str(self.wording.numbers.to_cardinal(value))
@@ -48,12 +48,12 @@ class Numerals:
             text = text.replace(".", ",")
         whole, comma, part = re.sub(r"[^\d,]", "", text).partition(",")
         by_digit = len(whole) > MOST_DIGITS or (whole.startswith("0") and len(whole) > 1)
-        found = self.digits(whole) if by_digit else self.cardinal(int(whole), "" if comma else one)
+        words = self.digits(whole) if by_digit else self.cardinal(int(whole), "" if comma else one)
         if not comma:
-            return found
+            return words
         w, most = self.wording, _DECIMALS_AS_ONE_NUMBER
         each = w is GERMAN or part.startswith("0") or len(part) > most
-        return f"{found} {w.comma} {self.digits(part) if each else self.cardinal(int(part))}"
+        return f"{words} {w.comma} {self.digits(part) if each else self.cardinal(int(part))}"
 
     def one(self, noun: str) -> str:
         feminine = re.fullmatch(self.wording.feminine, noun)
@@ -67,5 +67,5 @@ class Numerals:
         if not (first and link):
             return last
         w = self.wording
-        said = w.to if link in "-–—" else w.signs["&"] if link == "/" else link
-        return f"{first} {said} {last}"
+        word = w.to if link in "-–—" else w.signs["&"] if link == "/" else link
+        return f"{first} {word} {last}"

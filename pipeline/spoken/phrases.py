@@ -28,7 +28,7 @@ JOINING = _set("joining")
 """Words that a new part of the sentence begins with."""
 
 VERBS = _set("verbs")
-"""They begin what is said of the words before them, unless those are a pronoun."""
+"""They begin the predicate of the words before them, unless those are a pronoun."""
 
 PLACING = _set("placing")
 """A new part may begin with them, a little less clearly."""

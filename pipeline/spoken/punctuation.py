@@ -21,9 +21,9 @@ TYPED_GAPS = r"'\u00a0\u2009\u202f"
 
 
 def grouping(gaps: str, thousands: str, point: str) -> Sequence[Rule]:
-    """Numbers in groups, with the signs of the language. ``gaps``: what is between the groups."""
+    """Numbers in groups, whose ``gaps`` give way to the signs of the language."""
 
-    def regrouped(match: re.Match[str]) -> str:
+    def regroup(match: re.Match[str]) -> str:
         part = f"{point}{match['part']}" if match["part"] else ""
         return re.sub(r"\D", thousands, match["whole"]) + part
 
@@ -31,7 +31,7 @@ def grouping(gaps: str, thousands: str, point: str) -> Sequence[Rule]:
         rule(
             r"(?<![\w.,'+)])(?<!\d\s)(?P<whole>\d{1,3}(?:(?P<gap>[" + gaps + r"])\d{3})"
             r"(?:(?P=gap)\d{3})*)(?:[.,](?P<part>\d+))?(?![\w'])(?!\s\d)",
-            regrouped,
+            regroup,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""How a rule of speech is written: a pattern, and what is said in place of what it matches."""
+"""Rules of speech: a pattern, and the words that replace what it matches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipeline.spoken.numbers import NUMBER
 
-Said = str | Callable[[re.Match[str]], str]
+Replacement = str | Callable[[re.Match[str]], str]
 
 
 _SIGN = "[-+=<>≤≥]"
@@ -25,14 +25,14 @@ _OPERATOR = "[=+<>≤≥]"
 
 class Rule(NamedTuple):
     pattern: re.Pattern[str]
-    said: Said
+    replacement: Replacement
 
 
-def rule(pattern: str, said: Said, *, any_case: bool = False) -> Rule:
-    """``{n}`` stands for a number, ``\\d`` for the digits 0 to 9 only. ``said`` may be a function,
-    which gives back ``match[0]`` where the rule does not apply after all."""
+def rule(pattern: str, replacement: Replacement, *, any_case: bool = False) -> Rule:
+    """``{n}`` stands for a number, ``\\d`` for the digits 0 to 9 only. ``replacement`` may be a
+    function, which gives back ``match[0]`` where the rule does not apply after all."""
     flags = re.IGNORECASE if any_case else 0
-    return Rule(re.compile(_ascii_digits(pattern).replace("{n}", NUMBER), flags), said)
+    return Rule(re.compile(_ascii_digits(pattern).replace("{n}", NUMBER), flags), replacement)
 
 
 def any_of(signs: Iterable[str]) -> str:
@@ -56,19 +56,19 @@ def _ascii_digits(pattern: str) -> str:
 def minus(word: str) -> Rule:
     """The dashes of a formula: between its terms "-" is no range and "–" no pause."""
 
-    def said(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         variable = re.search("[nxz]", match[0]) and not re.search(r"–|x\s?-\s?\d+x", match[0])
         if not (variable or re.search(_OPERATOR, match[0])):
             return match[0]
         return re.sub(r"(?<=[\w²³)])\s?[-–]\s?(?=[\w(])", f" {word} ", match[0])
 
-    return rule(_FORMULA, said)
+    return rule(_FORMULA, replace)
 
 
 def apply(rules: Sequence[Rule], text: str) -> str:
     """All rules, one after the other."""
-    for pattern, said in rules:
-        text = pattern.sub(said, text)
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
     return text
 
 

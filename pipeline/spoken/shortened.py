@@ -9,8 +9,8 @@ from pipeline.spoken.words import words_of
 
 def _months(wording: Wording) -> set[str]:
     """Without the full stop, as short as they can be."""
-    first = {month[:n] for month in wording.months for n in range(3, len(month))}
-    return {month.lower() for month in first | {*wording.short_months}}
+    starts = {month[:n] for month in wording.months for n in range(3, len(month))}
+    return {month.lower() for month in starts | {*wording.short_months}}
 
 
 def _shortened(language: str) -> frozenset[str]:
@@ -18,8 +18,8 @@ def _shortened(language: str) -> frozenset[str]:
     tables = (wording.abbreviations, wording.titles, wording.numbered, wording.currencies)
     units = [f"{unit}." for unit in wording.units if unit.istitle()]
     parts = (part for table in (*tables, units) for short in table for part in short.split())
-    spoken = {part.rstrip(".").lower() for part in parts if part.endswith(".")}
-    return frozenset(spoken | {*words_of(language)["unspoken"].split()})
+    words = {part.rstrip(".").lower() for part in parts if part.endswith(".")}
+    return frozenset(words | {*words_of(language)["unspoken"].split()})
 
 
 def _counted(language: str) -> frozenset[str]:

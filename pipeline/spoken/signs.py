@@ -65,5 +65,5 @@ def _is_said(sign: str) -> bool:
 def _pauses(text: str) -> str:
     """Every line ends like a sentence, so that headings and lists are no single sentence."""
     lines = [line.strip() for line in _LINE_END.split(text)]
-    ended = [line if line[-1] in _NO_PAUSE else f"{line}." for line in lines[:-1] if line]
-    return " ".join(" ".join([*ended, lines[-1]]).split())
+    sentences = [line if line[-1] in _NO_PAUSE else f"{line}." for line in lines[:-1] if line]
+    return " ".join(" ".join([*sentences, lines[-1]]).split())

@@ -24,14 +24,14 @@ _TIMES = ("second", "minute", "hour", "day", "night", "week", "month", "year", "
 
 def _units() -> dict[str, tuple[str, str]]:
     """Sign -> one, several."""
-    found = table(words_of("en")["units"])
+    units = table(words_of("en")["units"])
     for prefixes, unit in _PREFIXED:
         sign, one, many = unit.split()
         for prefix in prefixes.split(","):
             short, _, long = prefix.partition(" ")
             names = (f"{long}{one}", f"{long}{many}")
-            found[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
-    return found
+            units[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
+    return units
 
 
 _UNITS = _units()
@@ -52,7 +52,7 @@ def _each(count: str | None, unit: str) -> str:
     return f"{number(count)} {many}" if count else one
 
 
-def _sized(match: re.Match[str]) -> str:
+def _area_or_volume(match: re.Match[str]) -> str:
     """ "10 sq ft"."""
     kind = {"sq": "square", "cu": "cubic"}[match["kind"]]
     one, many = _UNITS[match["unit"]]
@@ -72,7 +72,10 @@ UNITS = (
     rule(r"(?<![\w.,])(\d{1,2})\s?(?:'|′|ft\.?\s)\s?(\d{1,2})\s?(?:\"|″|''|in\b\.?)", _height),
     rule(r"(?<![\w.,\"])({n})(?:\"|″)(?!\w)", _inches),
     rule(r"(?<![\w.,'])(\d{1,3})′", lambda m: f"{number(m[1])} feet"),
-    rule(r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?", _sized),
+    rule(
+        r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
+        _area_or_volume,
+    ),
     rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{number(m[1])} percent"),
     rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{number(m[1])} per thousand"),
     rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{number(m[1])} thousand"),

@@ -21,18 +21,18 @@ def short_days(language: str) -> dict[str, str]:
 
 
 def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
-    """``to``, ``both``: what is said for a dash and for "+" between two days."""
+    """A dash between two days is said as ``to``, "+" as ``both``."""
     days = short_days(language)
     day = "|".join(sorted(days, key=len, reverse=True))
 
     def several(match: re.Match[str]) -> str:
-        found = re.split(rf"({between})", match[0])
-        names = [days[each.strip(". ")] for each in found[::2]]
+        parts = re.split(rf"({between})", match[0])
+        names = [days[each.strip(". ")] for each in parts[::2]]
         if len(set(names)) < len(names):
             return match[0]
-        for at, mark in enumerate(found[1::2]):
-            said = words.get(mark.strip(" ."), mark.lstrip("."))
-            names[at] += f" {to} " if mark.strip(" .") in "-–—" else said
+        for at, mark in enumerate(parts[1::2]):
+            link = words.get(mark.strip(" ."), mark.lstrip("."))
+            names[at] += f" {to} " if mark.strip(" .") in "-–—" else link
         return "".join(names) + full_stop(match)
 
     words = {"+": f" {both} ", "&": f" {both} ", "/": ", "}

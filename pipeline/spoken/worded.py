@@ -35,7 +35,7 @@ _SIGNS_OF_MATHS = "≠≤≥√^²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
-def said(text: str, language: str) -> str:
+def in_words(text: str, language: str) -> str:
     """``text``, without markup, in words of ``language``, which is one of ``WORDINGS``."""
     for rules in _rules(language):
         text = apply(rules, text)
@@ -119,7 +119,7 @@ class _Words:
         end, new = self._w.ordinals[match[2]]
         return re.sub(f"{end}$", new, str(self._w.numbers.to_ordinal(int(match[1]))))
 
-    def _joined(self, match: re.Match[str]) -> str:
+    def _german_compound(self, match: re.Match[str]) -> str:
         """ "90er" -> "neunziger"; "3-mal" -> "dreimal"."""
         value = int(match[1])
         if 1100 <= value < 2000:
@@ -128,16 +128,17 @@ class _Words:
 
     def _ruler(self, match: re.Match[str]) -> str:
         """ "Louis XIV" -> "Louis quatorze". In German, a ruler's number has a full stop."""
-        value, (before, ordinals) = roman(match[2]), self._w.ruler
+        value, (before, last_ordinal) = roman(match[2]), self._w.ruler
         words, stop = self._w.numbers, match[3] or ""
-        if value > ordinals or (self._w is GERMAN and not stop):
+        if value > last_ordinal or (self._w is GERMAN and not stop):
             return f"{match[1]} {words.to_cardinal(value)}{stop}"
         if re.match(r"\s[^\W\d_A-ZÄÖÜ]", match.string[match.end() :]):
             stop = ""
-        said = f"{before}{words.to_ordinal(value)}{stop}"
+        ordinal = f"{before}{words.to_ordinal(value)}{stop}"
         if re.fullmatch(_WOMAN, match[1]):
-            said = re.sub(r"o\b", "a", said) if before != "der " else said.replace("der", "die")
-        return f"{match[1]} {said}"
+            is_german = before == "der "
+            ordinal = ordinal.replace("der", "die") if is_german else re.sub(r"o\b", "a", ordinal)
+        return f"{match[1]} {ordinal}"
 
     def _dotted(self, match: re.Match[str]) -> str:
         """ "2.1.3" -> "zwei Punkt eins Punkt drei"; not of "1.234.567"."""
@@ -153,16 +154,14 @@ class _Words:
         plus = f"{self._w.signs['+']} " if match[0].startswith("+") else ""
         return plus + ", ".join(map(self._numerals.digits, re.findall(r"\d+", match[0])))
 
-    def _grouped(self, match: re.Match[str]) -> str:
+    def _digit_groups(self, match: re.Match[str]) -> str:
         """Digits in groups that are not those of a large number."""
         large = re.fullmatch(r"\d{1,3}(?:\s\d{3})+", match[0])
         return match[0] if large or not re.search(r"\d{3}", match[0]) else self._phone(match)
 
-    def _spelled(self, match: re.Match[str]) -> str:
+    def _address(self, match: re.Match[str]) -> str:
         words = "".join(f" {self._w.address[s]} " if s in self._w.address else s for s in match[0])
         return " ".join(words.split())
-
-    # -- all of them
 
     def rules(self) -> list[Sequence[Rule]]:
         """In the order in which they apply."""
@@ -205,8 +204,8 @@ class _Words:
                 rf"({any_of(numbered)}):?\s?(?=[\d(+]|(?:[IVX]{{2,}}|[VX])\b)",
                 lambda m: f"{numbered[m[1]]} ",
             ),
-            rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", self._spelled),
-            rule(rf"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:{hosts})\b", self._spelled),
+            rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", self._address),
+            rule(rf"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:{hosts})\b", self._address),
         )
 
     def _roman_numerals(self) -> Sequence[Rule]:
@@ -242,7 +241,7 @@ class _Words:
             ),
             rule(r"(?<![\w.,+-])\d{1,7}(?:-\d{1,7}){2,6}(?![\w-]|[.,]\d)", self._phone),
             rule(rf"(?<![\w.,+])(?:{self._w.phone})(?!\s?[\w%€$]|[.,]\d)", self._phone),
-            rule(r"(?<![\w.,+])\d{2,3}(?:\s\d{2,7}){1,4}(?!\s?[\w%€$]|[.,]\d)", self._grouped),
+            rule(r"(?<![\w.,+])\d{2,3}(?:\s\d{2,7}){1,4}(?!\s?[\w%€$]|[.,]\d)", self._digit_groups),
             rule(r"(?<![\w.,:])(?<!\d\s)0\d+(?![\d.,:]*\d)", lambda m: self._numerals.digits(m[0])),
         )
 
@@ -275,7 +274,7 @@ class _Words:
         """The hyphen and the digits of "20-jährig" are one word."""
         if self._w is not GERMAN:
             return ()
-        return (rule(r"(?<![\w.,])(\d{1,4})-?(ern?|[a-zäöü]{3,})(?!\w)", self._joined),)
+        return (rule(r"(?<![\w.,])(\d{1,4})-?(ern?|[a-zäöü]{3,})(?!\w)", self._german_compound),)
 
     def _signs(self) -> Sequence[Rule]:
         several = {**self._w.units, **self._w.currencies}
@@ -289,9 +288,9 @@ class _Words:
 
 def _either_case(short: dict[str, str]) -> dict[str, str]:
     """With those that may begin a sentence or be written small."""
-    longer = {key: said for key, said in short.items() if len(key) > _SMALL}
+    longer = {key: words for key, words in short.items() if len(key) > _SMALL}
     capitals = {
-        key[0].upper() + key[1:]: said[0].upper() + said[1:] for key, said in longer.items()
+        key[0].upper() + key[1:]: words[0].upper() + words[1:] for key, words in longer.items()
     }
-    small = {key[0].lower() + key[1:]: said for key, said in longer.items()}
+    small = {key[0].lower() + key[1:]: words for key, words in longer.items()}
     return capitals | small | short

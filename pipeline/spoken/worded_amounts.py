@@ -60,18 +60,18 @@ class WordedAmounts:
 
     def _several(self, number: str, one: str, several: str, large: str = "") -> str:
         """ "deux euros", "deux millions d'euros"."""
-        said = self._numerals.number(number, self._numerals.one(large) if large else one)
-        said = f"{said} {large}" if large else said
-        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", said) else ""
+        words = self._numerals.number(number, self._numerals.one(large) if large else one)
+        words = f"{words} {large}" if large else words
+        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", words) else ""
         if of == "de " and self._w.to == "à" and several[0] in "aeiou":
             of = "d'"
-        return f"{said} {of}{several}"
+        return f"{words} {of}{several}"
 
     def _amount(self, match: re.Match[str]) -> str:
         one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
-        found = one if match["n"] == "1" else self._several(match["n"], one, several)
+        amount = one if match["n"] == "1" else self._several(match["n"], one, several)
         shortened = match["unit"].isalpha() and match["unit"].istitle()
-        return found + (last_stop(match) if shortened else full_stop(match))
+        return amount + (last_stop(match) if shortened else full_stop(match))
 
     def _money(self, match: re.Match[str]) -> str:
         one, several = self._w.currencies[match["sign"]]
@@ -82,11 +82,11 @@ class WordedAmounts:
         whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
         if len(part) != 2 or (whole == "0" and match["sign"] not in _WITH_CENTS):
             return one if amount == "1" else self._several(amount, one, several)
-        found = one if whole == "1" else self._several(whole, one, several)
+        words = one if whole == "1" else self._several(whole, one, several)
         cents = self._numerals.cardinal(int(part))
         if whole == "0" and int(part):
             return f"{cents} {self._w.cents_alone}"
-        return found if part == "00" else f"{found}{self._w.cents}{cents}"
+        return words if part == "00" else f"{words}{self._w.cents}{cents}"
 
     def _large(self, word: str) -> str:
         names = self._w.units.get(word.rstrip("."))

@@ -76,11 +76,11 @@ class WordedCalendar:
         )
 
     def _date(self, day: int, month: str, year: str, before: str = "") -> str:
-        found = self._w.date.format(day=self._day(day, before), month=month)
+        date = self._w.date.format(day=self._day(day, before), month=month)
         if not year:
-            return found
+            return date
         full = int(year) + (2000 if len(year) == 2 else 0)
-        return found + self._w.year.format(year=self._numerals.year(full))
+        return date + self._w.year.format(year=self._numerals.year(full))
 
     def _day(self, day: int, before: str) -> str:
         if self._w is GERMAN:
@@ -92,23 +92,23 @@ class WordedCalendar:
         if not (1 <= day <= 31 and 1 <= month <= 12):
             return match[0]
         year = match.groupdict().get("year") or ""
-        found = self._date(day, self._w.months[month - 1], year, match["before"] or "")
-        return f"{match['before'] or ''}{found}"
+        date = self._date(day, self._w.months[month - 1], year, match["before"] or "")
+        return f"{match['before'] or ''}{date}"
 
     def _named_date(self, match: re.Match[str]) -> str:
-        written = match["month"].rstrip(".").lower()
-        written = self._w.short_months.get(written.title(), written).lower()
-        month = next(m for m in self._w.months if m.lower().startswith(written))
+        name = match["month"].rstrip(".").lower()
+        name = self._w.short_months.get(name.title(), name).lower()
+        month = next(m for m in self._w.months if m.lower().startswith(name))
         year, before = match["year"] or "", match["before"] or ""
-        found = self._date(int(match["day"]), month, year, before)
+        date = self._date(int(match["day"]), month, year, before)
         first = match["first"] and self._day(int(match["first"]), before)
-        return f"{before}{self._numerals.linked(first, match['link'], found)}{full_stop(match)}"
+        return f"{before}{self._numerals.linked(first, match['link'], date)}{full_stop(match)}"
 
     def _time(self, match: re.Match[str]) -> str:
         hour, minute = int(match["hour"]), int(match["minute"] or 0)
         if hour > 24 or minute > 59:
             return match[0]
         template = self._w.time if minute else self._w.hour
-        spoken = self._numerals.cardinal(hour, self._w.one_hour)
-        found = template.format(hour=spoken, minute=self._numerals.cardinal(minute))
-        return re.sub(r"\b(heure|hora)s\b", r"\1", found) if hour <= 1 else found
+        words = self._numerals.cardinal(hour, self._w.one_hour)
+        time = template.format(hour=words, minute=self._numerals.cardinal(minute))
+        return re.sub(r"\b(heure|hora)s\b", r"\1", time) if hour <= 1 else time

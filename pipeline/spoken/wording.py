@@ -79,20 +79,20 @@ class Wording:
     """Ending behind the digits -> the end of the ordinal, and what is said in its place."""
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any], Any]] = {
     "months": lambda text: tuple(text.split()),
     "units": table,
     "currencies": table,
     **dict.fromkeys(("signs", "abbreviations", "titles", "numbered", "address"), pairs),
     "short_months": pairs,
     "ruler": tuple,
-    "ordinals": lambda ends: {end: tuple(said) for end, said in ends.items()},
+    "ordinals": lambda ends: {end: tuple(words) for end, words in ends.items()},
 }
 
 
 def _wording(language: str, numbers: Any) -> Wording:
     fields = {
-        key: _READ.get(key, str if isinstance(value, str) else dict)(value)
+        key: _READERS.get(key, str if isinstance(value, str) else dict)(value)
         for key, value in words_of(language).items()
         if key in Wording.__dataclass_fields__
     }

@@ -49,12 +49,12 @@ class OpenTurn:
     discarded: int = 0
     wasted_s: float = 0.0
     background_db: float = 0.0
-    also: tuple[str, ...] = ()
+    answers_also: tuple[str, ...] = ()
 
     @property
     def items(self) -> tuple[str, ...]:
         """All items that are answered."""
-        return (*self.also, self.item_id) if self.item_id else self.also
+        return (*self.answers_also, self.item_id) if self.item_id else self.answers_also
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +63,7 @@ class OpenReply:
     in_conversation: bool
     started_at: float
     playback: PlaybackClock = field(default_factory=PlaybackClock)
-    spoken: list[Clause] = field(default_factory=list)
+    clauses: list[Clause] = field(default_factory=list)
     """The words spoken or written."""
     is_text: bool = False
     message_id: str | None = None
@@ -79,13 +79,13 @@ class OpenReply:
     left_out: int = 0
 
 
-def again(turn: OpenTurn) -> OpenTurn:
+def reopen(turn: OpenTurn) -> OpenTurn:
     """A recorded ``turn`` that waits for another answer; nothing in it counts twice."""
     if turn.origin in ("text", "request", "silence"):
-        return OpenTurn(State.UNHEARD, turn.origin, turn.began_at, also=turn.also)
-    fresh = replace(turn, state=State.UNHEARD, origin="again", transcript_at=None, error=None)
-    fresh.pauses, fresh.discarded, fresh.wasted_s = [], 0, 0.0
-    return fresh
+        return OpenTurn(State.UNHEARD, turn.origin, turn.began_at, answers_also=turn.answers_also)
+    waiting = replace(turn, state=State.UNHEARD, origin="again", transcript_at=None, error=None)
+    waiting.pauses, waiting.discarded, waiting.wasted_s = [], 0, 0.0
+    return waiting
 
 
 def sample_at(ms: int) -> int:
@@ -102,7 +102,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         origin=turn.origin,
         outcome=outcome,
         item_id=turn.item_id,
-        answers_also=turn.also,
+        answers_also=turn.answers_also,
         text=turn.text,
         invented=turn.invented,
         error=turn.error,
@@ -120,13 +120,13 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
 
 
 def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) -> TurnRecord:
-    heard_s, heard = _heard(record.outcome, reply, at)
+    heard_s, text = _heard_part(record.outcome, reply, at)
     moments = reply.timeline or Timeline("")
     # A timeline has its own, more exact zero; the gate opened when the reply was announced.
     zero = turn.began_at
     if moments.endpoint is not None:
         zero = reply.started_at - moments.endpoint / 1000
-    last = reply.last_audio_at
+    last_at = reply.last_audio_at
     began_ahead = (moments.endpoint or 0.0) - (moments.transcript or 0.0) >= AHEAD_MS
     return replace(
         record,
@@ -136,27 +136,27 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
         first_token_ms=moments.first_token,
         first_clause_ms=moments.first_clause,
         first_audio_ms=moments.first_audio,
-        last_audio_ms=None if last is None else (last - zero) * 1000,
+        last_audio_ms=None if last_at is None else (last_at - zero) * 1000,
         ended_ms=(at - zero) * 1000,
         tool_calls=reply.tool_calls,
         ignored=tuple(reply.ignored),
         clause_faults=reply.faults,
         clauses_left_out=reply.left_out,
         speculations_begun=turn.discarded + (moments.transcript is not None and began_ahead),
-        heard=heard,
+        heard=text,
         heard_s=heard_s,
         sent_s=reply.playback.sent_seconds,
     )
 
 
-def _heard(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
+def _heard_part(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
     """Seconds and words heard. A complete answer counts as heard: the rest is still played."""
     playback = reply.playback
     heard_s = playback.sent_seconds if outcome == "answered" else playback.heard_seconds(at)
     if reply.heard_s is not None:
         heard_s = min(heard_s, reply.heard_s)
     if reply.is_text:
-        return heard_s, "".join(clause.text for clause in reply.spoken)
+        return heard_s, "".join(clause.text for clause in reply.clauses)
     if outcome == "answered" and reply.heard_s is None:
-        return heard_s, "".join(clause.text for clause in reply.spoken)
-    return heard_s, heard_text([clause.timing for clause in reply.spoken], heard_s)
+        return heard_s, "".join(clause.text for clause in reply.clauses)
+    return heard_s, heard_text([clause.timing for clause in reply.clauses], heard_s)

@@ -43,8 +43,8 @@ from pipeline.telemetry.open_turns import (
     OpenReply,
     OpenTurn,
     State,
-    again,
     record_of,
+    reopen,
     sample_at,
     with_reply,
 )
@@ -62,12 +62,12 @@ CLOSING_S = 0.1
 """Closing an interrupted answer may take this long; only audio before the interrupting speech
 counts as heard."""
 
-MAX_HELD = 16
+MAX_WAITING = 16
 """Most turns and typed messages waiting for an answer; older ones count as unanswered."""
 
 
 class TurnRecorder:
-    """The recorder of one session. ``answers`` False: a session that only transcribes."""
+    """The recorder of one session, which only transcribes unless ``answers``."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
@@ -81,7 +81,7 @@ class TurnRecorder:
         self._spoke_at = 0.0
         """Start of the latest speech."""
         self._interruption: Interruption | None = None
-        self._done: list[TurnRecord | TurnUnderWay] = []
+        self._records: list[TurnRecord | TurnUnderWay] = []
 
     def feed(self, at: float, event: Event) -> list[TurnRecord | TurnUnderWay]:
         """Take the next event, published at ``at`` on the loop's clock. Returns the records that it
@@ -95,7 +95,7 @@ class TurnRecorder:
             case TurnJudged() | SpeculationDiscarded() | TranscriptReady() | TranscriptFailed():
                 self._learn(at, event)
             case SpeechIgnored():
-                self._ignored(event)
+                self._speech_ignored(event)
             case IdleTimeout():
                 self._silence_id = event.item_id
             case InputCommitted():
@@ -129,8 +129,8 @@ class TurnRecorder:
         return self._take()
 
     def _take(self) -> list[TurnRecord | TurnUnderWay]:
-        done, self._done = self._done, []
-        return done
+        records, self._records = self._records, []
+        return records
 
     def _in(self, *states: State) -> list[OpenTurn]:
         return [turn for turn in self._turns if turn.state in states]
@@ -146,7 +146,7 @@ class TurnRecorder:
     def _hold(self, turn: OpenTurn, outcome: Outcome, at: float) -> None:
         """Keep a turn. If there are too many in its state, the oldest ends as ``outcome``."""
         self._turns.append(turn)
-        if len(alike := self._in(turn.state)) > MAX_HELD:
+        if len(alike := self._in(turn.state)) > MAX_WAITING:
             self._end(alike[0], outcome, at)
 
     # -- speech
@@ -217,8 +217,8 @@ class TurnRecorder:
             case TurnJudged() if turn.pauses:
                 pause = turn.pauses[-1]
                 after_ms = (at - turn.began_at) * 1000
-                judged = Judgement(after_ms, event.probability, event.wait_ms, event.reasons)
-                turn.pauses[-1] = replace(pause, judgements=(*pause.judgements, judged))
+                judgement = Judgement(after_ms, event.probability, event.wait_ms, event.reasons)
+                turn.pauses[-1] = replace(pause, judgements=(*pause.judgements, judgement))
             case SpeculationDiscarded():
                 turn.discarded += 1
                 turn.wasted_s += event.engine_seconds
@@ -234,7 +234,7 @@ class TurnRecorder:
         item = event.item
         if isinstance(item, MessageItem) and item.role == "user" and not self._find(item.id):
             self._typed[item.id] = item.text
-            if len(self._typed) > MAX_HELD:
+            if len(self._typed) > MAX_WAITING:
                 del self._typed[next(iter(self._typed))]
 
     # -- answers
@@ -244,13 +244,13 @@ class TurnRecorder:
             return
         turn = OpenTurn(State.ANSWERING, "request", at)
         if event.in_conversation:
-            turn = self._answered(at)
+            turn = self._turn_to_answer(at)
         if event.continues:
             turn.origin = "rest"
         reply = OpenReply(turn, event.in_conversation, at, is_text=event.modality == "text")
         self._replies[event.reply_id] = reply
 
-    def _answered(self, at: float) -> OpenTurn:
+    def _turn_to_answer(self, at: float) -> OpenTurn:
         """An answer covers everything the user said that is not answered yet."""
         waiting = self._in(State.WAITING)
         before = next(iter(self._in(State.UNHEARD)), None)
@@ -267,7 +267,7 @@ class TurnRecorder:
             turn.text = " ".join(text for text in self._typed.values() if text)
         if turn.origin in ("voice", "commit", "text"):
             unheard = before.items if before else ()
-            turn.also = (*unheard, *(t.item_id for t in earlier if t.item_id))
+            turn.answers_also = (*unheard, *(t.item_id for t in earlier if t.item_id))
         self._forget_unheard()
         self._typed.clear()
         turn.state = State.ANSWERING
@@ -277,12 +277,12 @@ class TurnRecorder:
         for turn in self._in(State.UNHEARD):
             self._turns.remove(turn)
 
-    def _ignored(self, event: SpeechIgnored) -> None:
+    def _speech_ignored(self, event: SpeechIgnored) -> None:
         lasted_ms = event.end_ms - event.audio_ms
-        noted = IgnoredSpeech(sample_at(event.audio_ms), lasted_ms, event.said, event.reason)
+        speech = IgnoredSpeech(sample_at(event.audio_ms), lasted_ms, event.said, event.reason)
         for reply in self._replies.values():
             if reply.in_conversation:
-                reply.ignored.append(noted)
+                reply.ignored.append(speech)
 
     def _reply(self, at: float, event: Event, reply: OpenReply) -> None:
         """Take an event of an answer. Notices are not part of it."""
@@ -294,17 +294,17 @@ class TurnRecorder:
                 reply.left_out += event.left_out
             case ReplyText() if event.item_id != reply.notice_id:
                 reply.message_id = event.item_id
-                if reply.spoken:
-                    reply.spoken[-1].expected_s = 0.0
-                reply.spoken.append(Clause(event.text, event.expected_s))
+                if reply.clauses:
+                    reply.clauses[-1].expected_s = 0.0
+                reply.clauses.append(Clause(event.text, event.expected_s))
             case ReplyAudio() if event.item_id != reply.notice_id:
                 seconds = len(event.pcm) / event.rate
                 if reply.last_audio_at is None:
-                    self._done.append(TurnUnderWay(_glance(event.reply_id, reply, at)))
+                    self._records.append(TurnUnderWay(_glance(event.reply_id, reply, at)))
                 reply.playback.send(seconds, at)
                 reply.last_audio_at = at
-                if reply.spoken:
-                    reply.spoken[-1].sent_s += seconds
+                if reply.clauses:
+                    reply.clauses[-1].sent_s += seconds
             case ReplyItemFinished(item=FunctionCallItem()):
                 reply.tool_calls += 1
             case Timeline():
@@ -319,9 +319,9 @@ class TurnRecorder:
         record = self._end(reply.turn, _outcome(event), at, reply, event)
         if reply.in_conversation:
             self._forget_unheard()
-            heard = record.heard_s > TALKED_OVER_S or record.tool_calls or reply.is_text
-            if event.reason == "turn_detected" and not heard:
-                self._turns.append(again(reply.turn))
+            counts = record.heard_s > TALKED_OVER_S or record.tool_calls or reply.is_text
+            if event.reason == "turn_detected" and not counts:
+                self._turns.append(reopen(reply.turn))
 
     # -- records
 
@@ -349,7 +349,7 @@ class TurnRecorder:
                 engine_used_s=finished.engine_seconds,
                 cut_by=self._interruption if outcome == "interrupted" else None,
             )
-        self._done.append(record)
+        self._records.append(record)
         return record
 
 

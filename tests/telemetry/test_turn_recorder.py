@@ -17,7 +17,7 @@ from pipeline.audio import AudioFormat
 from pipeline.events import Event
 from pipeline.items import FunctionCallItem, MessageItem, TextPart
 from pipeline.messages import Usage
-from pipeline.telemetry.turn_recorder import MAX_HELD, TurnRecorder
+from pipeline.telemetry.turn_recorder import MAX_WAITING, TurnRecorder
 from pipeline.turn_record import (
     MAX_METADATA_PAIRS,
     Judgement,
@@ -207,13 +207,13 @@ def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None
 def test_what_waits_is_bounded() -> None:
     recorder = TurnRecorder()
     records: list[TurnRecord] = []
-    for n in range(3 * MAX_HELD):
+    for n in range(3 * MAX_WAITING):
         records += whole(recorder.feed(n, events.SpeechStarted(f"item_s{n}", n)))
         records += whole(recorder.feed(n, events.InputCommitted(f"item_c{n}", None)))
         typed = text_item(f"item_t{n}", "x" * 10)
         records += whole(recorder.feed(n, events.ItemAdded(typed, None)))
-    assert len(records) == 4 * MAX_HELD
-    assert len(recorder.close(100.0)) == 2 * MAX_HELD
+    assert len(records) == 4 * MAX_WAITING
+    assert len(recorder.close(100.0)) == 2 * MAX_WAITING
 
 
 # --- as metadata -----------------------------------------------------------------------------

@@ -31,21 +31,21 @@ def words_of(language: str) -> Mapping[str, Any]:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Of ``written = said; ...``."""
-    found = (each.partition(" = ") for each in text.strip().split("; "))
-    return {written: said for written, _, said in found}
+    """From ``sign = word; ...``."""
+    entries = (entry.partition(" = ") for entry in text.strip().split("; "))
+    return {sign: word for sign, _, word in entries}
 
 
 def table(text: str) -> dict[str, tuple[str, str]]:
-    """Of ``signs = one | several; ...``: sign -> one of it, and the name of several."""
-    found: dict[str, tuple[str, str]] = {}
+    """From ``signs = one | several; ...``: each sign with its singular and plural."""
+    names_of: dict[str, tuple[str, str]] = {}
     for signs, names in pairs(text).items():
         one, _, several = names.partition(" | ")
-        found |= dict.fromkeys(signs.split(), (one, several))
-    return found
+        names_of |= dict.fromkeys(signs.split(), (one, several))
+    return names_of
 
 
 def by_turns(text: str) -> dict[str, str]:
-    """Of ``short long short long ...``."""
+    """From ``short long short long ...``."""
     words = text.split()
     return dict(zip(words[::2], words[1::2], strict=True))
