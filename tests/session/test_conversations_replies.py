@@ -210,9 +210,9 @@ def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     assert call.call_id == output["call_id"]
     said = 915 + LAST_MS
     assert story.table()[-10:] == lines(f"""
-        800           answer begins
-        834           says 'I will wave.'
-        854           calls with {{}}
+        896           answer begins
+        896           says 'I will wave.'
+        896           calls with {{}}
         915           audio
         {said}        answer completed
         {said}        answer begins
