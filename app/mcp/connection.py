@@ -170,7 +170,7 @@ class McpServer:
                 self._lost.set()
             elif code == mcp_types.REQUEST_TIMEOUT:
                 why = f"there was no answer within {self._timeout_s:g} s"
-        except Exception as error:  # a result that is none, for one
+        except Exception as error:  # such as a malformed result
             why = _why(error)
         else:
             if result.is_error:

@@ -69,7 +69,7 @@ class Peer:
         """The answer, with our addresses. Raises ``OfferError``.
 
         The client's addresses are not used: its own checks show where it is, also if it hides them
-        behind mDNS names, and nobody makes this machine send packets elsewhere."""
+        behind mDNS names, and no offer can direct packets of this machine elsewhere."""
         try:
             kinds = sorted(media.kind for media in SessionDescription.parse(offer).media)
         except Exception as error:

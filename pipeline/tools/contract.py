@@ -62,7 +62,7 @@ class ToolServers(Protocol):
 
     @property
     def owners(self) -> Sequence[ToolServer]:
-        """The owner's, for all sessions; somebody else runs them."""
+        """The owner's, shared by all sessions. The caller runs them."""
         ...
 
     def open(self, asked: ServerRequest) -> ToolServer:
