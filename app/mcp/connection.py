@@ -123,7 +123,9 @@ class McpServer:
             pause_s = min(2 * pause_s, longest_s)
 
     async def _begin(self, client: Client) -> None:
-        before, self.tools = self.tools, await self._list(client)
+        before = self.tools
+        async with asyncio.timeout(ANSWER_S):  # of all pages: a server may name ever another one
+            self.tools = await self._list(client)
         self._client, self.problem = client, ""
         self._tried.set()
         log.info("the MCP server %s has %d tools", self.label, len(self.tools))
@@ -207,6 +209,8 @@ def _why(error: BaseException) -> str:
             return "it has closed the connection"
         case MCPError():
             return str(error)[:300]
+        case TimeoutError():
+            return f"it has not listed its tools within {ANSWER_S:g} s"
         case OSError() if error.strerror:
             return error.strerror
         case httpx2.ConnectError():

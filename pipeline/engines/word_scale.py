@@ -21,8 +21,11 @@ LEAST = 1e-6
 _STEPS = 30
 _LEAST_SLOPE = 0.05
 """Below this, on values of unit variance, the model cannot tell."""
-_RIDGE = 1.0
-"""Keeps the slope finite if the model separates all sentences."""
+_RIDGE = 1 / 32
+"""For each answer. Keeps the slope finite if the model separates all sentences."""
+_CUT_WEIGHT = 2.0
+"""Of a cut sentence. People pause more often within what they say than models think: with equal
+weights 22.6 % of the tuning part's were cut, so 15.6 % (``benchmarks.turns``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class WordScale:
         return self.slope * math.log(max(probability, LEAST) / self.even)
 
 
-UNMEASURED = WordScale(slope=0.584, even=0.00342)
+UNMEASURED = WordScale(slope=0.44, even=0.00721)
 """The scale for English of SmolLM2-135M with the adapter of the default, used until the model has
 been measured."""
 
@@ -57,18 +60,20 @@ def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
-    """The scale that separates the two best. Both groups have the same weight."""
+    """The scale that separates the two best."""
     logs = np.log(np.maximum([*cut, *whole], LEAST))
     complete = np.array([0.0] * len(cut) + [1.0] * len(whole))
+    share = np.array([_CUT_WEIGHT] * len(cut) + [1.0] * len(whole))
+    ridge = _RIDGE * len(logs)
     centre, spread = float(logs.mean()), float(logs.std()) or 1.0
     x = (logs - centre) / spread
     slope = offset = 0.0
     for _ in range(_STEPS):
         p = 1 / (1 + np.exp(-(slope * x + offset)))
-        weight = p * (1 - p)
-        gradient = np.array([(x * (complete - p)).sum() - _RIDGE * slope, (complete - p).sum()])
+        weight, error = share * p * (1 - p), share * (complete - p)
+        gradient = np.array([(x * error).sum() - ridge * slope, error.sum()])
         cross = (weight * x).sum()
-        curvature = [[(weight * x * x).sum() + _RIDGE, cross], [cross, weight.sum() + 1e-9]]
+        curvature = [[(weight * x * x).sum() + ridge, cross], [cross, weight.sum() + 1e-9]]
         step = np.linalg.solve(curvature, gradient)
         slope, offset = slope + float(step[0]), offset + float(step[1])
     if slope < _LEAST_SLOPE:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,6 +65,24 @@ async def over_http() -> AsyncIterator[ServerPlace]:
     finally:
         serving.terminate()
         await serving.wait()
+
+
+class Endless:
+    """The place of a server that always names another page."""
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Any]:
+        yield self
+
+    async def list_tools(self, cursor: str | None) -> Any:
+        await asyncio.sleep(0)
+        return SimpleNamespace(tools=[], next_cursor="more")
+
+
+async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
+    server = McpServer("t", Endless(), 30)  # type: ignore[arg-type]
+    assert await server.look() == "it has not listed its tools within 0.2 s"
 
 
 async def test_a_program_is_called() -> None:

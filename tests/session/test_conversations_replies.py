@@ -197,7 +197,7 @@ def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     """The call leaves as soon as it is complete; the answer to its output follows the words."""
     waving = cast()
     waving.llm.answers_to["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
-    output = {"type": "function_call_output", "call_id": "call_23", "output": "done"}
+    output = {"type": "function_call_output", "call_id": "call_19", "output": "done"}
     story = perform(
         f"""
         0 640 Please wave at me.
