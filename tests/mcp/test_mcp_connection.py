@@ -82,7 +82,7 @@ class Endless:
 async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_S", 0.2)
     server = McpServer("t", Endless(), 30)  # type: ignore[arg-type]
-    assert await server.look() == "it has not listed its tools within 0.2 s"
+    assert await server.probe() == "it has not listed its tools within 0.2 s"
 
 
 async def test_a_program_is_called() -> None:
