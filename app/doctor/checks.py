@@ -183,7 +183,7 @@ def check_tool_servers(tools: ToolSettings, setup: str) -> Iterator[Check]:
     from app.mcp.servers import McpServers
 
     for server in McpServers(tools).owners:
-        problem = asyncio.run(server.look())
+        problem = asyncio.run(server.probe())
         fix = f"Start it, or correct tools.mcp.{server.label}"
         found = Check(f"MCP {server.label}", "ok", f"{len(server.tools)} tools")
         yield replace(found, state="warn", detail=problem, fix=fix) if problem else found

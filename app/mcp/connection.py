@@ -50,10 +50,10 @@ class ServerPlace:
         """A connected client."""
         if self.command:
             program, *arguments = self.command
-            started = StdioServerParameters(
+            parameters = StdioServerParameters(
                 command=program, args=arguments, env=dict(self.environment)
             )
-            async with Client(started, read_timeout_seconds=ANSWER_S) as client:
+            async with Client(parameters, read_timeout_seconds=ANSWER_S) as client:
                 yield client
             return
         timeout = httpx2.Timeout(ANSWER_S, read=None)  # a call may take longer than a connection
@@ -75,8 +75,8 @@ class McpServer:
         allowed: Sequence[str] | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """``allowed``: the only tools that it has here; ``changed``: called when there are other
-        tools than before."""
+        """It has no tools but ``allowed``; ``changed`` is called when there are other tools than
+        before."""
         self.label = label
         self.tools: Sequence[ServerTool] = ()
         self.problem = ""
@@ -89,18 +89,18 @@ class McpServer:
         self._tried = asyncio.Event()
         self._lost = asyncio.Event()
 
-    async def listed(self) -> str:
+    async def wait_for_tools(self) -> str:
         await self._tried.wait()
         return self.problem
 
-    async def look(self) -> str:
+    async def probe(self) -> str:
         """Connect once; returns why that cannot be done, or an empty text."""
-        running = asyncio.create_task(self.run())
+        task = asyncio.create_task(self.run())
         try:
-            return await self.listed()
+            return await self.wait_for_tools()
         finally:
-            running.cancel()
-            await asyncio.wait({running})
+            task.cancel()
+            await asyncio.wait({task})
 
     async def run(self) -> None:
         pause_s, longest_s = RETRY_S
@@ -133,7 +133,7 @@ class McpServer:
             self._changed()
 
     async def _list(self, client: Client) -> tuple[ServerTool, ...]:
-        found: list[ServerTool] = []
+        tools: list[ServerTool] = []
         cursor: str | None = None
         while True:
             page = await client.list_tools(cursor=cursor)
@@ -143,7 +143,7 @@ class McpServer:
                 if why := _why_unusable(tool.input_schema):
                     log.warning("%s: the tool %s is left out: %s", self.label, tool.name[:64], why)
                     continue
-                if len(found) == MOST_TOOLS:
+                if len(tools) == MOST_TOOLS:
                     log.warning(
                         "%s has more than %d tools; the others are left out. Name those that you "
                         "need: tools.mcp.%s.allowed",
@@ -151,10 +151,10 @@ class McpServer:
                         MOST_TOOLS,
                         self.label,
                     )
-                    return tuple(found)
-                found.append(_tool(tool))
+                    return tuple(tools)
+                tools.append(_tool(tool))
             if not (cursor := page.next_cursor):
-                return tuple(found)
+                return tuple(tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         if self._client is None:
@@ -177,8 +177,8 @@ class McpServer:
                 log.warning("%s: the tool %s reports an error", self.label, name[:64])
             return call_result(result)
         # The server's own words may repeat the user's.
-        shown = f"error {code}" if code is not None else why
-        log.warning("%s: the call of %s has failed: %s", self.label, name[:64], shown)
+        reason = f"error {code}" if code is not None else why
+        log.warning("%s: the call of %s has failed: %s", self.label, name[:64], reason)
         return CallResult(error=why, error_code=code)
 
 

@@ -23,8 +23,8 @@ MOST_CHARS = 50_000
 MOST_IMAGES = 2
 MOST_IMAGE_CHARS = 4 * 2**20
 """Of base64: 3 MiB."""
-SEEN = ("image/png", "image/jpeg", "image/jpg")
-NOTHING = "(Done; there is no output.)"
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/jpg")
+NO_OUTPUT = "(Done; there is no output.)"
 
 
 def call_result(result: CallToolResult) -> CallResult:
@@ -33,25 +33,25 @@ def call_result(result: CallToolResult) -> CallResult:
     texts = [text for each in result.content if (text := _text(each))]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    text = _bounded("\n".join(texts)) or NOTHING
+    text = _shorten("\n".join(texts)) or NO_OUTPUT
     return CallResult(error=text) if result.is_error else CallResult(text, images)
 
 
 def _images(content: Iterable[Any]) -> Iterable[str]:
     for each in content:
-        if isinstance(each, ImageContent) and _is_seen(each):
+        if isinstance(each, ImageContent) and _is_readable(each):
             yield f"data:{each.mime_type};base64,{each.data}"
 
 
-def _is_seen(image: ImageContent) -> bool:
-    return image.mime_type in SEEN and len(image.data) <= MOST_IMAGE_CHARS
+def _is_readable(image: ImageContent) -> bool:
+    return image.mime_type in IMAGE_TYPES and len(image.data) <= MOST_IMAGE_CHARS
 
 
 def _text(content: Any) -> str:
     match content:
         case TextContent():
             return content.text
-        case ImageContent() if _is_seen(content):
+        case ImageContent() if _is_readable(content):
             return "(A picture follows.)"
         case ImageContent():
             return f"(A picture that cannot be shown: {content.mime_type}, or too large.)"
@@ -65,7 +65,7 @@ def _text(content: Any) -> str:
             return "(Data that cannot be read.)"
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= MOST_CHARS:
         return text
     return f"{text[:MOST_CHARS]} […{len(text) - MOST_CHARS} characters left out]"

@@ -19,7 +19,7 @@ class McpServers:
     """A ``pipeline.tools.contract.ToolServers``. ``run`` keeps the owner's connected."""
 
     def __init__(self, settings: ToolSettings, changed: Callable[[], None] = lambda: None) -> None:
-        """``changed``: called when the owner's servers have other tools than before."""
+        """``changed`` is called when the owner's servers have other tools than before."""
         self.owners = tuple(
             McpServer(label, _place(each), each.timeout_s, each.allowed, changed)
             for label, each in settings.mcp.items()
@@ -30,9 +30,9 @@ class McpServers:
             for owner in self.owners:
                 group.create_task(owner.run())
 
-    def open(self, asked: ServerRequest) -> McpServer:
-        place = ServerPlace(asked.url, dict(asked.headers))
-        return McpServer(asked.label, place, CLIENTS_TIMEOUT_S)
+    def open(self, request: ServerRequest) -> McpServer:
+        place = ServerPlace(request.url, dict(request.headers))
+        return McpServer(request.label, place, CLIENTS_TIMEOUT_S)
 
 
 def _place(settings: McpServerSettings) -> ServerPlace:

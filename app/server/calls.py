@@ -45,8 +45,8 @@ class CallsCors(CORSMiddleware):
     """Lets pages of other origins ask for a call; the gate decides whether they get one."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asks = scope["type"] == "http" and is_call(scope["path"])
-        await (super().__call__ if asks else self.app)(scope, receive, send)
+        is_call_request = scope["type"] == "http" and is_call(scope["path"])
+        await (super().__call__ if is_call_request else self.app)(scope, receive, send)
 
 
 CORS: Mapping[str, Any] = {
@@ -82,12 +82,12 @@ class OpenCalls:
         try:
             offer, session = await self._read(request)
             caller, secret = request.scope[CALLER], request.scope[SECRET]
-            given = {**(secret.session if secret else {}), **session}
-            opening = Opening(caller, identity_of(caller, secret), request.query_params, given)
+            fields = {**(secret.session if secret else {}), **session}
+            opening = Opening(caller, identity_of(caller, secret), request.query_params, fields)
             await self._sockets.cut_dead(opening.who, caller.place)
-            answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._tasks.create_task(self._serve(opening, offer, answered))
-            call_id, answer = await answered
+            result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._tasks.create_task(self._serve(opening, offer, result))
+            call_id, answer = await result
         except WireError as error:
             return error_response(400, error.code, error.message, error.param)
         except OfferError as error:
@@ -131,7 +131,7 @@ class OpenCalls:
 
     # -- calls
 
-    async def _serve(self, opening: Opening, offer: str, answered: asyncio.Future[Answer]) -> None:
+    async def _serve(self, opening: Opening, offer: str, result: asyncio.Future[Answer]) -> None:
         """One call, to its end."""
         sockets = self._sockets
         CLIENT.set(sockets.number(opening.caller))
@@ -144,15 +144,15 @@ class OpenCalls:
             with sockets.place(link):
                 answer = await peer.answer(offer, link.output)
                 self._open[call_id] = link
-                answered.set_result((call_id, answer))
+                result.set_result((call_id, answer))
                 await link.serve()
         except Exception as error:
-            if answered.done():  # also if its client left meanwhile
+            if result.done():  # also if its client left meanwhile
                 log.exception("A call failed")
             else:
-                answered.set_exception(error)
+                result.set_exception(error)
         finally:
-            answered.cancel()
+            result.cancel()
             self._open.pop(call_id, None)
             await peer.close()
 
@@ -174,7 +174,7 @@ class OpenCalls:
             raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=retry)
 
     async def control(self, websocket: WebSocket, call_id: str) -> None:
-        """Serve one who follows and controls a call, beside its client."""
+        """Serve another client that follows and controls a call."""
         link = self._open.get(call_id)
         if link is None:
             response = error_response(404, "call_not_found", "There is no such call.", "call_id")

@@ -20,7 +20,7 @@ OutputState = Literal["started", "stopped", "cleared"]
 
 
 class _Speech:
-    """What one reply still has to say."""
+    """The rest of one reply's sound."""
 
     def __init__(self, reply_id: str, rate: int) -> None:
         self.reply_id = reply_id
@@ -51,16 +51,16 @@ class OutputQueue:
     ``playback.lead_ms``, or a whole answer where speech does not interrupt."""
 
     def __init__(self, tell: Callable[[str, OutputState], None]) -> None:
-        """``tell(reply_id, state)``: what happens to a reply's speech."""
+        """``tell(reply_id, state)`` is called with what happens to a reply's speech."""
         self._tell = tell
-        self._waiting: deque[_Speech] = deque()
+        self._speeches: deque[_Speech] = deque()
         self._dropped: set[str] = set()
         """Replies that go on although their speech was dropped."""
 
     @property
     def playing(self) -> str | None:
         """The reply whose speech is being played, or comes next."""
-        return self._waiting[0].reply_id if self._waiting else None
+        return self._speeches[0].reply_id if self._speeches else None
 
     def say(self, reply_id: str, pcm: Pcm, rate: int) -> None:
         """More speech of a reply."""
@@ -69,7 +69,7 @@ class OutputQueue:
         speech = self._speech(reply_id)
         if speech is None:
             speech = _Speech(reply_id, rate)
-            self._waiting.append(speech)
+            self._speeches.append(speech)
         speech.add(pcm)
 
     def end(self, reply_id: str) -> None:
@@ -81,20 +81,20 @@ class OutputQueue:
     def cut(self, reply_id: str) -> None:
         """The reply was cancelled."""
         if speech := self._speech(reply_id):
-            self._waiting.remove(speech)
+            self._speeches.remove(speech)
             self._clear(speech)
         self._dropped.discard(reply_id)
 
     def clear(self) -> None:
         """Drop everything, also what replies that go on still say."""
-        waiting, self._waiting = self._waiting, deque()
-        for speech in waiting:
+        speeches, self._speeches = self._speeches, deque()
+        for speech in speeches:
             self._clear(speech)
 
     def take(self) -> Pcm:
         """The next frame, ``FRAME_SAMPLES`` at ``RATE``."""
-        while self._waiting:
-            speech = self._waiting[0]
+        while self._speeches:
+            speech = self._speeches[0]
             if speech.due:
                 if not speech.started:
                     speech.started = True
@@ -102,13 +102,13 @@ class OutputQueue:
                 return speech.frame()
             if not speech.ended:
                 break
-            self._waiting.popleft()
+            self._speeches.popleft()
             if speech.started:
                 self._tell(speech.reply_id, "stopped")
         return SILENCE
 
     def _speech(self, reply_id: str) -> _Speech | None:
-        return next((each for each in self._waiting if each.reply_id == reply_id), None)
+        return next((each for each in self._speeches if each.reply_id == reply_id), None)
 
     def _clear(self, speech: _Speech) -> None:
         if not speech.ended:

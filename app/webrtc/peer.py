@@ -30,7 +30,7 @@ is, as nothing here holds a client back like TCP."""
 MOST_FRAMES = 256
 """Frames of sound that wait for it: five seconds."""
 FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
-"""So much unsent, a message waits until only so much is."""
+"""Above the first size of unsent data, a message waits until it is down to the second."""
 SILENCE_S = 3.0
 """A client that was heard and sends no packet for so long is gone."""
 MOST_IN_PARTS = 1024 * 1024
@@ -58,11 +58,11 @@ class Peer:
         self._channel: RTCDataChannel | None = None
         self._unread: asyncio.Queue[str | bytes | Pcm] = asyncio.Queue()
         self._messages = self._chars = self._frames = 0
-        """What is in it."""
+        """Unread messages, their characters, and unread frames of sound."""
         self._room = asyncio.Event()
         self._heard_at: float | None = None
         """When sound last came."""
-        self._gone: asyncio.Future[bool] = self._loop.create_future()
+        self._lost: asyncio.Future[bool] = self._loop.create_future()
         """Whether the connection was lost, once it has ended."""
 
     async def answer(self, offer: str, output: OutputQueue) -> str:
@@ -86,10 +86,10 @@ class Peer:
         ear = PacketEar(self._hear)
         setattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", ear)  # noqa: B010
         connection.on("datachannel", self._take_channel)
-        connection.on("connectionstatechange", self._look)
+        connection.on("connectionstatechange", self._state_changed)
         try:
-            offered = RTCSessionDescription(_CANDIDATES.sub("", offer), "offer")
-            await connection.setRemoteDescription(offered)
+            description = RTCSessionDescription(_CANDIDATES.sub("", offer), "offer")
+            await connection.setRemoteDescription(description)
             await connection.setLocalDescription()
         except Exception as error:
             raise OfferError(f"The offer cannot be answered: {error}") from None
@@ -100,13 +100,13 @@ class Peer:
 
     async def receive(self) -> str | bytes | Pcm:
         """The next message, or sound at ``output_queue.RATE``."""
-        got = await self._unread.get()
-        if isinstance(got, str | bytes):
+        message = await self._unread.get()
+        if isinstance(message, str | bytes):
             self._messages -= 1
-            self._chars -= len(got)
+            self._chars -= len(message)
         else:
             self._frames -= 1
-        return got
+        return message
 
     async def send(self, text: str) -> None:
         """Raises ``ValueError`` if the client cannot take so long a message."""
@@ -120,12 +120,12 @@ class Peer:
 
     async def gone(self) -> bool:
         """Wait for the end. Whether neither side chose it."""
-        return await asyncio.shield(self._gone)
+        return await asyncio.shield(self._lost)
 
     @property
     def answers(self) -> bool:
         """Whether the client seems to be there."""
-        if self._gone.done():
+        if self._lost.done():
             return False
         return self._heard_at is None or self._loop.time() - self._heard_at < SILENCE_S
 
@@ -139,9 +139,9 @@ class Peer:
         return FRAME_S + trip_s / 2 + max(PLAYER_S, 2 * jitter_s)
 
     def end(self, *, lost: bool) -> None:
-        """Let nothing more pass; ``close`` does the rest. ``lost``: as ``gone`` tells it."""
-        if not self._gone.done():
-            self._gone.set_result(lost)
+        """Let nothing more pass; ``close`` does the rest. ``gone`` returns ``lost``."""
+        if not self._lost.done():
+            self._lost.set_result(lost)
         self.opened.set()
         self._room.set()
 
@@ -160,13 +160,13 @@ class Peer:
         assert sctp is not None
         take = sctp._handle_data
 
-        async def bounded(data: bytes) -> None:
+        async def handle(data: bytes) -> None:
             if sctp._advertised_rwnd > -MOST_IN_PARTS:
                 await take(data)
             else:
                 self.end(lost=False)
 
-        setattr(sctp, "_handle_data", bounded)  # noqa: B010
+        setattr(sctp, "_handle_data", handle)  # noqa: B010
 
     # -- what aiortc calls
 
@@ -177,11 +177,11 @@ class Peer:
         channel.bufferedAmountLowThreshold = ROOM_BYTES
         channel.on("message", self._take)
         channel.on("bufferedamountlow", self._room.set)
-        channel.on("close", self._look_at_channel)
+        channel.on("close", self._channel_closed)
         self.opened.set()
 
     def _take(self, message: str | bytes) -> None:
-        if self._gone.done():
+        if self._lost.done():
             return
         self._messages += 1
         self._chars += len(message)
@@ -197,13 +197,13 @@ class Peer:
             self._frames += 1
             self._unread.put_nowait(pcm)
 
-    def _look_at_channel(self) -> None:
+    def _channel_closed(self) -> None:
         """It is closed: by the client, unless the connection below is."""
         sctp = self._connection.sctp
         if sctp is not None and sctp.transport.state == "connected":
             self.end(lost=False)
 
-    def _look(self) -> None:
+    def _state_changed(self) -> None:
         state = self._connection.connectionState
         if state in ("failed", "closed"):  # of a lost network aiortc may say either
             self.end(lost=state == "failed" or not self.answers)

@@ -45,8 +45,8 @@ class SpeakerTrack(MediaStreamTrack):
         await asyncio.sleep(max(0.0, due - now))
         if self.readyState != "live":
             raise MediaStreamError
-        both = np.repeat(self._queue.take(), 2)  # aiortc makes mono softer by 3 dB
-        frame = AudioFrame.from_ndarray(both[np.newaxis], "s16", "stereo")
+        stereo = np.repeat(self._queue.take(), 2)  # aiortc makes mono softer by 3 dB
+        frame = AudioFrame.from_ndarray(stereo[np.newaxis], "s16", "stereo")
         frame.sample_rate, frame.time_base = RATE, Fraction(1, RATE)
         frame.pts = self._samples
         self._samples += FRAME_SAMPLES
@@ -69,12 +69,12 @@ class PacketEar:
     def add(self, packet: Any) -> tuple[bool, None]:
         """Called by aiortc's receiver; it gets no frame to decode."""
         for payload in self._order.add(packet.sequence_number, packet._data):
-            self._last = self._decoded(payload)
+            self._last = self._decode(payload)
             if len(self._last):
                 self._hear(self._last)
         return False, None
 
-    def _decoded(self, payload: bytes | None) -> Pcm:
+    def _decode(self, payload: bytes | None) -> Pcm:
         if payload:
             try:
                 frames = self._opus.decode(Packet(payload))

@@ -74,7 +74,7 @@ class ReplyPlan:
 def plan_reply(
     context: SessionContext, options: ResponseOptions, number: int, jitter_s: float
 ) -> ReplyPlan:
-    """``number``: how many answers were given before; ``jitter_s``: the client's network jitter."""
+    """The plan of the next reply after ``number`` others, for a network jitter of ``jitter_s``."""
     config, settings = context.config.with_options(options), context.settings
     limit = config.max_output_tokens or settings.sampling.max_tokens
     is_spoken = config.modality == "audio" and options.in_conversation
@@ -95,11 +95,11 @@ def plan_reply(
 
 @dataclass(slots=True)
 class Clause:
-    """Words whose audio follows them. ``expected_s``: length of that audio, an estimate until it is
-    made."""
+    """Words whose audio follows them."""
 
     text: str
     expected_s: float = 0.0
+    """Length of that audio, an estimate until it is made."""
     sent_s: float = 0.0
     left_out: bool = False
     """Whether it cannot be said; words that have not gone out yet are dropped."""
@@ -118,15 +118,17 @@ WORD_TIMES_S = 0.4
 
 @dataclass(slots=True)
 class _Message:
-    """Words that go out as one item. ``index``: its position in the reply; ``before``: the id of
-    the item before it; ``seconds``: how much of its audio was sent."""
+    """Words that go out as one item."""
 
     item: MessageItem
     index: int
+    """In the reply."""
     before: str | None
+    """The id of the item before it."""
     clauses: list[Clause] = field(default_factory=list)
     audio: list[Pcm] = field(default_factory=list)
     seconds: float = 0.0
+    """Length of the audio that was sent."""
 
     @property
     def open(self) -> bool:
@@ -150,7 +152,7 @@ class Delivery:
     """Publishes one reply: the message, calls behind it, and a notice of the server's own."""
 
     def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
-        """``editor``: the editor of the conversation that its items belong to, if any."""
+        """Its items belong to the conversation of ``editor``, if any."""
         self.playback = PlaybackClock(context.player_lag_s)
         self._plan = plan
         self._rate = plan.config.output_format.rate
@@ -238,10 +240,10 @@ class Delivery:
         before = self._add(item)
         self.publish(ReplyItemStarted(reply_id, item, index, before))
         self.publish(ReplyArguments(reply_id, item.id, index, item.call_id, call.arguments))
-        finished = replace(item, arguments=call.arguments, status="completed")
-        self._update(finished)
-        self._calls.append(finished)
-        self.publish(ReplyItemFinished(reply_id, finished, index, before))
+        complete = replace(item, arguments=call.arguments, status="completed")
+        self._update(complete)
+        self._calls.append(complete)
+        self.publish(ReplyItemFinished(reply_id, complete, index, before))
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """The client reports how much of the message was heard. False if it is not being given.

@@ -21,8 +21,8 @@ class ServerTool:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call returned. ``images``: PNG or JPEG, as data URLs. ``error``: why it failed, for
-    the model and the client to read. ``error_code``: of JSON-RPC, if the server refused it."""
+    """What a call returned. ``images`` are data URLs of PNG or JPEG. ``error`` tells the model and
+    the client why it failed; ``error_code`` is JSON-RPC's, if the server refused it."""
 
     text: str = ""
     images: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ class ToolServer(Protocol):
 
     @property
     def tools(self) -> Sequence[ServerTool]:
-        """Those that it had when it was last asked."""
+        """The tools that it listed last."""
         ...
 
-    async def listed(self) -> str:
+    async def wait_for_tools(self) -> str:
         """Wait until the tools are known; returns why they cannot be, or an empty text."""
         ...
 
@@ -65,7 +65,7 @@ class ToolServers(Protocol):
         """The owner's, shared by all sessions. The caller runs them."""
         ...
 
-    def open(self, asked: ServerRequest) -> ToolServer:
+    def open(self, request: ServerRequest) -> ToolServer:
         """A client's server, for one session, which runs it."""
         ...
 
@@ -84,5 +84,5 @@ class NoToolServers:
     async def run(self) -> None:
         pass
 
-    def open(self, asked: ServerRequest) -> ToolServer:
+    def open(self, request: ServerRequest) -> ToolServer:
         raise NotImplementedError("the protocol refuses servers that the owner does not allow")

@@ -16,25 +16,25 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 """OpenAI's names of functions, which many servers by URL insist on."""
 
 
-def offered(
-    ours: Sequence[Tool], servers: Iterable[tuple[ToolServer, ServerRequest | None]]
+def offer_tools(
+    functions: Sequence[Tool], servers: Iterable[tuple[ToolServer, ServerRequest | None]]
 ) -> tuple[Tool, ...]:
-    """The client's functions ``ours``, which keep their names, and the tools of the servers, in
+    """The client's ``functions``, which keep their names, and the tools of the servers, in
     order. A name that is taken gets the server's label in front. A server without a request is
     the owner's, and the client is told nothing of it."""
-    tools = list(ours)
-    taken = {tool.name for tool in ours}
-    for server, asked in servers:
+    tools = list(functions)
+    names = {tool.name for tool in functions}
+    for server, request in servers:
         for tool in server.tools:
-            if asked and not asked.allowed.admits(tool.name, tool.read_only):
+            if request and not request.allowed.admits(tool.name, tool.read_only):
                 continue
-            if (name := _free(tool.name, server.label, taken)) and len(tools) < MOST_TOOLS:
-                taken.add(name)
-                origin = ToolOrigin(server.label, tool.name, asked is not None, tool.read_only)
+            if (name := _free(tool.name, server.label, names)) and len(tools) < MOST_TOOLS:
+                names.add(name)
+                origin = ToolOrigin(server.label, tool.name, request is not None, tool.read_only)
                 tools.append(Tool(name, tool.description, tool.parameters, origin))
     return tuple(tools)
 
 
-def _free(name: str, label: str, taken: set[str]) -> str:
-    names = (_NOT_IN_NAMES.sub("_", text)[:NAME_CHARS] for text in (name, f"{label}_{name}"))
-    return next((each for each in names if each not in taken), "")
+def _free(name: str, label: str, names: set[str]) -> str:
+    candidates = (_NOT_IN_NAMES.sub("_", text)[:NAME_CHARS] for text in (name, f"{label}_{name}"))
+    return next((each for each in candidates if each not in names), "")

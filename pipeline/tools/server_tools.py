@@ -40,7 +40,7 @@ from pipeline.items import (
 from pipeline.messages import ToolChoice
 from pipeline.speaking.replies import Replies
 from pipeline.tools.contract import CallResult, ToolServer, ToolServers
-from pipeline.tools.offer import offered
+from pipeline.tools.offer import offer_tools
 from pipeline.turn_taking.barge_in import Overlap, words
 
 MOST_CALLS = 32
@@ -56,8 +56,8 @@ DENIED = "The user did not allow this call."
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that is not over. ``options``: how the answer ``reply_id`` that made it was asked for;
-    ``task`` ``None``: the client has not approved it."""
+    """A call that is not over, made by the answer ``reply_id`` with its ``options``. It has no
+    ``task`` until the client has approved it."""
 
     reply_id: str
     options: ResponseOptions
@@ -79,8 +79,8 @@ class ServerTools:
         offer_changed: Callable[[], None],
         user_speaks: Callable[[], bool],
     ) -> None:
-        """``offer_changed``: called when the model is offered other tools than before;
-        ``user_speaks``: whether a turn is open."""
+        """``offer_changed`` is called when the model is offered other tools than before;
+        ``user_speaks`` tells whether a turn is open."""
         self._context = context
         self._chat = chat
         self._editor = editor
@@ -88,19 +88,19 @@ class ServerTools:
         self._servers = servers
         self._offer_changed = offer_changed
         self._user_speaks = user_speaks
-        self._asked = context.asked
-        self._opened: dict[ServerRequest, tuple[ToolServer, asyncio.Task[None]]] = {}
+        self._config = context.asked
+        self._clients: dict[ServerRequest, tuple[ToolServer, asyncio.Task[None]]] = {}
         self._calls: dict[str, _Call] = {}
         """By the id of the item."""
         self._unapproved: dict[str, _Call] = {}
         """By the id of the request to approve it."""
         self._bridge: asyncio.Task[None] | None = None
         self._fillers = 0
-        self._owed: ResponseOptions | None = None
-        """Calls are over whose answer is not given yet."""
+        self._pending: ResponseOptions | None = None
+        """Of the next answer, once a call is over."""
         self._next: ResponseOptions | None = None
         """The answer after calls, until the client has asked for it, too."""
-        self._in_a_row = 0
+        self._rounds = 0
         context.bus.tap(self._follow)
 
     @property
@@ -113,15 +113,15 @@ class ServerTools:
     def configure(self, config: SessionConfig) -> None:
         """The client's settings, whose servers are opened, and closed if they are not there any
         more. The session's own settings are these and the tools of servers."""
-        self._asked = config
-        for gone in self._opened.keys() - set(config.servers):
-            self._opened.pop(gone)[1].cancel()
-        for asked in config.servers:
-            if asked not in self._opened:
-                ours = (each for each in self._servers.owners if each.label == asked.label)
-                server = self._servers.open(asked) if asked.url else next(ours)
-                task = self._context.tasks.create_task(self._serve(server, asked))
-                self._opened[asked] = server, task
+        self._config = config
+        for request in self._clients.keys() - set(config.servers):
+            self._clients.pop(request)[1].cancel()
+        for request in config.servers:
+            if request not in self._clients:
+                owners = (each for each in self._servers.owners if each.label == request.label)
+                server = self._servers.open(request) if request.url else next(owners)
+                task = self._context.tasks.create_task(self._serve(server, request))
+                self._clients[request] = server, task
         self._offer()
 
     def refresh(self) -> None:
@@ -132,29 +132,29 @@ class ServerTools:
             self._offer_changed()
 
     def _offer(self) -> None:
-        wanted = [(server, asked) for asked, (server, _) in self._opened.items()]
-        named = {server.label for server, _ in wanted}
-        owners = [(each, None) for each in self._servers.owners if each.label not in named]
-        tools = offered(self._asked.tools, [*wanted, *owners]) if self._asked.answers else ()
-        self._context.asked = replace(self._asked, tools=tools)
+        clients = [(server, request) for request, (server, _) in self._clients.items()]
+        labels = {server.label for server, _ in clients}
+        owners = [(each, None) for each in self._servers.owners if each.label not in labels]
+        tools = offer_tools(self._config.tools, [*clients, *owners]) if self._config.answers else ()
+        self._context.asked = replace(self._config, tools=tools)
 
-    async def _serve(self, server: ToolServer, asked: ServerRequest) -> None:
+    async def _serve(self, server: ToolServer, request: ServerRequest) -> None:
         async with asyncio.TaskGroup() as group:
-            if asked.url:
+            if request.url:
                 group.create_task(server.run())
-            await self._list(server, asked)
+            await self._list(server, request)
 
-    async def _list(self, server: ToolServer, asked: ServerRequest) -> None:
+    async def _list(self, server: ToolServer, request: ServerRequest) -> None:
         label: dict[str, Any] = {"server_label": server.label}
         item_id = self._context.new_id("mcpl")
         item = ToolServerItem(item_id, "mcp_list_tools", {**label, "tools": []}, "in_progress")
         before = self._editor.append(item)
         self._context.bus.publish(ToolListing(item, before))
-        problem = await server.listed()
+        problem = await server.wait_for_tools()
         tools = [
             {"name": t.name, "description": t.description, "input_schema": t.parameters}
             for t in server.tools
-            if asked.allowed.admits(t.name, t.read_only)
+            if request.allowed.admits(t.name, t.read_only)
         ]
         status: ItemStatus = "incomplete" if problem else "completed"
         item = replace(item, fields={**label, "tools": tools}, status=status)
@@ -171,19 +171,19 @@ class ServerTools:
         match published.event:
             case ReplyItemFinished(reply_id, FunctionCallItem(status="completed") as item):
                 if item.server:
-                    self._called(reply_id, item, item.server)
+                    self._take_call(reply_id, item, item.server)
             case ReplyFinished(reply_id, "cancelled", reason=reason):
                 if reason in ("turn_detected", "client_cancelled"):
                     self.interrupt(reply_id)
             case ItemAdded(FunctionOutputItem(), hidden=False):
                 self._go_on()
             case TranscriptReady(text=text) if text:
-                self._in_a_row, self._owed = 0, None
-                heard, settings = Overlap(0, True, text), self._context.settings.barge_in
-                if words(heard, settings, self._context.lexicon) != "backchannel":
+                self._rounds, self._pending = 0, None
+                overlap, settings = Overlap(0, True, text), self._context.settings.barge_in
+                if words(overlap, settings, self._context.lexicon) != "backchannel":
                     self.interrupt()
 
-    def _called(self, reply_id: str, item: FunctionCallItem, server: ServerCall) -> None:
+    def _take_call(self, reply_id: str, item: FunctionCallItem, server: ServerCall) -> None:
         call = _Call(reply_id, self._replies.latest_options, item, server)
         self._calls[item.id] = call
         if self._asks_first(call) and len(self._calls) <= MOST_CALLS:
@@ -195,8 +195,8 @@ class ServerTools:
         tools = {tool.name: tool.origin for tool in self._context.asked.tools}
         origin = tools.get(call.item.name)
         read_only = origin is not None and origin.read_only
-        asked = (each for each in self._opened if each.label == call.server.server)
-        return any(each.asks_first(call.server.name, read_only) for each in asked)
+        requests = (each for each in self._clients if each.label == call.server.server)
+        return any(each.asks_first(call.server.name, read_only) for each in requests)
 
     def _ask(self, call: _Call) -> None:
         """Ask the client whether this may be called."""
@@ -205,12 +205,12 @@ class ServerTools:
         call.item = replace(call.item, server=call.server)
         self._editor.update(call.item)
         self._unapproved[request_id] = call
-        about = {
+        fields = {
             "server_label": call.server.server,
             "name": call.server.name,
             "arguments": call.item.arguments,
         }
-        self._editor.note(ToolServerItem(request_id, "mcp_approval_request", about))
+        self._editor.note(ToolServerItem(request_id, "mcp_approval_request", fields))
 
     def answer_approval(self, command: AddItem, item: ToolServerItem) -> None:
         """The client approves a call, or does not."""
@@ -233,7 +233,7 @@ class ServerTools:
 
     async def _run(self, call: _Call) -> None:
         self._context.bus.publish(ServerCallBegun(call.item.id))
-        servers = [server for server, _ in self._opened.values()] + [*self._servers.owners]
+        servers = [server for server, _ in self._clients.values()] + [*self._servers.owners]
         server = next((each for each in servers if each.label == call.server.server), None)
         try:
             arguments = json.loads(call.item.arguments or "{}")
@@ -255,7 +255,7 @@ class ServerTools:
         for url in result.images:
             picture = MessageItem(self._context.new_id("item"), "user", (ImagePart(url),))
             self._editor.note(picture, hidden=not call.server.shown)
-        self._owed = call.options
+        self._pending = call.options
         self._go_on()
 
     def _close(self, call: _Call, result: CallResult) -> None:
@@ -264,15 +264,15 @@ class ServerTools:
         if self._bridge and not any(each.task for each in self._calls.values()):
             self._bridge.cancel()
             self._bridge = None
-        failed, code = result.error, result.error_code
-        output = None if failed else result.text
-        server = replace(call.server, output=output, error=failed, error_code=code)
-        done = replace(call.item, server=server)
-        self._editor.update(done)
-        read = f"The tool has failed: {failed}" if failed else result.text
+        error, code = result.error, result.error_code
+        output = None if error else result.text
+        server = replace(call.server, output=output, error=error, error_code=code)
+        item = replace(call.item, server=server)
+        self._editor.update(item)
+        text = f"The tool has failed: {error}" if error else result.text
         output_id = self._context.new_id("item")
-        self._editor.note(FunctionOutputItem(output_id, done.call_id, read), hidden=True)
-        self._context.bus.publish(ServerCallEnded(done))
+        self._editor.note(FunctionOutputItem(output_id, item.call_id, text), hidden=True)
+        self._context.bus.publish(ServerCallEnded(item))
 
     def interrupt(self, reply_id: str | None = None) -> bool:
         """Cancel the calls of one answer, or all but those that wait to be approved. False if there
@@ -291,15 +291,15 @@ class ServerTools:
 
     def _go_on(self) -> None:
         """Give the next answer, unless some call still has no output."""
-        if self._owed is None or self._lacks_output():
+        if self._pending is None or self._lacks_output():
             return
-        options, self._owed = self._owed, None
-        self._in_a_row += 1
-        asked = self._context.config.with_options(options).tool_choice
-        if self._in_a_row > MOST_ROUNDS:
+        options, self._pending = self._pending, None
+        self._rounds += 1
+        choice = self._context.config.with_options(options).tool_choice
+        if self._rounds > MOST_ROUNDS:
             options = replace(options, tool_choice=ToolChoice("none"))
-        elif asked.kind in ("required", "named"):  # that was meant for the first answer
-            options = replace(options, tool_choice=ToolChoice(parallel=asked.parallel))
+        elif choice.kind in ("required", "named"):  # that was meant for the first answer
+            options = replace(options, tool_choice=ToolChoice(parallel=choice.parallel))
         self._next = replace(options, input=None)
         self._replies.answer_later(asyncio.get_running_loop().time(), self._next)
         self._replies.answer_pending()
@@ -322,7 +322,7 @@ class ServerTools:
         leaves it to the client to ask for it."""
         following, self._next = self._next, None
         if following is None or not command.options.in_conversation or command.options.input:
-            self._in_a_row = 0
+            self._rounds = 0
             return False
         return following is self._replies.awaited_options
 

@@ -17,7 +17,7 @@ from mcp.types import AudioContent, CallToolResult, ImageContent, ResourceLink
 from app.doctor.checks import check_tool_servers
 from app.mcp import connection
 from app.mcp.connection import McpServer, ServerPlace
-from app.mcp.results import MOST_CHARS, NOTHING
+from app.mcp.results import MOST_CHARS, NO_OUTPUT
 from app.mcp.servers import McpServers
 from app.settings.load import load_settings
 from app.settings.tools import ToolSettings
@@ -82,7 +82,7 @@ class Endless:
 async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_S", 0.2)
     server = McpServer("t", Endless(), 30)  # type: ignore[arg-type]
-    assert await server.look() == "it has not listed its tools within 0.2 s"
+    assert await server.probe() == "it has not listed its tools within 0.2 s"
 
 
 async def test_a_program_is_called() -> None:
@@ -149,14 +149,14 @@ async def test_why_a_server_cannot_be_used(
     place: ServerPlace, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        assert why in await McpServer("t", place, 5).look()
+        assert why in await McpServer("t", place, 5).probe()
     assert SECRET not in f"{caplog.text} {place}"
 
 
 @pytest.mark.parametrize(
     ("content", "text", "images"),
     [
-        ([], NOTHING, 0),
+        ([], NO_OUTPUT, 0),
         ([ImageContent(data="aGk=", mime_type="image/webp")], "cannot be shown", 0),
         ([ImageContent(data="aGk=", mime_type="image/jpeg")], "follows", 1),
         ([AudioContent(data="aGk=", mime_type="audio/wav")], "cannot be played", 0),
@@ -184,7 +184,7 @@ async def test_the_owners_server_answers_a_client_that_knows_nothing_of_it() -> 
     command = (sys.executable, str(PROGRAM))
     servers = McpServers(ToolSettings.model_validate({"mcp": {"w": {"command": command}}}))
     running = asyncio.create_task(servers.run())
-    await servers.owners[0].listed()
+    await servers.owners[0].wait_for_tools()
     said = asyncio.Event()
     async with wired(Cast(llm=ScriptedLlm(think=think)), tool_servers=servers) as client:
         client.bus.tap(lambda each: said.set() if "Rain in Bern." in str(each.event) else None)

@@ -25,7 +25,7 @@ from pipeline.items import FunctionCallItem, FunctionOutputItem, ToolServerItem
 from pipeline.messages import Tool, ToolChoice
 from pipeline.settings import Notices, SessionSettings
 from pipeline.tools.contract import CallResult
-from pipeline.tools.offer import offered
+from pipeline.tools.offer import offer_tools
 from pipeline.tools.server_tools import BRIDGE_AFTER_S, CANCELLED, DENIED, MOST_ROUNDS
 from reachy_voice.testing import (
     AT_ONCE,
@@ -294,7 +294,7 @@ def test_the_client_keeps_its_names() -> None:
     server = weather(tools=(tool("dance"), tool("a.b/c"), tool("forecast")))
     other = weather(label="other", tools=(tool("forecast"), tool("dance")))
     ours = (Tool("dance", "", {}),)
-    names = [t.name for t in offered(ours, [(server, None), (other, None)])]
+    names = [t.name for t in offer_tools(ours, [(server, None), (other, None)])]
     assert names == ["dance", "weather_dance", "a_b_c", "forecast", "other_forecast", "other_dance"]
 
 

@@ -30,7 +30,7 @@ class ScriptedToolServer:
     cancelled: int = 0
     running: bool = False
 
-    async def listed(self) -> str:
+    async def wait_for_tools(self) -> str:
         await asyncio.sleep(0.1)
         return self.problem
 
@@ -58,8 +58,8 @@ class ScriptedToolServers:
     """By address."""
     opened: list[ServerRequest] = field(default_factory=list)
 
-    def open(self, asked: ServerRequest) -> ScriptedToolServer:
-        self.opened.append(asked)
-        server = self.clients[asked.url]
-        server.label = asked.label
+    def open(self, request: ServerRequest) -> ScriptedToolServer:
+        self.opened.append(request)
+        server = self.clients[request.url]
+        server.label = request.label
         return server
