@@ -102,7 +102,7 @@ class ServerCall:
 @dataclass(frozen=True, slots=True)
 class FunctionCallItem:
     """``arguments`` is the JSON text that the model wrote. ``server`` ``None``: the client executes
-    it; otherwise its output is in the conversation, too, as an item that no client is told of."""
+    it; otherwise its output is in the conversation, too, as an item that clients do not see."""
 
     id: str
     call_id: str
