@@ -217,8 +217,10 @@ def _between_dollars(place: _Place) -> str | None:
 
 def _may_be_formula(place: _Place) -> bool:
     formula = place.match["formula"]
-    spaced = formula != formula.strip() and not place.match[0].startswith("$$")
-    return maths.is_certain(formula) if spaced else maths.may_be_formula(formula)
+    doubtful = formula != formula.strip() or _AMOUNT.match(formula)
+    if doubtful and not place.match[0].startswith("$$"):
+        return maths.is_certain(formula)
+    return maths.may_be_formula(formula)
 
 
 def _cut_formula(place: _Place) -> str:
@@ -239,6 +241,8 @@ _DOLLAR = r"(?<![\w\\$])\$(?!(?<=\d\s\$)\s)"
 """Not that of "5 $ and"."""
 _INSIDE = r"(?:[^$\n\\]|\\.)"
 """A sign between two dollar signs."""
+_AMOUNT = re.compile(r"\d[\d.,]*[kKmMbB]?[;:]?\s+(?![-+*/=<>^\\×÷·≤≥])")
+"""After a dollar sign, money: more of the sentence follows it, and no operator."""
 _DISPLAY = r"(?:equation|align|gather|multline)\*?"
 _GROUP = r"\{" + _nested(r"\{", r"\}", r"[^{}]")
 _SCRIPT = rf"[_^](?:\w|{_GROUP})"

@@ -198,6 +198,7 @@ def words(spoken: str) -> list[str]:
 @example("Dr. *smiles* 😀 \n Dr.")
 @example("Dr. `some code` is 2026")
 @example("$ <think>no</think> | a | b |\n")
+@example("Dr. $10, (laughs) x$")
 def test_nothing_leaks_and_nothing_is_lost_at_the_borders(text: str) -> None:
     """Letter by letter and cut as early as can be, the same words are spoken as of the whole."""
     spoken = [p.spoken for p in pieces(*text)]
