@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -15,7 +16,7 @@ from starlette.types import Message
 
 from app.access.api_errors import ApiError, parsed, read_body
 from app.api.answering import RequestBody, events, streamed, whole
-from app.api.segments import SpeechSegment, segments
+from app.api.segments import PADDING_S, SpeechSegment, segments
 from app.api.turnstile import Passage, Turnstile
 from hardware.wav import decoded
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -112,8 +113,7 @@ class Heard:
         self.seconds = len(pcm) / LISTEN_RATE
         for segment in await _speech(pcm, stages, passage):
             await passage.quiet()
-            piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
-            transcript = await self._pass(piece, stages, passage)
+            transcript = await self._pass(_piece(pcm, segment), stages, passage)
             self.language = self.language or transcript.language
             if text := transcript.text.strip():
                 self.parts.append((segment, text))
@@ -165,6 +165,14 @@ async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegm
     finally:
         stream.close()
     return segments(scores, window / LISTEN_RATE)
+
+
+def _piece(pcm: Pcm, segment: SpeechSegment) -> Pcm:
+    """With silence before a recording that begins with speech: before such speech, Moonshine
+    invents words ("1933, the train")."""
+    piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
+    lead = 0 if segment.start else round(PADDING_S * LISTEN_RATE)
+    return np.pad(piece, (lead, 0))
 
 
 async def _told(texts: AsyncGenerator[str, None], heard: Heard) -> AsyncGenerator[Any, None]:

@@ -26,6 +26,7 @@ from starlette.applications import Starlette
 
 from app.access.policy import Rules
 from app.api.routes import plain_routes
+from app.api.segments import PADDING_S
 from app.api.turnstile import Turnstile
 from app.server.gate import Access
 from app.settings.model import LimitSettings
@@ -361,6 +362,10 @@ async def test_a_recording_is_heard_in_stretches() -> None:
         client.assistant.stt.texts = ("One.", "Two.")
         asked: Any = {"model": "any", "file": wav(1.0, 1.0, 1.0), "response_format": "verbose_json"}
         found = await client.openai.audio.transcriptions.create(**asked)
+        first, _ = client.assistant.stt.finished
+    lead = round(PADDING_S * LISTEN_RATE)
+    assert not first[:lead].any()
+    assert first[lead] != 0
     assert (found.text, found.duration, found.language) == ("One. Two.", 3.0, "en")
     times = [(part.start, part.end, part.text) for part in found.segments]
     assert times == [
