@@ -8,11 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from app.console.recent_turns import RecentTurns
-from app.server.metrics import Metrics
-from app.server.realtime_link import AssistantLike, ClientGone, Closed, Opening, RealtimeLink
-from app.server.reconnect import ParkedConversations
-from app.settings.model import LimitSettings
+from app.server.realtime_link import ClientGone, Closed, Opening, RealtimeLink, Services
 from app.webrtc.output_queue import RATE, OutputQueue, OutputState
 from app.webrtc.peer import Peer
 from pipeline.bus import Published
@@ -41,20 +37,11 @@ log = logging.getLogger("reachy_voice.server")
 class CallLink(RealtimeLink):
     """Serves one call. Its answers are played on the track, never sent as messages."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        opening: Opening,
-        assistant: AssistantLike,
-        parked: ParkedConversations,
-        metrics: Metrics,
-        limits: LimitSettings,
-        turns: RecentTurns,
-    ) -> None:
-        super().__init__(opening, assistant, parked, metrics, limits, turns, sends_audio=False)
+    def __init__(self, peer: Peer, opening: Opening, services: Services) -> None:
+        super().__init__(opening, services, sends_audio=False)
         self.output = OutputQueue(self._tell)
         self._peer = peer
-        self._connect_s = limits.handshake_s
+        self._connect_s = services.limits.handshake_s
         self._may_begin = False
         """Whether sound begins the session."""
         self._waited_samples = 0

@@ -26,7 +26,7 @@ from app.server.client_secrets_http import effective_session
 from app.server.gate import CALLER, CALLS, SECRET, is_call
 from app.server.identity import identity_of
 from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
-from app.server.realtime_link import NORMAL, POLICY, AssistantLike, Closed, Opening, first
+from app.server.realtime_link import NORMAL, POLICY, Closed, Opening, first
 from app.server.realtime_socket import accept, frame_of, hang_up
 from app.server.session_address import transcribes
 from app.server.websocket_link import LINK
@@ -60,9 +60,9 @@ CORS: Mapping[str, Any] = {
 class OpenCalls:
     """The calls of one server; they have places among its clients."""
 
-    def __init__(self, sockets: OpenSockets, assistant: AssistantLike) -> None:
+    def __init__(self, sockets: OpenSockets) -> None:
         self._sockets = sockets
-        self._assistant = assistant
+        self._assistant = sockets.services.assistant
         self._open: dict[str, CallLink] = {}
         self.routes = [
             Route(CALLS, self._create, methods=["POST"]),
@@ -101,7 +101,7 @@ class OpenCalls:
 
     async def _read(self, request: Request) -> tuple[str, Mapping[str, Any]]:
         """The offer, and the session's fields. Raises ``ApiError``, ``WireError``."""
-        most_bytes = self._sockets.limits.http_body_kb * 1024
+        most_bytes = self._sockets.services.limits.http_body_kb * 1024
         body = await read_body(request, most_bytes, " (limits.http_body_kb)")
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             return body.decode(errors="replace"), {}
@@ -139,8 +139,7 @@ class OpenCalls:
         peer = Peer()
         try:
             self._check(opening)
-            shared = sockets.parked, sockets.metrics, sockets.limits, sockets.turns
-            link = CallLink(peer, opening, self._assistant, *shared)
+            link = CallLink(peer, opening, sockets.services)
             with sockets.place(link):
                 answer = await peer.answer(offer, link.output)
                 self._open[call_id] = link

@@ -12,16 +12,13 @@ from typing import NoReturn
 from starlette.websockets import WebSocket
 
 from app.access.policy import Caller
-from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER
 from app.server.identity import Identity
 from app.server.load import PERIOD_S, Load, LoadHistory
-from app.server.metrics import Metrics, watch_lag
-from app.server.realtime_link import GOING_AWAY, AssistantLike, RealtimeLink
+from app.server.metrics import watch_lag
+from app.server.realtime_link import GOING_AWAY, RealtimeLink, Services
 from app.server.realtime_socket import RealtimeSocket, accept
-from app.server.reconnect import ParkedConversations
 from app.server.websocket_link import LINK
-from app.settings.model import LimitSettings
 from pipeline.work import CLIENT, new_client
 
 SESSION_LIMIT = "session_limit_reached"
@@ -35,15 +32,13 @@ log = logging.getLogger("reachy_voice.server")
 class OpenSockets:
     """The clients of one server: at most ``most``."""
 
-    def __init__(
-        self, most: int, limits: LimitSettings, parked: ParkedConversations, turns: RecentTurns
-    ) -> None:
+    def __init__(self, most: int, services: Services) -> None:
         self.closing = False
         """No new client is admitted."""
-        self.metrics = Metrics()
-        self.parked = parked
-        self.turns = turns
-        self.limits = limits
+        self.services = services
+        self.metrics = services.metrics
+        self.parked = services.parked
+        limits = services.limits
         self.history = LoadHistory()
         self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
         self._most = most
@@ -85,14 +80,10 @@ class OpenSockets:
             for link in list(links):
                 probes.create_task(link.cut_if_dead())
 
-    async def serve(
-        self, websocket: WebSocket, assistant: AssistantLike, who: Identity | None
-    ) -> None:
+    async def serve(self, websocket: WebSocket, who: Identity | None) -> None:
         """Accept a WebSocket and serve it to its end."""
         CLIENT.set(self.number(websocket.scope[CALLER]))
-        link = RealtimeSocket(
-            websocket, assistant, who, self.parked, self.metrics, self.limits, self.turns
-        )
+        link = RealtimeSocket(websocket, who, self.services)
         with self.place(link):
             websocket.scope["extensions"][LINK].on_settled()
             await accept(websocket)
@@ -154,7 +145,7 @@ class OpenSockets:
         one if they share a folder, else not at all."""
         self.closing = True
         self.parked.close()
-        self.turns.close()
+        self.services.turns.close()
         for link in self.open:
             link.close(GOING_AWAY, "server shutting down")
 

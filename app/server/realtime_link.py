@@ -121,6 +121,17 @@ class AssistantLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Services:
+    """What all clients of one server share."""
+
+    assistant: AssistantLike
+    parked: ParkedConversations
+    metrics: Metrics
+    limits: LimitSettings
+    turns: RecentTurns
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """How a client opens its conversation. ``who``: the identity with which it may resume;
     ``None``: it cannot. ``query`` and ``given``: as for ``protocol_for``."""
@@ -151,16 +162,8 @@ class Closed(Exception):
 class RealtimeLink(ABC):
     """Serves one client until either side ends it."""
 
-    def __init__(
-        self,
-        opening: Opening,
-        assistant: AssistantLike,
-        parked: ParkedConversations,
-        metrics: Metrics,
-        limits: LimitSettings,
-        turns: RecentTurns,
-        sends_audio: bool = True,
-    ) -> None:
+    def __init__(self, opening: Opening, services: Services, sends_audio: bool = True) -> None:
+        assistant, limits = services.assistant, services.limits
         self.who = opening.who
         self.client = CLIENT.get()
         self.resting = asyncio.Event()
@@ -175,19 +178,19 @@ class RealtimeLink(ABC):
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
         self._bus = Bus()
         self._events = self._bus.subscribe(lossless=True)
-        metrics.observe(self._bus)
-        turns.watch(self._bus, self.address)
+        self._metrics = services.metrics
+        self._metrics.observe(self._bus)
+        services.turns.watch(self._bus, self.address)
         self._opening = opening
         self._protocol = protocol_for(
             assistant.defaults(),
             opening.query,
             opening.given,
-            on_error=metrics.client_error,
+            on_error=self._metrics.client_error,
             sends_audio=sends_audio,
         )
         self._assistant = assistant
-        self._parked = parked
-        self._metrics = metrics
+        self._parked = services.parked
         self._session: SessionLike | None = None
         self._memory: Memory | None = None
         self._resumed = False

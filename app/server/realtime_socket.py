@@ -8,22 +8,18 @@ import contextlib
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.console.recent_turns import RecentTurns
 from app.server.gate import CALLER
 from app.server.identity import Identity
-from app.server.metrics import Metrics
 from app.server.realtime_link import (
     POLICY,
-    AssistantLike,
     ClientGone,
     Closed,
     Opening,
     RealtimeLink,
+    Services,
 )
-from app.server.reconnect import ParkedConversations
 from app.server.session_address import NO_BETA, asks_for_beta, given_by, id_source
 from app.server.websocket_link import LINK, WebSocketLink
-from app.settings.model import LimitSettings
 from pipeline.realtime import wire
 from pipeline.realtime.wire import WireError
 
@@ -34,18 +30,9 @@ HANG_UP_S = 1.0
 class RealtimeSocket(RealtimeLink):
     """Serves one accepted WebSocket until either side ends it."""
 
-    def __init__(
-        self,
-        websocket: WebSocket,
-        assistant: AssistantLike,
-        who: Identity | None,
-        parked: ParkedConversations,
-        metrics: Metrics,
-        limits: LimitSettings,
-        turns: RecentTurns,
-    ) -> None:
+    def __init__(self, websocket: WebSocket, who: Identity | None, services: Services) -> None:
         opening = Opening(websocket.scope[CALLER], who, websocket.query_params, given_by(websocket))
-        super().__init__(opening, assistant, parked, metrics, limits, turns)
+        super().__init__(opening, services)
         if asks_for_beta(websocket):
             self._protocol.refuse(WireError("beta_api_shape_disabled", NO_BETA))
         self._websocket = websocket

@@ -39,8 +39,9 @@ from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
 from app.server.identity import identity_of
 from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
+from app.server.metrics import Metrics
 from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
-from app.server.realtime_link import AssistantLike
+from app.server.realtime_link import AssistantLike, Services
 from app.server.realtime_socket import HANG_UP_S, turn_away
 from app.server.reconnect import ParkedConversations
 from app.server.session_address import given_by, transcribes
@@ -91,7 +92,7 @@ def build_app(
     ]
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
-    sockets = OpenSockets(max_sessions, limits, parked, turns)
+    sockets = OpenSockets(max_sessions, Services(assistant, parked, Metrics(), limits, turns))
     turnstile = Turnstile(limits.plain_requests, sockets.resting)
     routes += plain_routes(assistant, limits, turnstile)
     if console:
@@ -112,7 +113,7 @@ def build_app(
     if webrtc:
         from app.server.calls import CORS, CallsCors, OpenCalls
 
-        calls = OpenCalls(sockets, assistant)
+        calls = OpenCalls(sockets)
         routes += calls.routes
         middleware.insert(0, Middleware(CallsCors, **CORS))
     else:
@@ -160,7 +161,7 @@ async def _realtime(websocket: WebSocket) -> None:
             return
         await turn_away(websocket, SESSION_LIMIT, ALL_TAKEN)
     else:
-        await sockets.serve(websocket, assistant, who)
+        await sockets.serve(websocket, who)
 
 
 async def _no_calls(request: Request) -> Response:
