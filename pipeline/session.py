@@ -200,6 +200,7 @@ class Session:
         """End all replies and work in idle time."""
         self._running = False
         self._warm_up.close()
+        self._tools.close()
         self._replies.close()
         self._idle_timer.stop()
         for record in self._records.close(asyncio.get_running_loop().time()):

@@ -30,9 +30,9 @@ class McpServers:
             for owner in self.owners:
                 group.create_task(owner.run())
 
-    def open(self, request: ServerRequest) -> McpServer:
+    def open(self, request: ServerRequest, changed: Callable[[], None]) -> McpServer:
         place = ServerPlace(request.url, dict(request.headers))
-        return McpServer(request.label, place, CLIENTS_TIMEOUT_S)
+        return McpServer(request.label, place, CLIENTS_TIMEOUT_S, changed=changed)
 
 
 def _place(settings: McpServerSettings) -> ServerPlace:

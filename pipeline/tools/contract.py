@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,8 +65,9 @@ class ToolServers(Protocol):
         """The owner's, shared by all sessions. The caller runs them."""
         ...
 
-    def open(self, request: ServerRequest) -> ToolServer:
-        """A client's server, for one session, which runs it."""
+    def open(self, request: ServerRequest, changed: Callable[[], None]) -> ToolServer:
+        """A client's server, for one session, which runs it. ``changed`` is called when it has
+        other tools than before."""
         ...
 
 
@@ -84,5 +85,5 @@ class NoToolServers:
     async def run(self) -> None:
         pass
 
-    def open(self, request: ServerRequest) -> ToolServer:
+    def open(self, request: ServerRequest, changed: Callable[[], None]) -> ToolServer:
         raise NotImplementedError("the protocol refuses servers that the owner does not allow")

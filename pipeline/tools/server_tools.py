@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,8 +34,10 @@ from pipeline.items import (
     ImagePart,
     ItemStatus,
     MessageItem,
+    Part,
     ServerCall,
     ToolServerItem,
+    spoken_text,
 )
 from pipeline.messages import ToolChoice
 from pipeline.speaking.replies import Replies
@@ -51,6 +53,8 @@ BRIDGE_AFTER_S = 3.0
 """Silence during a call after which the filler is said. A guess."""
 
 CANCELLED = "Cancelled: the user did not wait for the result."
+ENDED = "Cancelled: the connection to the user was lost."
+GONE = "This server is not used any more."
 DENIED = "The user did not allow this call."
 
 
@@ -98,8 +102,12 @@ class ServerTools:
         self._fillers = 0
         self._pending: ResponseOptions | None = None
         """Of the next answer, once a call is over."""
+        self._asked: ResponseOptions | None = None
+        """The same as the client wants it, if it has asked while the call was running."""
         self._next: ResponseOptions | None = None
-        """The answer after calls, until the client has asked for it, too."""
+        """Of the newest answer after calls."""
+        self._next_asked = False
+        """Whether the client has asked for it, too."""
         self._rounds = 0
         context.bus.tap(self._follow)
 
@@ -114,15 +122,21 @@ class ServerTools:
         """The client's settings, whose servers are opened, and closed if they are not there any
         more. The session's own settings are these and the tools of servers."""
         self._config = config
-        for request in self._clients.keys() - set(config.servers):
+        gone = self._clients.keys() - set(config.servers)
+        for request in gone:
             self._clients.pop(request)[1].cancel()
         for request in config.servers:
             if request not in self._clients:
                 owners = (each for each in self._servers.owners if each.label == request.label)
-                server = self._servers.open(request) if request.url else next(owners)
+                server = self._servers.open(request, self.refresh) if request.url else next(owners)
                 task = self._context.tasks.create_task(self._serve(server, request))
                 self._clients[request] = server, task
         self._offer()
+        labels = {request.label for request in gone if request.url}
+        for call in list(self._calls.values()):
+            if call.server.shown and call.server.server in labels:
+                self._stop(call)
+                self._end(call, CallResult(error=GONE))
 
     def refresh(self) -> None:
         """Offer what the servers have now."""
@@ -178,7 +192,7 @@ class ServerTools:
             case ItemAdded(FunctionOutputItem(), hidden=False):
                 self._go_on()
             case TranscriptReady(text=text) if text:
-                self._rounds, self._pending = 0, None
+                self._rounds, self._pending, self._asked = 0, None, None
                 overlap, settings = Overlap(0, True, text), self._context.settings.barge_in
                 if words(overlap, settings, self._context.lexicon) != "backchannel":
                     self.interrupt()
@@ -192,11 +206,12 @@ class ServerTools:
             self._begin(call)
 
     def _asks_first(self, call: _Call) -> bool:
-        tools = {tool.name: tool.origin for tool in self._context.asked.tools}
-        origin = tools.get(call.item.name)
-        read_only = origin is not None and origin.read_only
-        requests = (each for each in self._clients if each.label == call.server.server)
-        return any(each.asks_first(call.server.name, read_only) for each in requests)
+        label, name = call.server.server, call.server.name
+        for request, (server, _) in self._clients.items():
+            if call.server.shown and request.label == label:
+                read_only = any(tool.read_only for tool in server.tools if tool.name == name)
+                return request.asks_first(name, read_only)
+        return False
 
     def _ask(self, call: _Call) -> None:
         """Ask the client whether this may be called."""
@@ -233,21 +248,20 @@ class ServerTools:
 
     async def _run(self, call: _Call) -> None:
         self._context.bus.publish(ServerCallBegun(call.item.id))
-        servers = [server for server, _ in self._clients.values()] + [*self._servers.owners]
+        clients = [server for server, _ in self._clients.values()]
+        servers = clients if call.server.shown else self._servers.owners
         server = next((each for each in servers if each.label == call.server.server), None)
-        try:
-            arguments = json.loads(call.item.arguments or "{}")
-        except ValueError:
-            arguments = None
+        arguments = _arguments(call.item.arguments)
         if server is None:
-            result = CallResult(error="This server is not used any more.")
-        elif not isinstance(arguments, dict):
+            result = CallResult(error=GONE)
+        elif arguments is None:
             result = CallResult(error="The arguments are not a JSON object.")
         elif len(self._calls) > MOST_CALLS:
             result = CallResult(error=f"More than {MOST_CALLS} calls at a time.")
         else:
             result = await server.call(call.server.name, arguments)
-        self._end(call, result)
+        if call.item.id in self._calls:  # unless it was cancelled, and the server does not care
+            self._end(call, result)
 
     def _end(self, call: _Call, result: CallResult) -> None:
         """The call is over; after the last one, the next answer is given."""
@@ -281,50 +295,76 @@ class ServerTools:
             c for c in self._calls.values() if c.reply_id == reply_id or (not reply_id and c.task)
         ]
         for call in calls:
-            if call.task:
-                call.task.cancel()
-            self._unapproved.pop(call.server.approval_id or "", None)
+            self._stop(call)
             self._close(call, CallResult(error=CANCELLED))
+        if calls:
+            self._pending = self._asked = None
+        speaking = self._replies.speaking
+        follows = self._next is not None and self._replies.awaited_options is self._next
+        if follows and speaking and reply_id in (None, speaking.plan.reply_id):
+            self._replies.forget_pending()  # it would come after the answer that is cancelled
         return bool(calls)
+
+    def close(self) -> None:
+        """The session ends: no call of a conversation that is resumed is open for ever."""
+        for call in list(self._calls.values()):
+            self._stop(call)
+            self._close(call, CallResult(error=ENDED))
+
+    def _stop(self, call: _Call) -> None:
+        if call.task:
+            call.task.cancel()
+        self._unapproved.pop(call.server.approval_id or "", None)
 
     # -- what follows
 
     def _go_on(self) -> None:
         """Give the next answer, unless some call still has no output."""
-        if self._pending is None or self._lacks_output():
+        if self._pending is None or self._unanswered():
             return
-        options, self._pending = self._pending, None
+        options, asked = self._asked or self._pending, self._asked
+        self._pending = self._asked = None
         self._rounds += 1
         choice = self._context.config.with_options(options).tool_choice
         if self._rounds > MOST_ROUNDS:
             options = replace(options, tool_choice=ToolChoice("none"))
-        elif choice.kind in ("required", "named"):  # that was meant for the first answer
+        elif not asked and choice.kind in ("required", "named"):  # meant for the first answer
             options = replace(options, tool_choice=ToolChoice(parallel=choice.parallel))
-        self._next = replace(options, input=None)
+        self._next, self._next_asked = replace(options, input=None), asked is not None
         self._replies.answer_later(asyncio.get_running_loop().time(), self._next)
         self._replies.answer_pending()
 
-    def _lacks_output(self) -> bool:
-        """Whether a call of this turn has no output yet; it may be one of the client's."""
+    def _unanswered(self) -> list[FunctionCallItem]:
+        """The calls of this turn that have no output yet; some may be the client's."""
         outputs: set[str] = set()
+        calls: list[FunctionCallItem] = []
         for item in reversed(self._chat.items):
             match item:
                 case FunctionOutputItem():
                     outputs.add(item.call_id)
                 case FunctionCallItem() if item.call_id not in outputs:
-                    return True
-                case MessageItem(role="user") if item.text:
-                    return False
-        return False
+                    calls.append(item)
+                case MessageItem(role="user", parts=parts) if _says_something(parts):
+                    break
+        return calls
 
     def has_asked(self, command: CreateResponse) -> bool:
         """Whether ``command`` asks for the answer after calls, which is given anyway: the API
         leaves it to the client to ask for it."""
-        following, self._next = self._next, None
-        if following is None or not command.options.in_conversation or command.options.input:
-            self._rounds = 0
+        options = command.options
+        if not options.in_conversation or options.input is not None:
             return False
-        return following is self._replies.awaited_options
+        given = self._next is not None and self._next is self._replies.awaited_options
+        if given and not self._next_asked:
+            self._next_asked = True
+            return True
+        running = {call.item.id for call in self._calls.values() if call.task}
+        calls = self._unanswered()
+        if calls and all(item.id in running for item in calls):
+            self._asked = options
+            return True
+        self._rounds = 0
+        return False
 
     async def _pass_the_time(self, options: ResponseOptions) -> None:
         """Say a filler once if nothing has been heard for a while."""
@@ -337,3 +377,18 @@ class ServerTools:
         if sentence and context.config.with_options(options).modality == "audio":
             self._fillers += 1
             self._replies.notify(sentence)
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    """What the model wrote, if it is an object that can be sent on."""
+    try:
+        arguments = json.loads(text or "{}")
+        json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _says_something(parts: Sequence[Part]) -> bool:
+    """Of a user's message. One with pictures only may come from a tool."""
+    return any(spoken_text(part) for part in parts if not isinstance(part, ImagePart))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +28,14 @@ from pipeline.messages import Tool, ToolChoice
 from pipeline.settings import Notices, SessionSettings
 from pipeline.tools.contract import CallResult
 from pipeline.tools.offer import offer_tools
-from pipeline.tools.server_tools import BRIDGE_AFTER_S, CANCELLED, DENIED, MOST_ROUNDS
+from pipeline.tools.server_tools import (
+    BRIDGE_AFTER_S,
+    CANCELLED,
+    DENIED,
+    ENDED,
+    GONE,
+    MOST_ROUNDS,
+)
 from reachy_voice.testing import (
     AT_ONCE,
     PUSH_TO_TALK,
@@ -40,13 +49,20 @@ from reachy_voice.testing import (
     wait,
     write,
 )
-from tests.support.scripted_tool_servers import ScriptedToolServer, ScriptedToolServers, tool
+from tests.support.scripted_tool_servers import (
+    RAIN,
+    ScriptedToolServer,
+    ScriptedToolServers,
+    tool,
+)
 
 pytestmark = pytest.mark.quick
 
 URL = "http://tools.example/mcp"
 ASK = (write("What is the weather?"), CreateResponse())
+ASK_MORE = (write("And what time is it?", "item_y"), CreateResponse())
 FILLER = "One moment."
+NO_OBJECT = "The tool has failed: The arguments are not a JSON object."
 TEXT = replace(PUSH_TO_TALK, modality="text")
 ALWAYS = SessionSettings(notices=(Notices("en", filler_sentences=(FILLER,)),))
 
@@ -102,8 +118,11 @@ def test_a_spoken_turn_is_answered_with_the_result() -> None:
     ("server", "arguments", "read"),
     [
         (weather(result=CallResult(error="it is down")), "{}", "The tool has failed: it is down"),
-        (weather(), "[1]", "The tool has failed: The arguments are not a JSON object."),
-        (weather(), "{", "The tool has failed: The arguments are not a JSON object."),
+        (weather(), "[1]", NO_OBJECT),
+        (weather(), "{", NO_OBJECT),
+        (weather(), '{"a": NaN}', NO_OBJECT),
+        (weather(), '{"a": "\\ud800"}', NO_OBJECT),
+        (weather(), '{"a": ' + "[" * 5000, NO_OBJECT),
     ],
 )
 def test_a_failed_call_is_answered(server: ScriptedToolServer, arguments: str, read: str) -> None:
@@ -193,6 +212,105 @@ def test_a_client_that_asks_for_the_next_answer_gets_one() -> None:
     assert played.refusals == []
 
 
+def test_a_client_that_asks_while_a_call_runs_gets_one_answer_as_it_wants_it() -> None:
+    llm = caller()
+    asked = CreateResponse(ResponseOptions(instructions="Sing."))
+    played = scene(llm, weather(takes_s=2), *ASK, wait(1), asked, wait(4))
+    assert (played.words, played.refusals) == (["It rains."], [])
+    assert len(llm.prompts) == 2
+    assert played.prompts[1][0] == ("system", "Sing.")
+    assert played.prompts[1][-1] == ("tool", "Rain.")
+
+
+def test_a_new_question_does_not_wait_for_a_call() -> None:
+    llm = caller(("At noon.",))
+    played = scene(llm, weather(takes_s=9), *ASK, wait(1), *ASK_MORE, wait(3))
+    assert played.words == ["At noon."]
+
+
+def test_an_answer_beside_the_conversation_is_not_the_one_after_a_call() -> None:
+    aside = CreateResponse(ResponseOptions(in_conversation=False))
+    llm = caller(("It ", 0.5, "rains."), ("Aside.",))
+    played = scene(llm, weather(), *ASK, wait(0.9), aside, CreateResponse(), wait(3))
+    assert (sorted(played.words), played.refusals) == (["Aside.", "It ", "rains."], [])
+
+
+def test_a_picture_does_not_hide_a_call_that_still_runs() -> None:
+    class Slow(ScriptedToolServer):
+        async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            self.takes_s = 3.0 if name == "forecast" else 0.1
+            await super().call(name, arguments)
+            return RAIN if name == "forecast" else picture
+
+    picture = CallResult("A map:", ("data:image/png;base64,aGk=",))
+    server = Slow(tools=(tool("forecast"), tool("map")))
+    llm = ScriptedLlm(
+        answers=[(ToolCall("forecast", "{}"), ToolCall("map", "{}"))], deltas=("It rains.",)
+    )
+    played = scene(llm, server, *ASK, wait(6))
+    assert played.words == ["It rains."]
+    assert len(llm.prompts) == 2
+
+
+def test_a_cancelled_answer_is_not_followed_by_the_one_after_its_call() -> None:
+    words = "I will look that up for you in the newest forecast that there is. "
+    llm = ScriptedLlm(answers=[(words, ToolCall("forecast", "{}"))], deltas=("It rains.",))
+    played = scene(
+        llm, weather(takes_s=0.1), say(1), silence(2.5), CancelResponse(), silence(3), config=VOICE
+    )
+    assert len(llm.prompts) == 1
+    assert played.refusals == []
+
+
+def test_what_one_of_two_calls_brought_is_not_said_after_the_other_is_cancelled() -> None:
+    class Slow(ScriptedToolServer):
+        async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            self.takes_s = 20.0 if name == "forecast" else 0.1
+            return await super().call(name, arguments)
+
+    server = Slow(tools=(tool("forecast"), tool("map")))
+    llm = ScriptedLlm(
+        answers=[
+            (ToolCall("forecast", "{}"), ToolCall("map", "{}")),
+            (ToolCall("dance", "{}"),),
+        ],
+        deltas=("Done.",),
+    )
+
+    async def answer(played: Scene) -> None:
+        call = next(c for c in _calls(played) if c.name == "dance")
+        await played.do(AddItem(FunctionOutputItem("out", call.call_id, "Danced.")))
+
+    config = replace(TEXT, tools=(Tool("dance", "", {"type": "object"}),))
+    acts = *ASK, wait(2), CancelResponse(), wait(1), *ASK_MORE, wait(2), answer, wait(2)
+    played = scene(llm, server, *acts, config=config)
+    assert played.words == []  # the client has not asked for an answer
+
+
+def test_a_server_that_does_not_let_itself_be_cancelled_changes_nothing() -> None:
+    class Deaf(ScriptedToolServer):
+        async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            with suppress(asyncio.CancelledError):
+                await super().call(name, arguments)
+            return RAIN
+
+    played = scene(caller(), Deaf(takes_s=20), *ASK, wait(2), CancelResponse(), wait(2))
+    assert outcome(played) == (None, CANCELLED)
+    assert played.words == []
+
+
+def test_a_call_is_over_when_its_session_is() -> None:
+    """A conversation that is resumed has no call that is never answered."""
+    played = scene(caller(), weather(takes_s=20), *ASK, wait(2))
+    assert outcome(played) == (None, ENDED)
+    outputs = [i for i in played.session.chat.items if isinstance(i, FunctionOutputItem)]
+    assert [each.output for each in outputs] == [f"The tool has failed: {ENDED}"]
+
+
+def _calls(played: Scene) -> list[FunctionCallItem]:
+    return [item for item in played.session.chat.items if isinstance(item, FunctionCallItem)]
+
+
 def test_answers_that_only_call_end_in_words() -> None:
     def think(messages: Any, tools: Any, choice: ToolChoice) -> Any:
         return ("Enough.",) if choice.kind == "none" else (ToolCall("forecast", "{}"),)
@@ -231,6 +349,30 @@ def test_a_server_of_the_client_is_listed_and_closed_with_it() -> None:
     assert [each["name"] for each in listing[1].fields["tools"]] == ["forecast"]
     assert [t.name for t in llm.offered[0][0]] == ["forecast"]
     assert states == [True, False]
+
+
+@pytest.mark.parametrize("approved", [ToolFilter(), None])
+def test_a_server_that_the_client_removes_ends_its_calls(approved: ToolFilter | None) -> None:
+    owners = weather(label="w")
+    server, llm = weather(takes_s=20), caller()
+    request = ServerRequest("w", URL, approved=approved)
+    servers = ScriptedToolServers((owners,), {URL: server})
+    acts = wait(1), *ASK, wait(2), Configure(TEXT), wait(2)
+    played = play(*acts, llm=llm, config=replace(TEXT, servers=(request,)), tool_servers=servers)
+    assert outcome(played) == (None, GONE)
+    assert played.words == ["It rains."]
+    assert owners.calls == []  # though it has the same name
+
+
+def test_a_server_of_the_client_that_comes_late_is_offered() -> None:
+    server, llm = weather(problem="it is down", tools=()), ScriptedLlm()
+
+    def come_up(played: Scene) -> None:
+        server.tools, server.problem = (tool("forecast"),), ""
+        server.changed()
+
+    clients(ServerRequest("w", URL), server, llm, wait(1), come_up, *ASK, wait(1))
+    assert [each.name for each in llm.offered[0][0]] == ["forecast"]
 
 
 def test_a_server_that_cannot_be_listed_is_told() -> None:

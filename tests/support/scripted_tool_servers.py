@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ class ScriptedToolServer:
     calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     cancelled: int = 0
     running: bool = False
+    changed: Callable[[], None] = lambda: None
+    """Call it when the tools are others."""
 
     async def wait_for_tools(self) -> str:
         await asyncio.sleep(0.1)
@@ -58,8 +60,8 @@ class ScriptedToolServers:
     """By address."""
     opened: list[ServerRequest] = field(default_factory=list)
 
-    def open(self, request: ServerRequest) -> ScriptedToolServer:
+    def open(self, request: ServerRequest, changed: Callable[[], None]) -> ScriptedToolServer:
         self.opened.append(request)
         server = self.clients[request.url]
-        server.label = request.label
+        server.label, server.changed = request.label, changed
         return server
