@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import httpx2
 import jsonschema  # noqa: F401  (the SDK would import it in the middle of a call)
 import mcp_types
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.session import IncomingMessage
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from app.mcp.http import HTTP_ERROR, MOST_BYTES, http_client
 from app.mcp.results import call_result
+from app.mcp.watched import watched
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.tools.contract import CallResult, ServerTool
 
@@ -27,13 +33,22 @@ MOST_TOOLS = 64
 """Of one server. Each costs the model some hundred tokens of its context."""
 MOST_SCHEMA_CHARS = 16_000
 MOST_DESCRIPTION_CHARS = 1024
-LOST = (mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST)
-"""The second is the SDK's code for a session that the server has forgotten."""
+MOST_NAME_CHARS = 128
+"""Of a tool; the protocol's own limit."""
+MOST_LIST_CHARS = 400_000
+"""Of all tools of one server, as JSON: a client that names it is shown them in one message."""
+FORGOTTEN = "Session terminated"
+"""What the SDK says where the server has forgotten our session."""
+
+_TORN = "the connection was lost"
 
 log = logging.getLogger("reachy_voice.mcp")
-for _name in ("mcp", "httpx2", "httpcore2"):
+for _name in ("mcp", "client", "httpx2", "httpcore2"):  # the second is the SDK's, too
     # They log addresses, which may hold a key, and what could not be read, which may be words.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+Hear = Callable[[IncomingMessage], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +61,32 @@ class ServerPlace:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        """A connected client."""
-        if self.command:
-            program, *arguments = self.command
-            parameters = StdioServerParameters(
-                command=program, args=arguments, env=dict(self.environment)
+    async def client(
+        self, timeout_s: float, hear: Hear, on_end: Callable[[], None]
+    ) -> AsyncIterator[Client]:
+        """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets what the server
+        says unasked; ``on_end`` is called when it has closed the connection."""
+        async with AsyncExitStack() as stack:
+            if self.command:
+                program, *arguments = self.command
+                parameters = StdioServerParameters(
+                    command=program,
+                    args=arguments,
+                    env=dict(self.environment),
+                    encoding_error_handler="replace",
+                )
+                transport = stdio_client(parameters)
+            else:
+                answer_s = timeout_s + ANSWER_S
+                http = await asyncio.to_thread(http_client, self.headers, answer_s)
+                await stack.enter_async_context(http)
+                transport = streamable_http_client(
+                    self.url, http_client=http, max_sse_event_size=MOST_BYTES
+                )
+            client = Client(
+                watched(transport, on_end), read_timeout_seconds=ANSWER_S, message_handler=hear
             )
-            async with Client(parameters, read_timeout_seconds=ANSWER_S) as client:
-                yield client
-            return
-        timeout = httpx2.Timeout(ANSWER_S, read=None)  # a call may take longer than a connection
-        http = await asyncio.to_thread(httpx2.AsyncClient, headers=self.headers, timeout=timeout)
-        async with http:
-            transport = streamable_http_client(self.url, http_client=http)
-            async with Client(transport, read_timeout_seconds=ANSWER_S) as client:
-                yield client
+            yield await stack.enter_async_context(client)
 
 
 class McpServer:
@@ -87,7 +112,9 @@ class McpServer:
         self._changed = changed
         self._client: Client | None = None
         self._tried = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._lost = False
+        self._news = asyncio.Event()
+        """Set when the connection is lost, or the server has other tools."""
 
     async def wait_for_tools(self) -> str:
         await self._tried.wait()
@@ -105,22 +132,36 @@ class McpServer:
     async def run(self) -> None:
         pause_s, longest_s = RETRY_S
         while True:
-            problem = "the connection was lost"
-            try:
-                async with self._place.client() as client:
-                    await self._begin(client)
-                    pause_s = RETRY_S[0]
-                    await self._lost.wait()
-            except Exception as error:  # of the SDK, of transports, of programs: all must be borne
-                problem = _why(error)
-            self._client = None
-            self._lost.clear()
-            if problem != self.problem:
-                log.warning("the MCP server %s cannot be used: %s", self.label, problem)
-            self.problem = problem
-            self._tried.set()
+            self._lost = False
+            self._news.clear()
+            async with asyncio.TaskGroup() as group:  # where the SDK would lose a cancellation
+                connection = group.create_task(self._connect())
+            if connection.result():
+                pause_s = RETRY_S[0]
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    async def _connect(self) -> bool:
+        """Whether its tools could be listed, once the connection has ended."""
+        problem, begun = "", False
+        try:
+            async with self._place.client(self._timeout_s, self._hear, self._lose) as client:
+                try:
+                    await self._begin(client)
+                    begun = True
+                    await self._follow(client)
+                    problem = _TORN
+                except Exception as error:
+                    problem = _why(error)  # before the SDK makes another error of it
+        except Exception as error:  # of the SDK, of transports, of programs: all must be borne
+            problem = problem or _why(error)
+        finally:
+            self._client = None
+        if problem != self.problem:
+            log.warning("the MCP server %s cannot be used: %s", self.label, problem)
+        self.problem = problem
+        self._tried.set()
+        return begun
 
     async def _begin(self, client: Client) -> None:
         before = self.tools
@@ -132,23 +173,54 @@ class McpServer:
         if self.tools != before:
             self._changed()
 
+    async def _follow(self, client: Client) -> None:
+        """List the tools again whenever the server has others, until the connection is lost."""
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(self._listen(client))
+            while True:
+                await self._news.wait()
+                if self._lost:
+                    break
+                await asyncio.sleep(RETRY_S[0])  # it may have others all the time
+                self._news.clear()
+                await self._begin(client)
+            listening.cancel()
+
+    async def _listen(self, client: Client) -> None:
+        """Ask to be told of other tools; older servers tell without being asked."""
+        with suppress(MCPError, RuntimeError, TimeoutError):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._news.set()
+
+    async def _hear(self, message: IncomingMessage) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            self._news.set()
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._news.set()
+
     async def _list(self, client: Client) -> tuple[ServerTool, ...]:
         tools: list[ServerTool] = []
+        chars = 0
         cursor: str | None = None
         while True:
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
                 if self._allowed is not None and tool.name not in self._allowed:
                     continue
-                if why := _why_unusable(tool.input_schema):
+                if why := _why_unusable(tool):
                     log.warning("%s: the tool %s is left out: %s", self.label, tool.name[:64], why)
                     continue
-                if len(tools) == MOST_TOOLS:
+                chars += len(json.dumps(tool.input_schema)) + len(json.dumps(tool.description))
+                if len(tools) == MOST_TOOLS or chars > MOST_LIST_CHARS:
                     log.warning(
-                        "%s has more than %d tools; the others are left out. Name those that you "
-                        "need: tools.mcp.%s.allowed",
+                        "%s has more than %d tools, or %d characters of them; the others are left "
+                        "out. Name those that you need: tools.mcp.%s.allowed",
                         self.label,
                         MOST_TOOLS,
+                        MOST_LIST_CHARS,
                         self.label,
                     )
                     return tuple(tools)
@@ -157,29 +229,28 @@ class McpServer:
                 return tuple(tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        if self._client is None:
+        client = self._client
+        if client is None:
             return CallResult(error=f"The server {self.label} cannot be used: {self.problem}.")
         code = None
         try:
-            result = await self._client.call_tool(
+            result = await client.call_tool(
                 name, dict(arguments), read_timeout_seconds=self._timeout_s
             )
         except MCPError as error:
-            code, why = error.code, _why(error)
-            if code in LOST:
-                self._lost.set()
-            elif code == mcp_types.REQUEST_TIMEOUT:
-                why = f"there was no answer within {self._timeout_s:g} s"
+            code, why, reason = error.code, _why(error, words=True), _why(error)
+            if code == mcp_types.REQUEST_TIMEOUT:
+                why = reason = f"there was no answer within {self._timeout_s:g} s"
+            elif client is self._client and error.message == FORGOTTEN:
+                self._lose()
         except Exception as error:  # such as a malformed result
-            why = _why(error)
+            why = reason = _why(error)
         else:
             if result.is_error:
                 log.warning("%s: the tool %s reports an error", self.label, name[:64])
             return call_result(result)
-        # The server's own words may repeat the user's.
-        reason = f"error {code}" if code is not None else why
         log.warning("%s: the call of %s has failed: %s", self.label, name[:64], reason)
-        return CallResult(error=why, error_code=code)
+        return CallResult(error=why, error_code=None if code == HTTP_ERROR else code)
 
 
 def _tool(tool: mcp_types.Tool) -> ServerTool:
@@ -192,7 +263,10 @@ def _tool(tool: mcp_types.Tool) -> ServerTool:
     )
 
 
-def _why_unusable(schema: Mapping[str, Any]) -> str:
+def _why_unusable(tool: mcp_types.Tool) -> str:
+    schema = tool.input_schema
+    if len(tool.name) > MOST_NAME_CHARS:
+        return f"its name has more than {MOST_NAME_CHARS} characters"
     if len(str(schema)) > MOST_SCHEMA_CHARS:
         return f"its schema has more than {MOST_SCHEMA_CHARS} characters"
     if schema.get("type") != "object":
@@ -200,20 +274,30 @@ def _why_unusable(schema: Mapping[str, Any]) -> str:
     return why_unusable(schema)
 
 
-def _why(error: BaseException) -> str:
-    """The reason, without an address, which may hold a secret."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _why(error: BaseException, *, words: bool = False) -> str:
+    """The reason, without an address, which may hold a secret. ``words``: in the server's own
+    words, which may repeat a secret, or what the user said."""
+    if isinstance(error, BaseExceptionGroup):
+        whys = [_why(each, words=words) for each in error.exceptions]
+        return next((why for why in whys if why != _TORN), _TORN)
     match error:
-        case MCPError(code=mcp_types.CONNECTION_CLOSED):
+        case MCPError(message=message) if message.startswith("SSE stream failed: "):
+            return "its answer is too long, or no stream of events"
+        case MCPError(message="Connection closed"):  # its code means any error of servers, too
             return "it has closed the connection"
-        case MCPError():
-            return str(error)[:300]
+        case MCPError(message=message) if message.startswith("Redirect to "):  # the SDK's words
+            return "it redirects to another address"
+        case MCPError(code=code, message=message):
+            return message[:300] if words or code == HTTP_ERROR else f"it answers with error {code}"
         case TimeoutError():
             return f"it has not listed its tools within {ANSWER_S:g} s"
         case OSError() if error.strerror:
             return error.strerror
-        case httpx2.ConnectError():
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return "nothing answers at its address"
+        case anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return _TORN  # often only what followed another error
+        case RuntimeError() | ValueError():
+            return "its answer is not of the form that it must have"
         case _:
             return type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -23,7 +24,12 @@ MOST_CHARS = 50_000
 MOST_IMAGES = 2
 MOST_IMAGE_CHARS = 4 * 2**20
 """Of base64: 3 MiB."""
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/jpg")
+IMAGE_TYPES = {
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/jpg": b"\xff\xd8\xff",
+}
+"""How their data begins. What is no picture would fail every later answer of a model by URL."""
 NO_OUTPUT = "(Done; there is no output.)"
 
 
@@ -44,7 +50,13 @@ def _images(content: Iterable[Any]) -> Iterable[str]:
 
 
 def _is_readable(image: ImageContent) -> bool:
-    return image.mime_type in IMAGE_TYPES and len(image.data) <= MOST_IMAGE_CHARS
+    beginning = IMAGE_TYPES.get(image.mime_type)
+    if beginning is None or len(image.data) > MOST_IMAGE_CHARS:
+        return False
+    try:
+        return base64.b64decode(image.data, validate=True).startswith(beginning)
+    except ValueError:
+        return False
 
 
 def _text(content: Any) -> str:
@@ -54,7 +66,7 @@ def _text(content: Any) -> str:
         case ImageContent() if _is_readable(content):
             return "(A picture follows.)"
         case ImageContent():
-            return f"(A picture that cannot be shown: {content.mime_type}, or too large.)"
+            return f"(A picture that cannot be shown: {content.mime_type}, broken, or too large.)"
         case AudioContent():
             return "(A sound, which cannot be played.)"
         case ResourceLink():

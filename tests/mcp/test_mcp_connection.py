@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,24 +64,6 @@ async def over_http() -> AsyncIterator[ServerPlace]:
     finally:
         serving.terminate()
         await serving.wait()
-
-
-class Endless:
-    """The place of a server that always names another page."""
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Any]:
-        yield self
-
-    async def list_tools(self, cursor: str | None) -> Any:
-        await asyncio.sleep(0)
-        return SimpleNamespace(tools=[], next_cursor="more")
-
-
-async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ANSWER_S", 0.2)
-    server = McpServer("t", Endless(), 30)  # type: ignore[arg-type]
-    assert await server.probe() == "it has not listed its tools within 0.2 s"
 
 
 async def test_a_program_is_called() -> None:
@@ -158,7 +139,7 @@ async def test_why_a_server_cannot_be_used(
     [
         ([], NO_OUTPUT, 0),
         ([ImageContent(data="aGk=", mime_type="image/webp")], "cannot be shown", 0),
-        ([ImageContent(data="aGk=", mime_type="image/jpeg")], "follows", 1),
+        ([ImageContent(data="/9j/", mime_type="image/jpeg")], "follows", 1),
         ([AudioContent(data="aGk=", mime_type="audio/wav")], "cannot be played", 0),
         ([ResourceLink(name="page", uri="http://x/")], "page: http://x/", 0),
     ],

@@ -1,0 +1,72 @@
+"""HTTP to an MCP server, with bounds on what it may send and how long it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+import httpx2
+
+MOST_BYTES = 8 * 2**20
+"""Of one answer or event: two pictures of 3 MiB, in base64."""
+CONNECT_S = 10.0
+CLOSE_S = 2.0
+"""For the farewell, whose answer nobody needs."""
+HTTP_ERROR = -32099
+"""Code of the errors that are found here. Their texts have no words of the server."""
+
+
+class BoundedTransport(httpx2.AsyncHTTPTransport):
+    """What is too long or too late becomes an HTTP error: it fails one request, not the connection
+    and the calls of other sessions with it. A stream of events may last; the SDK bounds each."""
+
+    def __init__(self, answer_s: float) -> None:
+        super().__init__()
+        self._answer_s = answer_s
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        longest_s = {"GET": None, "DELETE": CLOSE_S}.get(request.method, self._answer_s)
+        try:
+            async with asyncio.timeout(longest_s):
+                return await _bounded(await super().handle_async_request(request))
+        except TimeoutError:
+            return _failure(504, f"there was no answer within {longest_s:g} s")
+
+
+async def _bounded(response: httpx2.Response) -> httpx2.Response:
+    """The whole answer, or a stream of events."""
+    stream, headers, status = response.stream, response.headers, response.status_code
+    assert isinstance(stream, httpx2.AsyncByteStream)
+    if headers.get("content-encoding", "identity") == "identity":
+        if headers.get("content-type", "").lower().startswith("text/event-stream"):
+            return response
+        body = bytearray()
+        async with contextlib.aclosing(stream):
+            async for piece in stream:
+                body += piece
+                if len(body) > MOST_BYTES:
+                    return _failure(502, f"its answer is longer than {MOST_BYTES >> 20} MiB")
+        if status >= 400 and status != 404 and b'"jsonrpc"' not in body:
+            return _failure(status, f"it answers with HTTP {status}")
+        return httpx2.Response(status, headers=headers, content=bytes(body))
+    await stream.aclose()
+    return _failure(502, "its answer is compressed, though none may be")  # a little may become much
+
+
+def _failure(status: int, why: str) -> httpx2.Response:
+    """An error that the SDK passes on as it is."""
+    error = {"code": HTTP_ERROR, "message": why}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error})
+
+
+def http_client(headers: Mapping[str, str], answer_s: float) -> httpx2.AsyncClient:
+    """Reads certificates, so call it in a thread. ``answer_s``: longest wait for an answer that is
+    no stream of events."""
+    sent = httpx2.Headers(dict(headers))
+    sent["Accept-Encoding"] = "identity"
+    return httpx2.AsyncClient(
+        headers=sent,
+        timeout=httpx2.Timeout(CONNECT_S, read=None),
+        transport=BoundedTransport(answer_s),
+    )

@@ -1,0 +1,244 @@
+"""MCP servers that lie, flood, stall, redirect and change: each costs its own call at most."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+from mcp.types import CallToolResult, ImageContent
+
+from app.mcp import connection, http
+from app.mcp.connection import McpServer, ServerPlace
+from app.mcp.results import call_result
+from pipeline.realtime.wire import MAX_SHOWN_CHARS
+from pipeline.tools.contract import CallResult
+from tests.mcp.test_mcp_connection import connected
+from tests.support.mcp_stub import FORECAST, Answer, Asked, flood, mcp_stub, never, redirect
+
+pytestmark = pytest.mark.quick
+
+SECRET = "sesame-0815"
+RAIN = CallResult("Rain.")
+JSON, EVENTS = "application/json", "text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (flood(JSON, b'{"jsonrpc": "2.0", "x": "'), "longer than 8 MiB"),
+        (flood(EVENTS, b"data: "), "too long"),
+        (flood(JSON, b"", **{"Content-Encoding": "gzip"}), "compressed"),
+        (flood(EVENTS, b"", **{"Content-Encoding": "gzip"}), "compressed"),
+        (never, "no answer within"),
+    ],
+)
+async def test_an_answer_without_an_end_costs_one_call(answer: Answer, why: str) -> None:
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url), timeout_s=1) as server:
+        stub.answers["tools/call"] = answer
+        assert why in str((await server.call("forecast", {})).error)
+        del stub.answers["tools/call"]
+        assert await server.call("forecast", {}) == RAIN
+        assert stub.methods().count("initialize") == 1
+
+
+async def test_a_server_that_never_takes_leave_does_not_hold_up_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CLOSE_S", 0.1)
+    async with mcp_stub(answers={"DELETE": never}) as stub:
+        async with asyncio.timeout(10), connected(ServerPlace(stub.url)):
+            pass
+        assert stub.methods()[-1] == "DELETE"
+
+
+async def test_a_secret_does_not_follow_a_redirect(caplog: pytest.LogCaptureFixture) -> None:
+    async with mcp_stub() as other, mcp_stub() as stub:
+        place = ServerPlace(stub.url, {"Authorization": SECRET})
+        location = other.url.replace("/mcp", f"/{SECRET}?{SECRET}")
+        for status in (301, 307):
+            for method in ("initialize", "server/discover"):
+                stub.answers = {method: redirect(location, status) for method in stub.answers or ()}
+                stub.answers[method] = redirect(location, status)
+            with caplog.at_level(logging.DEBUG):
+                problem = await McpServer("t", place, 5).probe()
+            assert problem == "it redirects to another address"
+        assert other.asked == []
+        assert SECRET not in caplog.text
+        assert stub.asked[0].headers["authorization"] == SECRET
+
+
+async def test_why_a_server_fails_repeats_no_words_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(asked: Asked) -> None:
+        await asked.say(error={"code": -32001, "message": f"bad token {SECRET}"})
+
+    async def deny(asked: Asked) -> None:
+        await asked.answer(401, f"bad token {SECRET}".encode())
+
+    table = (refuse, "it answers with error -32001"), (deny, "it answers with HTTP 401")
+    for answer, why in table:
+        async with mcp_stub(answers={"initialize": answer}) as stub:
+            with caplog.at_level(logging.DEBUG):
+                assert await McpServer("t", ServerPlace(stub.url), 5).probe() == why
+    assert SECRET not in caplog.text
+
+
+async def test_an_odd_notification_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def tell(asked: Asked) -> None:
+        note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {SECRET: SECRET}}
+        answer = {"jsonrpc": "2.0", "id": asked.id, "result": {"content": []}}
+        events = "".join(f"data: {json.dumps(each)}\n\n" for each in (note, answer))
+        await asked.answer(200, events.encode(), **{"Content-Type": EVENTS})
+
+    async with mcp_stub(answers={"tools/call": tell}) as stub:
+        with caplog.at_level(logging.DEBUG):
+            async with connected(ServerPlace(stub.url)) as server:
+                assert (await server.call("forecast", {})).error is None
+    assert SECRET not in caplog.text
+
+
+async def test_a_refused_call_leaves_the_calls_of_others_alone() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(asked: Asked) -> None:
+        begun.set()
+        await go_on.wait()
+        await stub.usual(asked)
+
+    async def refuse(asked: Asked) -> None:
+        await asked.say(error={"code": -32600, "message": "no"})
+
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+        stub.answers["tools/call"] = slow
+        calling = asyncio.create_task(server.call("forecast", {}))
+        await begun.wait()
+        stub.answers["tools/call"] = refuse
+        assert (await server.call("forecast", {})).error_code == -32600
+        go_on.set()
+        assert await calling == RAIN
+
+
+async def test_a_session_that_the_server_has_forgotten_is_begun_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+
+    again = asyncio.Event()
+
+    async def forget(asked: Asked) -> None:
+        await asked.answer(404)
+
+    async def list_again(asked: Asked) -> None:
+        again.set()
+        await stub.usual(asked)
+
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+        stub.answers["tools/call"] = forget
+        assert (await server.call("forecast", {})).error
+        stub.answers = {"tools/list": list_again}
+        async with asyncio.timeout(20):
+            await again.wait()
+    assert stub.methods().count("initialize") == 2
+
+
+async def test_other_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+    change, changed = asyncio.Event(), asyncio.Event()
+
+    async def stream(asked: Asked) -> None:
+        await asked.begin(200, {"Content-Type": EVENTS})
+        await change.wait()
+        note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        asked.send.write(f"data: {json.dumps(note)}\n\n".encode())
+        await never(asked)
+
+    async with mcp_stub(answers={"GET": stream}) as stub:
+        server = McpServer("t", ServerPlace(stub.url), 5, changed=changed.set)
+        running = asyncio.create_task(server.run())
+        async with asyncio.timeout(20):
+            await changed.wait()
+            changed.clear()
+            stub.tools = [FORECAST, {**FORECAST, "name": "erase"}]
+            change.set()
+            await changed.wait()
+        running.cancel()
+        await asyncio.wait({running})
+    assert [tool.name for tool in server.tools] == ["forecast", "erase"]
+
+
+async def test_as_many_tools_are_taken_as_a_client_can_be_shown() -> None:
+    long = {**FORECAST, "description": "天" * 1000}
+    schema = {"type": "object", "properties": {"x" * 10_000: {}}}
+    tools = [{**long, "name": f"t{n}", "inputSchema": schema} for n in range(63)]
+    tools.insert(1, {**FORECAST, "name": "n" * 1000})
+    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+        shown = [[tool.name, tool.description, tool.parameters] for tool in server.tools]
+    assert 20 < len(shown) < 60
+    assert len(json.dumps(shown)) < MAX_SHOWN_CHARS
+
+
+async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def more(asked: Asked) -> None:
+        await asked.say(result={"tools": [], "nextCursor": "more"})
+
+    monkeypatch.setattr(connection, "ANSWER_S", 0.5)
+    async with mcp_stub(answers={"tools/list": more}) as stub:
+        problem = await McpServer("t", ServerPlace(stub.url), 30).probe()
+    assert problem == "it has not listed its tools within 0.5 s"
+
+
+@pytest.mark.parametrize("data", ["", "aGk=", "not base64", "iVBORw0KGgo"])
+def test_a_broken_picture_is_named_in_words(data: str) -> None:
+    result = call_result(CallToolResult(content=[ImageContent(data=data, mime_type="image/png")]))
+    assert result.images == ()
+    assert "cannot be shown" in result.text
+
+
+PROGRAM = """
+import json, sys
+def say(id, **outcome):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, **outcome}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            capabilities, info = {"tools": {}}, {"name": "stub", "version": "1"}
+            version = {"protocolVersion": "2025-06-18", "capabilities": capabilities}
+            say(asked["id"], result={**version, "serverInfo": info})
+        case "tools/list":
+            tool = {"name": "forecast", "inputSchema": {"type": "object"}}
+            say(asked["id"], result={"tools": [tool]})
+        case "tools/call":
+            sys.stdout.buffer.write(b"\\xff\\xfe\\n")
+            say(asked["id"], result={"content": [{"type": "text", "text": "Rain."}]})
+            if asked["params"]["arguments"]:
+                sys.exit()
+        case "server/discover":
+            say(asked["id"], error={"code": -32601, "message": "no"})
+"""
+
+
+async def test_a_program_that_ends_while_nothing_is_asked_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+    place, began = ServerPlace(command=(sys.executable, "-c", PROGRAM)), 0
+    again = asyncio.Event()
+    begin = McpServer._begin
+
+    async def note(self: McpServer, client: Any) -> None:
+        nonlocal began
+        await begin(self, client)
+        began += 1
+        if began == 2:
+            again.set()
+
+    monkeypatch.setattr(McpServer, "_begin", note)
+    async with asyncio.timeout(60), connected(place) as server:
+        assert await server.call("forecast", {}) == RAIN  # what is not UTF-8 harms nothing
+        assert await server.call("forecast", {"leave": True}) == RAIN
+        await again.wait()
+        assert await server.call("forecast", {}) == RAIN
