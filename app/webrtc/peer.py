@@ -38,6 +38,10 @@ MOST_IN_PARTS = 1024 * 1024
 PLAYER_S = 0.06
 """What a browser's jitter buffer holds at rest: three packets."""
 
+MOST_LINES = 300
+"""Of an offer, without its candidates; those of browsers have under a hundred. What aiortc makes of
+one grows with their square: gigabytes, of as many as a request has room for."""
+
 _CANDIDATES = re.compile(r"^a=(candidate:|end-of-candidates).*\r?\n?", re.MULTILINE)
 
 
@@ -70,6 +74,9 @@ class Peer:
 
         The client's addresses are not used: its own checks show where it is, also if it hides them
         behind mDNS names, and no offer can direct packets of this machine elsewhere."""
+        offer = _CANDIDATES.sub("", offer)
+        if len(offer.splitlines()) > MOST_LINES:
+            raise OfferError(f"The offer has more than {MOST_LINES} lines.")
         try:
             kinds = sorted(media.kind for media in SessionDescription.parse(offer).media)
         except Exception as error:
@@ -88,7 +95,7 @@ class Peer:
         connection.on("datachannel", self._take_channel)
         connection.on("connectionstatechange", self._state_changed)
         try:
-            description = RTCSessionDescription(_CANDIDATES.sub("", offer), "offer")
+            description = RTCSessionDescription(offer, "offer")
             await connection.setRemoteDescription(description)
             await connection.setLocalDescription()
         except Exception as error:
