@@ -8,6 +8,9 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from app.access.client_secrets import ClientSecret
+from app.access.policy import Caller
+from app.server.identity import identity_of, maker_of
 from app.server.realtime_link import ClientGone, Closed, Opening, RealtimeLink, Services
 from app.webrtc.output_queue import RATE, OutputQueue, OutputState
 from app.webrtc.peer import Peer
@@ -83,6 +86,15 @@ class CallLink(RealtimeLink):
         """Carry out one message of a control, once the call is connected."""
         await self._ready.wait()
         await self.take(frame)
+
+    def is_of(self, caller: Caller, secret: ClientSecret | None) -> bool:
+        """Whether ``caller`` may end and steer it: as its client, or as who made its secret."""
+        used = self._opening.secret
+        return (
+            (caller.place, caller.keys) == (self.address, self.caller.keys)
+            or (self.who is not None and self.who == identity_of(caller, secret))
+            or (used is not None and used.maker == maker_of(caller))
+        )
 
     @property
     def crowded(self) -> bool:

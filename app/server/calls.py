@@ -83,7 +83,8 @@ class OpenCalls:
             offer, session = await self._read(request)
             caller, secret = request.scope[CALLER], request.scope[SECRET]
             fields = {**(secret.session if secret else {}), **session}
-            opening = Opening(caller, identity_of(caller, secret), request.query_params, fields)
+            who = identity_of(caller, secret)
+            opening = Opening(caller, who, request.query_params, fields, secret)
             await self._sockets.cut_dead(opening.who, caller.place)
             result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             self._tasks.create_task(self._serve(opening, offer, result))
@@ -124,12 +125,17 @@ class OpenCalls:
         return offer, session
 
     async def _hang_up(self, request: Request) -> Response:
-        if link := self._open.get(request.path_params["call_id"]):
+        if link := self._find(request.scope, request.path_params["call_id"]):
             link.close(NORMAL, "hung up")
             return Response()
-        return error_response(404, "call_not_found", "There is no such call.", "call_id")
+        return _not_found()
 
     # -- calls
+
+    def _find(self, scope: Scope, call_id: str) -> CallLink | None:
+        """A call of the caller's own: of those of others it learns nothing."""
+        link = self._open.get(call_id)
+        return link if link and link.is_of(scope[CALLER], scope[SECRET]) else None
 
     async def _serve(self, opening: Opening, offer: str, result: asyncio.Future[Answer]) -> None:
         """One call, to its end."""
@@ -138,13 +144,17 @@ class OpenCalls:
         call_id = f"rtc_{secrets.token_hex(12)}"
         peer = Peer()
         try:
-            self._check(opening)
-            link = CallLink(peer, opening, sockets.services)
-            with sockets.place(link):
-                answer = await peer.answer(offer, link.output)
-                self._open[call_id] = link
-                result.set_result((call_id, answer))
-                await link.serve()
+            try:
+                self._check(opening)
+                link = CallLink(peer, opening, sockets.services)
+                with sockets.place(link):
+                    answer = await peer.answer(offer, link.output)
+                    self._open[call_id] = link
+                    result.set_result((call_id, answer))
+                    await link.serve()
+            finally:
+                self._open.pop(call_id, None)
+                await peer.close()
         except Exception as error:
             if result.done():  # also if its client left meanwhile
                 log.exception("A call failed")
@@ -152,8 +162,6 @@ class OpenCalls:
                 result.set_exception(error)
         finally:
             result.cancel()
-            self._open.pop(call_id, None)
-            await peer.close()
 
     def _check(self, opening: Opening) -> None:
         """Raises ``ApiError`` if there is no place for another client."""
@@ -174,10 +182,9 @@ class OpenCalls:
 
     async def control(self, websocket: WebSocket, call_id: str) -> None:
         """Serve another client that follows and controls a call."""
-        link = self._open.get(call_id)
+        link = self._find(websocket.scope, call_id)
         if link is None:
-            response = error_response(404, "call_not_found", "There is no such call.", "call_id")
-            await websocket.send_denial_response(response)
+            await websocket.send_denial_response(_not_found())
             return
         if link.crowded:
             response = error_response(429, SESSION_LIMIT, "This call has enough controls.")
@@ -200,6 +207,10 @@ class OpenCalls:
         except* SlowSubscriber:
             closed = Closed(POLICY, "the call's client is too slow")
         await hang_up(websocket, closed.code, closed.reason)
+
+
+def _not_found() -> Response:
+    return error_response(404, "call_not_found", "There is no such call of yours.", "call_id")
 
 
 async def _relay(websocket: WebSocket, unread: asyncio.Queue[str | None]) -> NoReturn:

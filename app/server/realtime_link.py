@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from app.access.client_secrets import ClientSecret
 from app.access.limits import MessageRate
 from app.access.policy import Caller
 from app.console.recent_turns import RecentTurns
@@ -134,12 +135,14 @@ class Services:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a client opens its conversation. ``who``: the identity with which it may resume;
-    ``None``: it cannot. ``query`` and ``given``: as for ``protocol_for``."""
+    ``None``: it cannot. ``query`` and ``given``: as for ``protocol_for``. ``secret``: with which it
+    was let in, if any."""
 
     caller: Caller
     who: Identity | None
     query: Mapping[str, str]
     given: Mapping[str, Any]
+    secret: ClientSecret | None = None
 
 
 class ClientGone(Exception):
