@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ import httpx2
 import jsonschema  # noqa: F401  (the SDK would import it in the middle of a call)
 import mcp_types
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.session import IncomingMessage
+from mcp.client.session import IncomingMessage, MessageHandlerFnT
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -48,9 +48,6 @@ for _name in ("mcp", "client", "httpx2", "httpcore2"):  # the second is the SDK'
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
-Hear = Callable[[IncomingMessage], Coroutine[Any, Any, None]]
-
-
 @dataclass(frozen=True, slots=True)
 class ServerPlace:
     """Where a server is: at a ``url``, or the program ``command``."""
@@ -62,7 +59,7 @@ class ServerPlace:
 
     @asynccontextmanager
     async def client(
-        self, timeout_s: float, hear: Hear, on_end: Callable[[], None]
+        self, timeout_s: float, hear: MessageHandlerFnT, on_end: Callable[[], None]
     ) -> AsyncIterator[Client]:
         """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets what the server
         says unasked; ``on_end`` is called when it has closed the connection."""
@@ -283,6 +280,8 @@ def _why(error: BaseException, *, words: bool = False) -> str:
     match error:
         case MCPError(message=message) if message.startswith("SSE stream failed: "):
             return "its answer is too long, or no stream of events"
+        case MCPError(code=mcp_types.REQUEST_TIMEOUT):
+            return f"there was no answer within {ANSWER_S:g} s"
         case MCPError(message="Connection closed"):  # its code means any error of servers, too
             return "it has closed the connection"
         case MCPError(message=message) if message.startswith("Redirect to "):  # the SDK's words

@@ -106,8 +106,8 @@ class ServerTools:
         """The same as the client wants it, if it has asked while the call was running."""
         self._next: ResponseOptions | None = None
         """Of the newest answer after calls."""
-        self._next_asked = False
-        """Whether the client has asked for it, too."""
+        self._next_asked = self._next_shown = False
+        """Whether the client has asked for it, too, and whether it was told of the calls."""
         self._rounds = 0
         context.bus.tap(self._follow)
 
@@ -269,7 +269,7 @@ class ServerTools:
         for url in result.images:
             picture = MessageItem(self._context.new_id("item"), "user", (ImagePart(url),))
             self._editor.note(picture, hidden=not call.server.shown)
-        self._pending = call.options
+        self._pending, self._next_shown = call.options, call.server.shown
         self._go_on()
 
     def _close(self, call: _Call, result: CallResult) -> None:
@@ -355,7 +355,7 @@ class ServerTools:
         if not options.in_conversation or options.input is not None:
             return False
         given = self._next is not None and self._next is self._replies.awaited_options
-        if given and not self._next_asked:
+        if (given or self._is_over(options)) and not self._next_asked:
             self._next_asked = True
             return True
         running = {call.item.id for call in self._calls.values() if call.task}
@@ -364,6 +364,13 @@ class ServerTools:
             self._asked = options
             return True
         self._rounds = 0
+        return False
+
+    def _is_over(self, options: ResponseOptions) -> bool:
+        """Whether that answer was given already, to calls that the client was told of."""
+        match self._chat.items[-1:]:
+            case [MessageItem(role="assistant")] if self._next is self._replies.latest_options:
+                return self._next_shown and options == ResponseOptions()
         return False
 
     async def _pass_the_time(self, options: ResponseOptions) -> None:

@@ -148,6 +148,22 @@ async def test_the_official_example_of_an_approval() -> None:
 
 
 @in_virtual_time
+async def test_a_client_that_asks_late_for_the_answer_after_a_call_gets_no_other() -> None:
+    """The Agents SDK asks for it when it is told that the call is over."""
+    llm = ScriptedLlm(answers=[CALLS], deltas=("It rains.",))
+    servers = ScriptedToolServers(clients={URL: ScriptedToolServer()})
+    async with wired(Cast(llm=llm), defaults=KNOWN, tool_servers=servers) as client:
+        await attach(client, SERVER)
+        await ask(client)
+        await client.send("response.create")
+        await asyncio.sleep(2)
+        assert len(of(client, "response.done")) == 2
+        await client.send("response.create")
+        await asyncio.sleep(2)
+        assert len(of(client, "response.done")) == 3
+
+
+@in_virtual_time
 async def test_a_server_that_is_down_is_an_error_and_no_end() -> None:
     down = ScriptedToolServer(problem="nothing answers at its address", tools=())
     servers = ScriptedToolServers(clients={URL: down})

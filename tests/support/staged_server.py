@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from app.compose import new_id
@@ -15,6 +15,7 @@ from pipeline.engines.stages import VadStage
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.session import Session
 from pipeline.settings import SessionSettings
+from pipeline.tools.contract import ToolServers
 from reachy_voice.testing import Cast, ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 from reachy_voice.testing.words import with_words
 
@@ -38,7 +39,10 @@ class StagedAssistant:
         *,
         cast: Cast | None = None,
         settings: SessionSettings | None = None,
+        tool_servers: ToolServers | None = None,
+        tool_server_urls: Sequence[str] = (),
     ) -> None:
+        self.tool_servers, self.tool_server_urls = tool_servers, tool_server_urls
         self.cast = cast or quick_cast()
         self.llm = self.cast.llm = llm or self.cast.llm
         self.tts = self.cast.tts = tts or self.cast.tts
@@ -53,12 +57,23 @@ class StagedAssistant:
 
     def defaults(self) -> SessionDefaults:
         voices = self.tts.voices
-        return SessionDefaults("reachy-voice", voices[0], voices, "You are Reachy.")
+        owners = [each.label for each in self.tool_servers.owners] if self.tool_servers else []
+        return SessionDefaults(
+            "reachy-voice",
+            voices[0],
+            voices,
+            "You are Reachy.",
+            tool_servers=owners,
+            tool_server_urls=self.tool_server_urls,
+        )
 
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
-        session = Session(self.stages, config, self._settings, bus, new_id, memory)
+        servers = self.tool_servers
+        session = Session(
+            self.stages, config, self._settings, bus, new_id, memory, tool_servers=servers
+        )
         self.sessions.append(session)
         self.buses.append(bus)
         return session
