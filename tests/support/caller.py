@@ -224,6 +224,7 @@ async def calling(
     query: str = "",
     session: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
+    longest_s: float = LONGEST_S,
 ) -> AsyncIterator[Caller]:
     """A call whose ``session.created`` has come. ``session``: sent as a form with the offer."""
     caller = Caller()
@@ -234,7 +235,7 @@ async def calling(
         if session is not None:
             given = headers or {}
             body = {"files": {"sdp": (None, offer), "session": (None, json.dumps(session))}}
-        async with asyncio.timeout(LONGEST_S):  # else aiortc's threads would outlive a failure
+        async with asyncio.timeout(longest_s):  # else aiortc's threads would outlive a failure
             await caller.accept(
                 await post(served, f"/v1/realtime/calls{query}", headers=given, **body)
             )
