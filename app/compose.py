@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from app.announcing.announcer import Announcer
 from app.models.engine_set import EngineSet, build_engine
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
@@ -60,6 +61,7 @@ class Assistant:
         self.ready = self.engines.ready
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
         """Each session with its client's place."""
+        self.announcer = Announcer(lambda: list(self.sessions.items()))
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
@@ -75,9 +77,11 @@ class Assistant:
         URL may come later. Raises what a build raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                connected = group.create_task(self.tool_servers.run())
+                beside = (self.tool_servers, self.announcer)
+                running = [group.create_task(each.run()) for each in beside]
                 await self.engines.run(on_engine_ready, without_servers=without_servers)
-                connected.cancel()
+                for task in running:
+                    task.cancel()
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
@@ -130,6 +134,7 @@ class Assistant:
             self.stages, config, settings, bus, new_id, memory, hearing, recording, servers
         )
         self.sessions[session] = place
+        self.announcer.arrive()
         return session
 
     def memory(self, chat: Chat) -> Memory:

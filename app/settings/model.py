@@ -141,7 +141,8 @@ class LimitSettings(Section):
     upload_mb: int = Field(default=25, ge=1, le=1024)
     """Largest recording to transcribe over HTTP, in MiB."""
     plain_requests: int = Field(default=4, ge=0)
-    """Chat completions, speech and transcriptions over HTTP at a time; more get a 429."""
+    """Chat completions, speech, transcriptions and announcements over HTTP at a time; more get a
+    429."""
 
 
 class SamplingSettings(Section):

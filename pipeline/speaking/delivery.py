@@ -41,11 +41,12 @@ from pipeline.speaking.tuning import FIRST_LEAD_S
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """The rest of an answer: ``text`` that the listener has not heard of ``reply_id``."""
+class KnownWords:
+    """Said instead of a model's answer: the rest of one that was interrupted by mistake, which is
+    ``continues``; or an announcement, which continues and answers nothing."""
 
-    reply_id: str
     text: str
+    continues: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,11 @@ class ReplyPlan:
     """How far ahead of the player audio is sent; ``None``: all at once. It depends on the network,
     so comparisons of plans ignore it."""
     metadata: Mapping[str, str] | None = None
-    continues: Continuation | None = None
-    """Said instead of an answer: the rest of one that was interrupted by mistake."""
+    words: KnownWords | None = None
+
+    @property
+    def announces(self) -> bool:
+        return self.words is not None and not self.words.continues
 
 
 def plan_reply(
@@ -273,7 +277,7 @@ class Delivery:
         message = self._message
         if message is None:
             return None
-        interrupted = self._plan.continues is None  # the listener heard what it continues
+        interrupted = self._plan.words is None  # others are kept, however little was heard
         if self._plan.config.modality == "text" or self._cut_s is not None:
             return replace(self._final(message, "incomplete"), interrupted=interrupted)
         seconds = min(self.playback.heard_seconds(now), message.seconds)

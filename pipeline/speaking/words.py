@@ -112,13 +112,13 @@ class Words:
             await self._text.put(text)
 
 
-class RestOfAnswer(Words):
-    """The rest of an answer that was interrupted by mistake."""
+class Recital(Words):
+    """Words that are known: the rest of an answer, or an announcement."""
 
     async def write(self, messages: Sequence[Message], language: str) -> None:
-        assert self._plan.continues
+        assert self._plan.words
         self._begin()
-        await self._pass_on(self._plan.continues.text)
+        await self._pass_on(self._plan.words.text)
         self.complete = True
         self.prompt_read.set()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from app.announcing.announcer import Announcer
 from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
@@ -46,6 +47,8 @@ class StagedAssistant:
         self.stt = self.cast.stt
         self.reasons: dict[str, str | None] = {"stt": None, "llm": None, "tts": None}
         self.sessions: list[Session] = []
+        self.places: list[str] = []
+        self.announcer = Announcer(lambda: zip(self.sessions, self.places, strict=True))
         self.buses: list[Bus] = []
         self.draining = asyncio.Event()
         self._settings = with_words(settings)
@@ -60,6 +63,8 @@ class StagedAssistant:
     ) -> Session:
         session = Session(self.stages, config, self._settings, bus, new_id, memory)
         self.sessions.append(session)
+        self.places.append(place)
+        self.announcer.arrive()
         self.buses.append(bus)
         return session
 
@@ -76,7 +81,7 @@ class StagedAssistant:
         """Let go of all that was noted for tests to look at."""
         for noted in (self.llm.prompts, self.llm.warmed, self.llm.offered, self.tts.said):
             noted.clear()
-        for kept in (self.stt.finished, self.sessions, self.buses):
+        for kept in (self.stt.finished, self.sessions, self.places, self.buses):
             kept.clear()
 
     async def idle(self) -> None:
