@@ -58,6 +58,8 @@ class MessageItem:
     """Said by the server and not by the model; appears in no prompt."""
     interrupted: bool = field(default=False, compare=False)
     """An answer that was cancelled, and whose rest was not said later."""
+    at: float | None = field(default=None, compare=False)
+    """When the turn began, in seconds since 1970, if the model may know it."""
 
     @property
     def unread(self) -> bool:

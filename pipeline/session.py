@@ -164,6 +164,11 @@ class Session:
         return self._context.notices
 
     @property
+    def language(self) -> str:
+        """Of the conversation, ISO 639-1; empty: not known."""
+        return self._context.language
+
+    @property
     def chat(self) -> Chat:
         return self._memory.chat
 

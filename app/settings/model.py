@@ -202,6 +202,8 @@ class ConversationSettings(Section):
     exchange_notice: str | None = Field(default=None, max_length=200)
     """Spoken before an engine is unloaded to make room for another; `null`: the sentence of the
     language; empty says nothing."""
+    clock: bool = False
+    """Tell the model the day and the time, in local time, with each turn."""
     sampling: SamplingSettings = SamplingSettings()
 
 
@@ -281,6 +283,10 @@ class PathSettings(Section):
             return self.cache_dir.expanduser()
         base = environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(base).expanduser() / "reachy-voice"
+
+    def timers(self, environ: Mapping[str, str]) -> Path:
+        """The file of timers, beside that of addresses and keys."""
+        return self.access(environ).with_name("timers.json")
 
     def access(self, environ: Mapping[str, str]) -> Path:
         """The file of allowed addresses and keys, with null resolved."""

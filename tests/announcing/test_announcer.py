@@ -14,33 +14,15 @@ import pytest
 from app.access.file import AccessFile, AccessList
 from app.access.policy import parse_network
 from app.announcing.announcer import MOST_KEPT, Announcer, NotSaid, UnknownName, Wish
-from pipeline.speaking.announcements import Announced, Outcome
+from pipeline.speaking.announcements import Outcome
 from reachy_voice.testing import run_virtual
+from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
 
 pytestmark = pytest.mark.quick
 
 T = TypeVar("T")
-KITCHEN, BEDROOM = "192.168.1.7", "192.168.1.8"
+BEDROOM = "192.168.1.8"
 NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29"}
-
-
-@dataclass(eq=False)
-class ScriptedSpeaker:
-    """A conversation. What it answers to announcements is known in advance."""
-
-    place: str = KITCHEN
-    outcomes: Sequence[Outcome] = ("said",)
-    takes_s: float = 0.01
-    announces: bool = True
-    asked: list[tuple[str, float]] = field(default_factory=list)
-    """Texts, and when."""
-
-    async def announce(self, text: str, until: float) -> Announced:
-        now = asyncio.get_running_loop().time()
-        outcome = self.outcomes[min(len(self.asked), len(self.outcomes) - 1)]
-        self.asked.append((text, now))
-        await asyncio.sleep(until - now if outcome == "busy" else self.takes_s)
-        return Announced(outcome, text if outcome == "said" else "")
 
 
 @dataclass
