@@ -63,15 +63,15 @@ class Assistant:
         languages = config_dir() / "languages"
         self._lexicons = read_lexicons(languages)
         self._notices = read_notices(languages)
-        scales = _word_scales(settings, cache)
-        self.engines = EngineSet(settings, cache, scales, self._apologies())
-        self.stages = self.engines.stages
-        self.ready = self.engines.ready
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
         """Each session with its client's place."""
         self.announcer = Announcer(lambda: list(self.sessions.items()))
         words = read_clock(languages)
         self.clock, self._rule = _clock(settings, self.announcer, words)
+        scales = _word_scales(settings, cache)
+        self.engines = EngineSet(settings, cache, scales, self._apologies())
+        self.stages = self.engines.stages
+        self.ready = self.engines.ready
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""

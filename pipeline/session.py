@@ -198,7 +198,7 @@ class Session:
         self._tools.configure(self._context.asked)
         self._context.check_language()
         self._warm_up.prompt_changed()
-        self._announcements.look()
+        self._announcements.open()
         for item in self.chat.items:
             # A resumed conversation may have items that were not transcribed in time.
             if isinstance(item, MessageItem):
@@ -280,7 +280,7 @@ class Session:
     @property
     def announces(self) -> bool:
         """Whether anything can be announced in it."""
-        return self._announcements.open
+        return self._announcements.possible
 
     async def announce(self, text: str, until: float) -> Announced:
         """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time."""

@@ -137,7 +137,8 @@ class Announcer:
             arrival = asyncio.Event()
             self._arrivals.add(arrival)
             try:
-                if any(each.heard for each in await self.say(text(), matches, left_s)):
+                reports = await self.say(text(), matches, left_s)
+                if any(each.outcome in ("said", "interrupted") for each in reports):
                     return True
                 async with asyncio.timeout_at(until):
                     await arrival.wait()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 MOST = 100
 LATE_S = 12 * 3600.0
@@ -35,8 +35,8 @@ class ClockEntry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Kind
-    due: float
-    length_s: float = 0.0
+    due: float = Field(ge=0, le=1e11)
+    length_s: float = Field(default=0.0, ge=0, le=1e11)
     text: str = ""
     place: str = ""
     language: str = ""

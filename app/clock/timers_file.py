@@ -40,13 +40,14 @@ class TimersFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(self._path.with_suffix(".lock"), _raise_busy))
             self._why_not = ""
-            return ENTRIES.validate_json(self._path.read_bytes())
+            try:
+                return ENTRIES.validate_json(self._path.read_bytes())
+            except ValueError:
+                aside = self._path.with_suffix(".unreadable")
+                self._path.replace(aside)
+                log.warning("the file of timers cannot be read; it is now %s", aside)
         except FileNotFoundError:
             pass
-        except ValueError:
-            aside = self._path.with_suffix(".unreadable")
-            self._path.replace(aside)
-            log.warning("the file of timers cannot be read; it is now %s", aside)
         except OSError as error:
             self._why_not = str(error)
             log.warning("timers are not kept over restarts: %s: %s", self._path, error)

@@ -49,7 +49,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """
     messages = [Message("system", instructions)] if instructions else []
     noted = ""
-    read = [item for item in items if not isinstance(item, ToolServerItem)]
+    read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
@@ -68,6 +68,13 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _is_hidden(item: Item) -> bool:
+    """The output of a call that is not read is not read either."""
+    if isinstance(item, FunctionCallItem):
+        return item.server is not None and not item.server.offered
+    return isinstance(item, ToolServerItem)
 
 
 _TIME_NOTE = "(It is {:%A, %d %B %Y, %H:%M}.)"

@@ -8,6 +8,7 @@ it was heard waits for the next pause.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -71,18 +72,19 @@ class Announcements:
         self._rests_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._home: contextvars.Context | None = None
         context.bus.tap(self._follow)
         replies.on_gap = self.look
 
     @property
-    def open(self) -> bool:
+    def possible(self) -> bool:
         """Whether anything can be said: the session goes on, and answers."""
         return not self._closed and self._context.config.answers
 
     async def say(self, text: str, until: float) -> Announced:
         """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time. What
         has not begun when the caller is cancelled is not said."""
-        if not self.open:
+        if not self.possible:
             return Announced("gone")
         if len(self._waiting) >= MOST_WAITING:
             return Announced("full")
@@ -97,6 +99,11 @@ class Announcements:
             expiry.cancel()
             self._withdraw(announcement)
 
+    def open(self) -> None:
+        """The session runs, and what is said belongs to it, whoever wants it said."""
+        self._home = contextvars.copy_context()
+        self.look()
+
     def look(self) -> None:
         if not self._rests():
             self._stir()
@@ -106,15 +113,15 @@ class Announcements:
             self._rests_since = loop.time() + self._replies.unheard_s
             self._settle()
         if self._waiting and not self._timer:
-            self._timer = loop.call_at(self._rests_since + PAUSE_S, self._begin)
+            at = self._rests_since + PAUSE_S
+            self._timer = loop.call_at(at, self._begin, context=self._home)
 
     def close(self) -> None:
         """The session ends, and its replies have ended."""
         self._closed = True
         self._stir()
-        self._settle()
-        for announcement in self._waiting:
-            _conclude(announcement, "gone")
+        for announcement in filter(None, (self._current, *self._waiting)):
+            _conclude(announcement, "gone", self._heard(announcement))
         self._waiting.clear()
 
     def _rests(self) -> bool:

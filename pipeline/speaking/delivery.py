@@ -43,10 +43,11 @@ from pipeline.speaking.tuning import FIRST_LEAD_S
 @dataclass(frozen=True, slots=True)
 class KnownWords:
     """Said instead of a model's answer: the rest of one that was interrupted by mistake, which is
-    ``continues``; or an announcement, which continues and answers nothing."""
+    ``continues``; a tool's result, which ``answers``; or an announcement."""
 
     text: str
     continues: str = ""
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class ReplyPlan:
 
     @property
     def announces(self) -> bool:
-        return self.words is not None and not self.words.continues
+        return self.words is not None and not (self.words.continues or self.words.answers)
 
 
 def plan_reply(
@@ -238,7 +239,9 @@ class Delivery:
         item_id, call_id = self._new_id("item"), self._new_id("call")
         tools = {tool.name: tool.origin for tool in self._plan.config.tools}
         origin = tools.get(call.name)
-        server = ServerCall(origin.server, origin.name, origin.shown) if origin else None
+        server = None
+        if origin:
+            server = ServerCall(origin.server, origin.name, origin.shown, offered=origin.offered)
         item = FunctionCallItem(item_id, call_id, call.name, "", "in_progress", server)
         reply_id, index = self._plan.reply_id, self._next_index
         before = self._add(item)

@@ -38,12 +38,13 @@ class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
     whether it was given once already; ``asked``: the client asks for it, so it is given whatever
-    the conversation ends with."""
+    the conversation ends with; ``text``: what it says, if that is known."""
 
     since: float
     options: ResponseOptions
     again: bool = False
     asked: bool = False
+    text: str = ""
 
 
 class Replies:
@@ -140,11 +141,16 @@ class Replies:
         self._confirm(reply, ResponseOptions())
 
     def answer_later(
-        self, since: float, options: ResponseOptions | None = None, *, asked: bool = False
+        self,
+        since: float,
+        options: ResponseOptions | None = None,
+        *,
+        asked: bool = False,
+        text: str = "",
     ) -> None:
         """Answer what was said until ``since`` (loop's time) later, unless another answer to the
-        conversation comes first. ``asked``: the client asks for it."""
-        self._pending = _Pending(since, options or ResponseOptions(), asked=asked)
+        conversation comes first. ``asked``: the client asks for it. ``text``: what to say."""
+        self._pending = _Pending(since, options or ResponseOptions(), asked=asked, text=text)
 
     @property
     def latest_options(self) -> ResponseOptions:
@@ -175,6 +181,10 @@ class Replies:
         if not (pending.asked or awaits_an_answer(prompt(instructions, self._chat.context))):
             self._pending = None  # its turn was deleted, or answered after all
             self.on_gap()
+            return
+        if pending.text:
+            words = KnownWords(pending.text, answers=True)
+            self.give(Prompt(), pending.options, pending.since, words=words)
             return
         reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
         if pending.again:

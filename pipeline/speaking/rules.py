@@ -1,31 +1,23 @@
-"""Answers without the language model: plain requests, which a rule recognises, become the calls
-that a model would make. The results of tools that no model reads of are said as they are. Pure.
-"""
+"""Plain requests, which a rule recognises and answers as a model would: with a call. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pipeline.conversation.prompt import without_times
-from pipeline.engines.contract import Delta, TextDelta, ToolCall
+from pipeline.engines.contract import ToolCall
 from pipeline.messages import Message
 from pipeline.speaking.delivery import ReplyPlan
 
 
-def ruled(plan: ReplyPlan, messages: Sequence[Message], language: str) -> Delta | None:
+def ruled(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
     """The whole answer to ``messages``; ``None``: the model answers."""
     rule, config = plan.settings.rule, plan.config
-    last = messages[-1] if messages else None
-    # A tool that had to be renamed is not meant: the client has one of that name.
-    origins = {t.name: t.origin for t in config.tools if t.origin and t.name == t.origin.name}
-    if last is None or not origins:
+    if rule is None or config.tool_choice.kind == "none":
         return None
-    if last.role == "user" and rule and config.tool_choice.kind != "none":
-        call = rule(without_times(last.content), language)
-        return ToolCall(*call) if call and call[0] in origins else None
-    if last.role == "tool":
-        calls = (call for message in messages for call in message.tool_calls)
-        names = [c["function"]["name"] for c in calls if c["id"] == last.tool_call_id]
-        origin = origins.get(names[-1]) if names else None
-        return TextDelta(last.content) if origin and not origin.offered else None
-    return None
+    if not messages or messages[-1].role != "user":
+        return None
+    call = rule(without_times(messages[-1].content), language)
+    # A tool that had to be renamed is not meant: the client has one of that name.
+    origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
+    return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None

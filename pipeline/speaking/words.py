@@ -197,7 +197,7 @@ class ModelAnswer(Words):
         await self._text.forget()
 
     async def _ask(
-        self, messages: Sequence[Message], sampling: Sampling, answer: Delta | None = None
+        self, messages: Sequence[Message], sampling: Sampling, answer: ToolCall | None = None
     ) -> None:
         """``answer``: in place of the model's."""
         config = self._plan.config
@@ -237,7 +237,7 @@ class ModelAnswer(Words):
         await super()._pass_on(text, glue)
 
 
-async def _only(answer: Delta) -> AsyncGenerator[Delta, None]:
+async def _only(answer: ToolCall) -> AsyncGenerator[Delta, None]:
     yield answer
     yield Finished("stop", Usage())
 

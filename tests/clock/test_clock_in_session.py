@@ -119,6 +119,7 @@ def test_it_is_said_at_the_right_second_and_remembered() -> None:
     assert 299 < due - set_at < 301.5
     texts = [text for role, text in played.prompts[0] if role == "assistant"]
     assert texts[-1] == f"{IS_SET} {IS_UP}"
+    assert [role for role, _ in played.prompts[0]] == ["system", "user", "assistant", "user"]
     assert llm.offered[0][0] == ()
     assert kitchen.file.entries == ()
 

@@ -158,7 +158,7 @@ def rows(callers: Callers) -> dict[str, Row]:
         "the session ends in the middle": (
             (wait(2), callers.wants(LONG), wait(2.5)),
             {},
-            [("interrupted", "Dinner is ready now. There are noodles with")],
+            [("gone", "Dinner is ready now. There are noodles with")],
             [],
         ),
         "it only transcribes": (
