@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -210,18 +210,21 @@ def _clock(
     """The timers, and the rule that recognises plain requests."""
     if settings.tools.clock == "never":
         return None, None
-    phrases = {language: Phrases(language, tables) for language, tables in words.items()}
-    sentences = {
-        language: dict(line.split(" = ", 1) for line in tables["clock_sentences"].splitlines())
-        for language, tables in words.items()
-    }
-    file = TimersFile(settings.paths.timers(os.environ))
-    clock = Clock(file, announcer, Sentences(sentences))
+
+    @cache
+    def phrases(language: str) -> Phrases:
+        return Phrases(language, words[language])
+
+    heard = _heard_languages(settings, words)
+    usual = [each for each in words if each in heard or not heard]
+    for language in usual:
+        phrases(language)  # takes 0.1 s, which no turn should wait for
+    clock = Clock(TimersFile(settings.paths.timers(os.environ)), announcer, Sentences(words))
 
     def rule(said: str, language: str) -> tuple[str, str] | None:
         now = datetime.fromtimestamp(clock.now().wall)
-        known = [phrases[language]] if language in phrases else list(phrases.values())
-        return next(filter(None, (each.call(said, now) for each in known)), None)
+        known = [language] if language in words else usual
+        return next(filter(None, (phrases(each).call(said, now) for each in known)), None)
 
     return clock, rule
 

@@ -14,8 +14,11 @@ LATE_S = 90.0
 
 class Sentences:
     def __init__(self, languages: Mapping[str, Mapping[str, str]]) -> None:
-        """``languages``: language -> name -> sentence."""
-        self._languages = languages
+        """``languages``: the tables of each language (``app.settings.languages.read_clock``)."""
+        self._languages = {
+            language: dict(line.split(" = ", 1) for line in tables["clock_sentences"].splitlines())
+            for language, tables in languages.items()
+        }
 
     def say(self, name: str, language: str, **fields: object) -> str:
         """In English if the language has no sentences."""

@@ -44,12 +44,7 @@ from tests.clock.test_timers import MemoryFile
 pytestmark = pytest.mark.quick
 
 TABLES = read_clock(ROOT / "config" / "languages")
-SENTENCES = Sentences(
-    {
-        language: dict(line.split(" = ", 1) for line in tables["clock_sentences"].splitlines())
-        for language, tables in TABLES.items()
-    }
-)
+SENTENCES = Sentences(TABLES)
 PHRASES = {language: Phrases(language, TABLES[language]) for language in ("en", "de")}
 START = datetime(2026, 11, 28, 13, 0).timestamp()
 FIVE = "Set a timer for five minutes."

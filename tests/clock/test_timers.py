@@ -33,12 +33,7 @@ T = TypeVar("T")
 START = datetime(2026, 11, 28, 12, 0, tzinfo=UTC).timestamp()
 """A Saturday, 13:00 in Berlin."""
 TABLES = read_clock(ROOT / "config" / "languages")
-SENTENCES = Sentences(
-    {
-        language: dict(line.split(" = ", 1) for line in tables["clock_sentences"].splitlines())
-        for language, tables in TABLES.items()
-    }
-)
+SENTENCES = Sentences(TABLES)
 
 
 @pytest.fixture(autouse=True)
