@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ class TalkApp:
                 group.create_task(self._card.run())
                 if self._assistant:
                     group.create_task(self._assistant.run(self._engine_ready))
-                    group.create_task(_take_wishes(self._assistant.announcer))
+                    group.create_task(take_wishes(self._assistant.announcer))
                 devices = await self._devices
                 if self._assistant:
                     await self._assistant.ready.wait()
@@ -252,14 +252,17 @@ class TalkApp:
             state.say(NOT_HEARD)
 
 
-async def _take_wishes(announcer: Announcer) -> None:
+async def take_wishes(
+    announcer: Announcer, on_listening: Callable[[], None] = lambda: None
+) -> None:
     """``reachy-voice say``, of this user on this machine."""
 
     async def carry(asked: Mapping[str, Any], tell: Tell) -> Mapping[str, Any]:
         return await announcer.fulfil(Wish(**asked["say"]))
 
     try:
-        await answer_requests(await asyncio.to_thread(talk_socket_path, os.environ), carry)
+        path = await asyncio.to_thread(talk_socket_path, os.environ)
+        await answer_requests(path, carry, on_listening)
     except (OSError, ReachyVoiceError) as error:
         log.warning("`reachy-voice say` cannot reach this conversation: %s", error)
 
