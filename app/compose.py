@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import secrets
+import time
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from datetime import datetime
+from functools import cache, partial
 
 import numpy as np
 
+from app.announcing.announcer import Announcer
+from app.clock.clock import Clock
+from app.clock.clock_tools import ClockTools, WithClock
+from app.clock.phrases import Phrases
+from app.clock.sentences import Sentences
+from app.clock.timers_file import TimersFile
 from app.models.engine_set import EngineSet, build_engine
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
-from app.settings.languages import read_lexicons, read_notices, read_sentences
+from app.settings.languages import read_clock, read_lexicons, read_notices, read_sentences
 from app.settings.load import config_dir
 from app.settings.model import Settings
 from app.settings.tools import ToolSettings
@@ -33,8 +42,8 @@ from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
-from pipeline.settings import SessionSettings
-from pipeline.tools.contract import NoToolServers, RunningToolServers
+from pipeline.settings import Rule, SessionSettings
+from pipeline.tools.contract import NoToolServers, RunningToolServers, ToolServers
 from pipeline.work import Work
 from pipeline.workers.stages import tts_stage
 
@@ -54,12 +63,15 @@ class Assistant:
         languages = config_dir() / "languages"
         self._lexicons = read_lexicons(languages)
         self._notices = read_notices(languages)
+        self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
+        """Each session with its client's place."""
+        self.announcer = Announcer(lambda: list(self.sessions.items()))
+        words = read_clock(languages)
+        self.clock, self._rule = _clock(settings, self.announcer, words)
         scales = _word_scales(settings, cache)
         self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
         self.ready = self.engines.ready
-        self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
-        """Each session with its client's place."""
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
@@ -75,9 +87,12 @@ class Assistant:
         URL may come later. Raises what a build raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                connected = group.create_task(self.tool_servers.run())
+                beside = [self.tool_servers.run(), self.announcer.run()]
+                beside += [self.clock.run()] if self.clock else []
+                running = [group.create_task(each) for each in beside]
                 await self.engines.run(on_engine_ready, without_servers=without_servers)
-                connected.cancel()
+                for task in running:
+                    task.cancel()
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
 
@@ -125,11 +140,16 @@ class Assistant:
             hearing = self._far_away(place)
         settings = self.session_settings()
         recording = SessionRecording(self.recorder, bus, config, memory) if self.recorder else None
-        servers = self.tool_servers
+        servers: ToolServers = self.tool_servers
+        if self.clock:
+            offered = self.settings.tools.clock == "always"
+            tools = ClockTools(self.clock, place, lambda: session.language, offered=offered)
+            servers = WithClock(tools, servers)
         session = Session(
             self.stages, config, settings, bus, new_id, memory, hearing, recording, servers
         )
         self.sessions[session] = place
+        self.announcer.arrive()
         return session
 
     def memory(self, chat: Chat) -> Memory:
@@ -158,6 +178,8 @@ class Assistant:
             exchange_notice=settings.conversation.exchange_notice,
             filler=settings.conversation.filler,
             accept=settings.array.accepted,
+            rule=self._rule,
+            clock=time.time if settings.conversation.clock else None,
         )
 
     def _apologies(self) -> Mapping[str, str]:
@@ -180,6 +202,31 @@ class Assistant:
         """Wait until no session is replying."""
         for session in list(self.sessions):
             await session.quiet()
+
+
+def _clock(
+    settings: Settings, announcer: Announcer, words: Mapping[str, Mapping[str, str]]
+) -> tuple[Clock | None, Rule | None]:
+    """The timers, and the rule that recognises plain requests."""
+    if settings.tools.clock == "never":
+        return None, None
+
+    @cache
+    def phrases(language: str) -> Phrases:
+        return Phrases(language, words[language])
+
+    heard = _heard_languages(settings, words)
+    usual = [each for each in words if each in heard or not heard]
+    for language in usual:
+        phrases(language)  # takes 0.1 s, which no turn should wait for
+    clock = Clock(TimersFile(settings.paths.timers(os.environ)), announcer, Sentences(words))
+
+    def rule(said: str, language: str) -> tuple[str, str] | None:
+        now = datetime.fromtimestamp(clock.now().wall)
+        known = [language] if language in words else usual
+        return next(filter(None, (phrases(each).call(said, now) for each in known)), None)
+
+    return clock, rule
 
 
 def _tool_servers(settings: ToolSettings, changed: Callable[[], None]) -> RunningToolServers:

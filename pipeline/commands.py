@@ -137,6 +137,11 @@ class SessionConfig:
         return self.answers and detection is not None and detection.create_response
 
     @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that the model reads of."""
+        return tuple(tool for tool in self.tools if not tool.origin or tool.origin.offered)
+
+    @property
     def interruptible(self) -> bool:
         """Whether speech over an answer may end it."""
         return self.turn_detection is not None and self.turn_detection.interrupt_response

@@ -32,6 +32,9 @@ FEW_WORDS, SURE_OF_FEW_WORDS = 2, 0.95
 """Whisper Base, in 94 utterances of one or two words by SVOX Pico in the language of the
 conversation: believed from 0.7 on, it changes the language 10 times, from here on twice."""
 
+LONGEST_TURN_S = 180.0
+"""A time that was asked for longer ago belongs to a turn that came to nothing."""
+
 
 @dataclass(slots=True, eq=False)
 class SessionContext:
@@ -48,8 +51,24 @@ class SessionContext:
     """The language that the user spoke last, ISO 639-1; empty: not known yet."""
     player_lag_s: float = 0.0
     """How long after being sent audio is heard."""
+    _turn_at: float | None = None
     _told_languages: tuple[str, ...] = ()
     """The client knows that none of these is recognised."""
+
+    def turn_time(self) -> float | None:
+        """When the turn under way was first asked for, in seconds since 1970: it is told the model
+        with the turn, so it must not change. ``None``: the model is not told."""
+        if self.settings.clock is None:
+            return None
+        now = self.settings.clock()
+        if self._turn_at is None or now - self._turn_at > LONGEST_TURN_S:
+            self._turn_at = now
+        return self._turn_at
+
+    def end_turn_time(self) -> float | None:
+        """The same, for the last time of this turn."""
+        at, self._turn_at = self.turn_time(), None
+        return at
 
     @property
     def config(self) -> SessionConfig:

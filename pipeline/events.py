@@ -224,6 +224,8 @@ class ReplyStarted:
     metadata: Mapping[str, str] | None
     continues: str = ""
     """The answer, interrupted by mistake, that this reply continues."""
+    announces: bool = False
+    """Whether it answers nothing: somebody wants it said."""
 
 
 OutputItem = MessageItem | FunctionCallItem

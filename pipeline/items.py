@@ -58,6 +58,8 @@ class MessageItem:
     """Said by the server and not by the model; appears in no prompt."""
     interrupted: bool = field(default=False, compare=False)
     """An answer that was cancelled, and whose rest was not said later."""
+    at: float | None = field(default=None, compare=False)
+    """When the turn began, in seconds since 1970, if the model may know it."""
 
     @property
     def unread(self) -> bool:
@@ -88,7 +90,8 @@ def spoken_text(part: Part) -> str:
 class ServerCall:
     """What became of a call at the tool server ``server``, where the tool is called ``name``:
     nothing yet, an ``output``, or an ``error``. ``error_code``: of JSON-RPC, if the server refused
-    the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told."""
+    the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told.
+    ``offered``: whether the model knows the tool, and reads of the call."""
 
     server: str
     name: str
@@ -97,6 +100,7 @@ class ServerCall:
     error: str | None = None
     error_code: int | None = None
     approval_id: str | None = None
+    offered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

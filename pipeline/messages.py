@@ -35,12 +35,14 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
     """The tool server that has a tool, and the tool's name there. ``shown``: whether the client is
-    told of calls. ``read_only``: whether the tool changes nothing."""
+    told of calls. ``read_only``: whether the tool changes nothing. ``offered``: whether the model
+    reads of it; otherwise only a rule calls it (``pipeline.speaking.rules``)."""
 
     server: str
     name: str
     shown: bool = True
     read_only: bool = False
+    offered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import MessageItem, ToolServerItem
 from pipeline.settings import Notices, SessionSettings
+from pipeline.speaking.announcements import Announced, Announcements
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply_requests import ReplyRequests
 from pipeline.telemetry.turn_recorder import TurnRecorder
@@ -130,6 +131,7 @@ class Session:
             self._arrivals,
             lambda: self._running and not self._turns.busy,
         )
+        self._announcements = Announcements(context, chat, self._replies, self._nobody_speaks)
         self._requests = ReplyRequests(context, chat, prompts, self._replies)
         self._turns = TurnRunner(
             context,
@@ -162,6 +164,11 @@ class Session:
         return self._context.notices
 
     @property
+    def language(self) -> str:
+        """Of the conversation, ISO 639-1; empty: not known."""
+        return self._context.language
+
+    @property
     def chat(self) -> Chat:
         return self._memory.chat
 
@@ -191,6 +198,7 @@ class Session:
         self._tools.configure(self._context.asked)
         self._context.check_language()
         self._warm_up.prompt_changed()
+        self._announcements.open()
         for item in self.chat.items:
             # A resumed conversation may have items that were not transcribed in time.
             if isinstance(item, MessageItem):
@@ -202,6 +210,7 @@ class Session:
         self._warm_up.close()
         self._tools.close()
         self._replies.close()
+        self._announcements.close()
         self._idle_timer.stop()
         for record in self._records.close(asyncio.get_running_loop().time()):
             self._bus.publish(record)
@@ -269,6 +278,21 @@ class Session:
         self._replies.notify(sentence)
         return True
 
+    @property
+    def announces(self) -> bool:
+        """Whether anything can be announced in it."""
+        return self._announcements.possible
+
+    async def announce(self, text: str, until: float) -> Announced:
+        """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time."""
+        return await self._announcements.say(text, until)
+
+    def _nobody_speaks(self) -> bool:
+        """Not even into a push-to-talk buffer, which a client on a track always fills."""
+        if not self._running or self.attentive:
+            return False
+        return self._buffer.live or not self._buffer.samples
+
     def model_exchanged(self) -> None:
         """The language model was replaced; the new one has read nothing yet."""
         if self._running:
@@ -297,6 +321,7 @@ class Session:
                     self._note_direction(command)
         except TimeoutError:
             await self._turns.hear(np.zeros(round(stall_s * LISTEN_RATE), np.int16))
+            self._announcements.look()
         else:
             await self._handle(command)
 
@@ -334,6 +359,7 @@ class Session:
                     self._requests.cancel(command)
                 if not self._replies.speaking:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
+        self._announcements.look()
 
     def _configure(self, config: SessionConfig) -> None:
         heard_as, before = self._context.endpointing, self._context.config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Literal, Self
@@ -173,6 +173,11 @@ def with_all_commands(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
     return replace(own, commands=tuple(c for c in commands if c not in own.backchannels))
 
 
+Rule = Callable[[str, str], tuple[str, str] | None]
+"""Of the user's words and their language (empty: unknown): the tool that is plainly meant, and its
+arguments as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     """``tool_instructions`` are added to the instructions of answers that may call tools."""
@@ -195,6 +200,9 @@ class SessionSettings:
     max_items: int = 2000
     partials: bool = False
     watched: bool = False
+    rule: Rule | None = None
+    clock: Callable[[], float] | None = None
+    """Seconds since 1970, for the model to know; ``None``: it does not."""
     apology: str | None = None
     """In place of each language's own, and so is ``exchange_notice``; ``None``: the language's."""
     exchange_notice: str | None = None

@@ -22,11 +22,11 @@ out of a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention]
 """Why speech over an answer does not interrupt it."""
 
-Origin = Literal["voice", "commit", "text", "request", "silence", "again", "rest"]
+Origin = Literal["voice", "commit", "text", "request", "silence", "again", "rest", "say"]
 """What triggered the answer: speech found by turn detection, audio committed by the client, typed
 words, ``response.create`` with nothing new before it, or the idle timeout. ``again``: speech that
 already has a record, because a noise ended its answer when it had hardly begun. ``rest``: the rest
-of an answer, after speech that was not meant as an interruption."""
+of an answer, after speech that was not meant as an interruption. ``say``: an announcement."""
 
 Outcome = Literal[
     "answered",

@@ -1,4 +1,4 @@
-"""The plain routes of OpenAI's API: chat completions, speech, transcriptions."""
+"""The plain routes: OpenAI's chat completions, speech and transcriptions, and our own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.access.api_errors import ApiError, read_body
+from app.announcing.announcer import Announcer
 from app.api import chat, speech, transcriptions
 from app.api.answering import answered
+from app.api.say import say
 from app.api.turnstile import RETRY_AFTER_S, Turnstile
 from app.settings.model import LimitSettings
 from pipeline.engines.registry import Kind
@@ -31,6 +33,9 @@ class Engines(Protocol):
     def session_settings(self) -> SessionSettings: ...
 
     def readiness(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def announcer(self) -> Announcer: ...
 
 
 def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) -> list[Route]:
@@ -61,7 +66,11 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
         most = limits.upload_mb * 1024 * 1024
         return await transcriptions.transcribe(request, most, turnstile, engines.stages, language)
 
+    async def announce(request: Request) -> Response:
+        return await say(request, await body(request), turnstile, engines.announcer)
+
     return [
+        Route("/v1/reachy/say", answered(announce), methods=["POST"]),
         Route("/v1/chat/completions", answered(complete), methods=["POST"]),
         Route("/v1/audio/speech", answered(speak), methods=["POST"]),
         Route("/v1/audio/transcriptions", answered(transcribe), methods=["POST"]),

@@ -19,6 +19,7 @@ from app.cli import (
     engines,
     models,
     pair,
+    say,
     serve,
     service,
     setup,
@@ -38,6 +39,7 @@ cli = typer.Typer(
 cli.command()(setup.setup)
 cli.command()(serve.serve)
 cli.command()(talk.talk)
+cli.command()(say.say)
 cli.command()(ask.ask)
 cli.command()(bench.bench)
 cli.command()(access.allow)

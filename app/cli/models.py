@@ -186,7 +186,7 @@ def use(
     """Replace engines of the server that runs on this machine; no client is disconnected."""
     settings = load_settings(config, overrides or ()).settings
     path = socket_path(settings.server.port, os.environ)
-    ask(path, assignments, typer.echo, unload_first)
+    ask(path, {"assignments": assignments, "unload_first": unload_first}, typer.echo)
     typer.echo("Done, until the server stops. To make it permanent, write it into your settings.")
 
 

@@ -1,8 +1,7 @@
-"""How ``reachy-voice models use`` talks to a server on this machine.
+"""How ``reachy-voice models use`` and ``say`` talk to a server, or to ``talk``, on this machine.
 
 A UNIX socket that only the server's own user may open: one line of JSON asks, lines of JSON answer.
 That user could also change the settings and restart the server, so no other credentials are needed.
-Requests are handled one at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,13 @@ REQUEST_S = 5.0
 Tell = Callable[[str], None]
 
 
-Use = Callable[[Sequence[str], Tell, bool | None], Awaitable[None]]
-"""``LiveSettings.use``, the only supported request. Raises ``ReachyVoiceError``."""
+Carry = Callable[[Mapping[str, Any], Tell], Awaitable[Mapping[str, Any]]]
+"""Carries out a request and returns what its last answer has. Raises ``ReachyVoiceError``."""
+
+
+def talk_socket_path(environ: Mapping[str, str]) -> Path:
+    """The socket of ``talk``, whose engines are its own. Raises ``ConfigError``."""
+    return socket_path(0, environ).with_name("talk.sock")
 
 
 def socket_path(port: int, environ: Mapping[str, str]) -> Path:
@@ -56,24 +60,30 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 # --- the server --------------------------------------------------------------------------------
 
 
-async def answer_requests(path: Path, use: Use, on_listening: Callable[[], None]) -> None:
+async def answer_requests(
+    path: Path, carry: Carry, on_listening: Callable[[], None] = lambda: None
+) -> None:
     """Runs until cancelled. Raises ``OSError`` if the address cannot be bound."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         await asyncio.to_thread(_listen, listener, path)
         on_listening()
-        while True:
-            connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-            with connection:
-                connection.setblocking(False)
-                try:
-                    await _answer(connection, use)
-                except Exception as error:  # whatever it was made of
-                    what = type(error).__name__
-                    log.warning("a request was not understood: %s: %s", what, error)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                group.create_task(_serve(connection, carry))
     finally:
         listener.close()
         await asyncio.to_thread(_remove, path)
+
+
+async def _serve(connection: socket.socket, carry: Carry) -> None:
+    with connection:
+        connection.setblocking(False)
+        try:
+            await _answer(connection, carry)
+        except Exception as error:  # whatever it was made of
+            log.warning("a request was not understood: %s: %s", type(error).__name__, error)
 
 
 def _remove(path: Path) -> None:
@@ -92,10 +102,9 @@ def _listen(listener: socket.socket, path: Path) -> None:
     listener.listen()
 
 
-async def _answer(connection: socket.socket, use: Use) -> None:
+async def _answer(connection: socket.socket, carry: Carry) -> None:
     async with asyncio.timeout(REQUEST_S):
         asked = json.loads(await _read_line(connection))
-    assignments = [str(text) for text in asked["assignments"]]
 
     def send(answer: Mapping[str, Any]) -> None:
         # The client may be gone; its request continues. A few lines always fit.
@@ -103,14 +112,14 @@ async def _answer(connection: socket.socket, use: Use) -> None:
             connection.send(json.dumps(answer).encode() + b"\n")
 
     try:
-        await use(assignments, lambda step: send({"step": step}), asked.get("unload_first"))
+        answer = await carry(asked, lambda step: send({"step": step}))
     except ReachyVoiceError as error:
         send({"error": [error.what, error.why, error.fix], "exit_code": error.exit_code})
     except Exception:
         log.exception("a request failed")
         send({"error": ["Internal error", "see the server's log", ""], "exit_code": 1})
     else:
-        send({"done": True})
+        send({"done": answer})
 
 
 async def _read_line(connection: socket.socket) -> bytes:
@@ -138,12 +147,9 @@ def _another(path: Path) -> str:
     return f"One runs at port {ports[0]}: add --set server.port={ports[0]}" if ports else ""
 
 
-def ask(
-    path: Path, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None
-) -> None:
-    """``LiveSettings.use`` of the server at ``path``; returns when it is done. Raises
-    ``NotRunning``, or a ``ReachyVoiceError`` with the server's reason and exit code."""
-    asked = {"assignments": list(assignments), "unload_first": unload_first}
+def ask(path: Path, asked: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
+    """Have the server at ``path`` carry out a request; returns its answer. Raises ``NotRunning``,
+    or a ``ReachyVoiceError`` with the server's reason and exit code."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))
@@ -159,7 +165,8 @@ def ask(
                         refused.exit_code = answer["exit_code"]
                         raise refused
                     else:
-                        return
+                        done: dict[str, Any] = answer["done"]
+                        return done
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise NotRunning(
             "No server of yours runs on this machine at that port",

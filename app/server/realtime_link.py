@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from app.access.client_secrets import ClientSecret
 from app.access.limits import MessageRate
 from app.access.policy import Caller
+from app.announcing.announcer import Announcer
 from app.console.recent_turns import RecentTurns
 from app.server.identity import Identity
 from app.server.metrics import Ending, Metrics
@@ -114,6 +115,11 @@ class AssistantLike(Protocol):
 
     def readiness(self) -> Mapping[str, str | None]:
         """Each engine's name, and why it is not ready; ``None``: it is."""
+        ...
+
+    @property
+    def announcer(self) -> Announcer:
+        """Speaks first in the sessions."""
         ...
 
     async def idle(self) -> None:

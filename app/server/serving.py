@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.announcing.announcer import Wish
 from app.compose import Assistant, first_error
 from app.console.running import ConsoleServer, TlsPort
 from app.server.callers import Callers, note_callers
@@ -69,6 +70,7 @@ async def run_server(
     settings, limits = assistant.settings.server, assistant.settings.limits
     listener = bind(settings.host, settings.port if port is None else port)
     access, callers = access or Access(), Callers()
+    assistant.announcer.file = access.file
     beside: list[BoundPort] = []
     secure: TlsPort | None = None
     if settings.webrtc:
@@ -241,12 +243,20 @@ async def _answer_commands(
     assistant: Assistant, live: LiveSettings, port: int, begun: asyncio.Event
 ) -> None:
     """``begun`` is set when commands can be given, or never can."""
+
+    async def carry(asked: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
+        if "say" in asked:
+            return await assistant.announcer.fulfil(Wish(**asked["say"]))
+        assignments = [str(text) for text in asked["assignments"]]
+        await live.use(assignments, tell, asked.get("unload_first"))
+        return {}
+
     await assistant.ready.wait()
     try:
         path = await asyncio.to_thread(socket_path, port, os.environ)
-        await answer_requests(path, live.use, begun.set)
+        await answer_requests(path, carry, begun.set)
     except (OSError, ReachyVoiceError) as error:
-        log.warning("`reachy-voice models use` cannot reach this server: %s", error)
+        log.warning("`reachy-voice models use` and `say` cannot reach this server: %s", error)
         begun.set()
 
 

@@ -32,6 +32,17 @@ def read_notices(directory: Path) -> tuple[Notices, ...]:
     return tuple(_notices(path) for path in sorted(directory.glob("*.yaml")))
 
 
+def read_clock(directory: Path) -> Mapping[str, Mapping[str, str]]:
+    """The tables for timers (``app.clock``) of all languages that have them. Raises
+    ``ConfigError``."""
+    texts = {path.stem: _texts(path) for path in sorted(directory.glob("*.yaml"))}
+    return {
+        language: {key: text[key] for key in CLOCK}
+        for language, text in texts.items()
+        if all(key in text for key in CLOCK)
+    }
+
+
 def _read(path: Path) -> Lexicon:
     lists = {key: _listed(key, text) for key, text in _texts(path).items() if key in WORD_LISTS}
     return Lexicon(path.stem, **lists)
@@ -52,7 +63,7 @@ def _notices(path: Path) -> Notices:
 def _texts(path: Path) -> dict[str, str]:
     children = read_tree(path, f"config/languages/{path.name}").children
     texts = {key: node.value for key, node in children.items() if isinstance(node, Leaf)}
-    known = (*WORD_LISTS, *NOTICES, SENTENCES)
+    known = (*WORD_LISTS, *NOTICES, *CLOCK, SENTENCES)
     for key in children:
         if key not in known or not isinstance(texts.get(key), str):
             raise _unusable(path.stem, f"{key} is not one of {', '.join(known)} with text")
@@ -74,5 +85,6 @@ def _unusable(language: str, why: str) -> ConfigError:
 PHRASES = ("encouragements", "credits", "courtesies")
 SENTENCES = "sentences"
 """One sentence per line; a | marks a place where it may be cut and more must follow."""
+CLOCK = tuple(f"clock_{n}" for n in ("sentences", "phrases", "numbers", "lengths", "times", "days"))
 NOTICES = ("apology", "exchange_notice", "filler_sentences")
 """The last has one sentence per line."""

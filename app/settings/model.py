@@ -141,7 +141,8 @@ class LimitSettings(Section):
     upload_mb: int = Field(default=25, ge=1, le=1024)
     """Largest recording to transcribe over HTTP, in MiB."""
     plain_requests: int = Field(default=4, ge=0)
-    """Chat completions, speech and transcriptions over HTTP at a time; more get a 429."""
+    """Chat completions, speech, transcriptions and announcements over HTTP at a time; more get a
+    429."""
 
 
 class SamplingSettings(Section):
@@ -201,6 +202,8 @@ class ConversationSettings(Section):
     exchange_notice: str | None = Field(default=None, max_length=200)
     """Spoken before an engine is unloaded to make room for another; `null`: the sentence of the
     language; empty says nothing."""
+    clock: bool = False
+    """Tell the model the day and the time, in local time, with each turn."""
     sampling: SamplingSettings = SamplingSettings()
 
 
@@ -280,6 +283,10 @@ class PathSettings(Section):
             return self.cache_dir.expanduser()
         base = environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(base).expanduser() / "reachy-voice"
+
+    def timers(self, environ: Mapping[str, str]) -> Path:
+        """The file of timers, beside that of addresses and keys."""
+        return self.access(environ).with_name("timers.json")
 
     def access(self, environ: Mapping[str, str]) -> Path:
         """The file of allowed addresses and keys, with null resolved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -40,6 +40,8 @@ class ToolSettings(Section):
 
     mcp: dict[Label, McpServerSettings] = Field(default_factory=dict)
     """MCP servers for all conversations, each under a name of your choice."""
+    clock: Literal["never", "phrases", "always"] = "phrases"
+    """Timers, alarms and reminders: asked for in plain phrases; or also as tools of the model."""
     client_urls: tuple[str, ...] = ()
     """Addresses of other MCP servers that clients may use, exactly as clients write them."""
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from app.announcing.announcer import Announcer, Wish
 from app.compose import Assistant, first_error
+from app.server.control import Tell, answer_requests, talk_socket_path
 from app.settings.model import Settings
 from app.talk.conversation import Connected, Conversation, Disconnected, LocalConversation
 from app.talk.embodiment import Embodiment
@@ -52,6 +58,8 @@ NOT_HEARD = "not connected: that was not heard"
 PUSH = "Press space, speak, and press it again when you are done."
 TOO_SHORT = f"too short: {PUSH[0].lower()}{PUSH[1:-1]}"
 
+log = logging.getLogger("reachy_voice.talk")
+
 
 class TalkApp:
     """``run`` it; it runs until cancelled."""
@@ -88,6 +96,7 @@ class TalkApp:
                 group.create_task(self._card.run())
                 if self._assistant:
                     group.create_task(self._assistant.run(self._engine_ready))
+                    group.create_task(take_wishes(self._assistant.announcer))
                 devices = await self._devices
                 if self._assistant:
                     await self._assistant.ready.wait()
@@ -241,6 +250,21 @@ class TalkApp:
             state.say("speak now")
         else:
             state.say(NOT_HEARD)
+
+
+async def take_wishes(
+    announcer: Announcer, on_listening: Callable[[], None] = lambda: None
+) -> None:
+    """``reachy-voice say``, of this user on this machine."""
+
+    async def carry(asked: Mapping[str, Any], tell: Tell) -> Mapping[str, Any]:
+        return await announcer.fulfil(Wish(**asked["say"]))
+
+    try:
+        path = await asyncio.to_thread(talk_socket_path, os.environ)
+        await answer_requests(path, carry, on_listening)
+    except (OSError, ReachyVoiceError) as error:
+        log.warning("`reachy-voice say` cannot reach this conversation: %s", error)
 
 
 def cancels_echo(devices: DevicesReady) -> bool:

@@ -88,6 +88,12 @@ class Chat:
     def last_id(self) -> str | None:
         return next(reversed(self._items), None)
 
+    @property
+    def answered_id(self) -> str | None:
+        """The newest answer: what follows it may still be answered."""
+        answers = (i.id for i in reversed(self._items.values()) if _is_answer(i))
+        return next(answers, None)
+
     def get(self, item_id: str) -> Item:
         if item_id not in self._items:
             raise UnknownItem(item_id)
@@ -223,6 +229,10 @@ class Chat:
             if other == item_id:
                 return at
         raise UnknownItem(item_id)
+
+
+def _is_answer(item: Item) -> bool:
+    return isinstance(item, MessageItem) and item.role == "assistant"
 
 
 _ROUNDING_S = 0.001

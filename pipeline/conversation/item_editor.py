@@ -54,7 +54,7 @@ class ItemEditor:
         if item_id in self._chat:
             # The client has used the id of its own running speech for something else.
             item_id = self._context.new_id("item")
-        item = MessageItem(item_id, "user", (part,))
+        item = MessageItem(item_id, "user", (part,), at=self._context.end_turn_time())
         previous = self.append(item)
         self._bus.publish(InputCommitted(item_id, previous))
         self._bus.publish(ItemAdded(item, previous))

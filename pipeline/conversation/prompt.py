@@ -4,8 +4,10 @@ are only appended, its beginning stays the same, so the model's KV prefix stays 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import zip_longest
 
 from pipeline.conversation.chat import TALKED_OVER_S
@@ -41,14 +43,22 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     had just begun in between. So are adjacent answers, because many templates refuse two in a row.
     An answer is merged with its calls. The output of each call follows it at once, unless it came
     only after the next answer.
+
+    A turn whose time is known begins with it, once a minute: in the turn, the beginning of later
+    prompts stays the same.
     """
     messages = [Message("system", instructions)] if instructions else []
-    read = [item for item in items if not isinstance(item, ToolServerItem)]
+    noted = ""
+    read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
             continue
+        note = _time_note(item)
+        if note and note != noted:
+            noted = note
+            message = joined(Message("user", note), message, " ")
         before = messages[-1] if messages else None
         if before and before.role == "assistant" and message.tool_calls:
             calls = before.tool_calls + message.tool_calls
@@ -58,6 +68,28 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _is_hidden(item: Item) -> bool:
+    """The output of a call that is not read is not read either."""
+    if isinstance(item, FunctionCallItem):
+        return item.server is not None and not item.server.offered
+    return isinstance(item, ToolServerItem)
+
+
+_TIME_NOTE = "(It is {:%A, %d %B %Y, %H:%M}.)"
+_TIME_NOTES = re.compile(r"\(It is \w+, \d\d \w+ \d{4}, \d\d:\d\d\.\) ")
+
+
+def _time_note(item: Item) -> str:
+    if not isinstance(item, MessageItem) or item.at is None:
+        return ""
+    return _TIME_NOTE.format(datetime.fromtimestamp(item.at))
+
+
+def without_times(text: str) -> str:
+    """What the user said."""
+    return _TIME_NOTES.sub("", text)
 
 
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:

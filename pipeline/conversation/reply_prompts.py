@@ -73,15 +73,23 @@ class ReplyPrompts:
         if known is not None:
             items = tuple(item for item in items if item.id in known)
         if said:
-            items += (MessageItem("", "user", (AudioPart(said),)),)
+            items += (MessageItem("", "user", (AudioPart(said),), at=self._context.turn_time()),)
         if instructions is None:
             instructions = self.instructions(ResponseOptions())
         return prompt(instructions, items)
 
+    def unfinished(self, words: str) -> str:
+        """The user's words so far, as the next prompt will have them."""
+        if not words or self._context.turn_time() is None:
+            return words
+        before, after = self.conversation()[-1:], self.conversation(words)[-1]
+        continues = before and before[0].role == "user"
+        return after.content[len(before[0].content) + 1 :] if continues else after.content
+
     def instructions(self, options: ResponseOptions) -> str:
         config = self._context.config.with_options(options)
         text, for_tools = config.instructions, self._context.settings.tool_instructions
-        return f"{text}\n\n{for_tools}".strip() if config.tools else text
+        return f"{text}\n\n{for_tools}".strip() if config.offered else text
 
     def input_items(self, options: ResponseOptions) -> list[Item] | None:
         """What ``response.input`` means. Raises ``UnknownItem``."""

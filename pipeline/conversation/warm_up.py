@@ -115,11 +115,12 @@ class WarmUp:
 
     async def _read(self, work: Work) -> None:
         chat, conversation = self._memory.chat, self._memory.conversation
-        tools = self._context.config.tools
+        tools = self._context.config.offered
         prompt = self._prompts.conversation
         while True:
             try:
-                request = LlmRequest(prompt(), tools, unfinished=self._words)
+                unfinished = self._prompts.unfinished(self._words)
+                request = LlmRequest(prompt(), tools, unfinished=unfinished)
                 warmed = await conversation.warm(request, work)
                 break
             except PromptTooLong as problem:
@@ -128,7 +129,7 @@ class WarmUp:
                     raise
         if start := new_beginning(chat.context, warmed):
             # Turns go on with the long history until the short one is read.
-            request = LlmRequest(prompt(start=start), tools, unfinished=self._words)
+            request = LlmRequest(prompt(start=start), tools, unfinished=unfinished)
             await conversation.warm(request, work)
             if work.cancelled:
                 return  # a reply has begun, which uses the long history

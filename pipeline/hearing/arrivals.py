@@ -61,6 +61,8 @@ class PushToTalkBuffer:
 
     def __init__(self, capacity_s: float) -> None:
         self.samples = 0
+        self.live = False
+        """Whether the newest of it came from a track, which never pauses."""
         self.overflowed = False
         """Whether a piece of the last append did not fit; the rest of that append is dropped."""
         self._capacity_samples = int(capacity_s * LISTEN_RATE)
@@ -68,6 +70,7 @@ class PushToTalkBuffer:
 
     def append(self, pcm: Pcm, *, live: bool = False) -> bool:
         """False, and nothing is taken, if it does not fit. ``live``: the oldest gives way."""
+        self.live = live
         while live and self._pieces and self.samples + len(pcm) > self._capacity_samples:
             self.samples -= len(self._pieces.popleft())
         self.overflowed = self.samples + len(pcm) > self._capacity_samples

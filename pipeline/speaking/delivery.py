@@ -41,11 +41,13 @@ from pipeline.speaking.tuning import FIRST_LEAD_S
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """The rest of an answer: ``text`` that the listener has not heard of ``reply_id``."""
+class KnownWords:
+    """Said instead of a model's answer: the rest of one that was interrupted by mistake, which is
+    ``continues``; a tool's result, which ``answers``; or an announcement."""
 
-    reply_id: str
     text: str
+    continues: str = ""
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,11 @@ class ReplyPlan:
     """How far ahead of the player audio is sent; ``None``: all at once. It depends on the network,
     so comparisons of plans ignore it."""
     metadata: Mapping[str, str] | None = None
-    continues: Continuation | None = None
-    """Said instead of an answer: the rest of one that was interrupted by mistake."""
+    words: KnownWords | None = None
+
+    @property
+    def announces(self) -> bool:
+        return self.words is not None and not (self.words.continues or self.words.answers)
 
 
 def plan_reply(
@@ -234,7 +239,9 @@ class Delivery:
         item_id, call_id = self._new_id("item"), self._new_id("call")
         tools = {tool.name: tool.origin for tool in self._plan.config.tools}
         origin = tools.get(call.name)
-        server = ServerCall(origin.server, origin.name, origin.shown) if origin else None
+        server = None
+        if origin:
+            server = ServerCall(origin.server, origin.name, origin.shown, offered=origin.offered)
         item = FunctionCallItem(item_id, call_id, call.name, "", "in_progress", server)
         reply_id, index = self._plan.reply_id, self._next_index
         before = self._add(item)
@@ -273,7 +280,7 @@ class Delivery:
         message = self._message
         if message is None:
             return None
-        interrupted = self._plan.continues is None  # the listener heard what it continues
+        interrupted = self._plan.words is None  # others are kept, however little was heard
         if self._plan.config.modality == "text" or self._cut_s is not None:
             return replace(self._final(message, "incomplete"), interrupted=interrupted)
         seconds = min(self.playback.heard_seconds(now), message.seconds)

@@ -20,7 +20,7 @@ from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import MessageItem
-from pipeline.speaking.delivery import Continuation, ReplyPlan, plan_reply
+from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
@@ -37,11 +37,14 @@ MAX_OVER = 64
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
-    whether it was given once already."""
+    whether it was given once already; ``asked``: the client asks for it, so it is given whatever
+    the conversation ends with; ``text``: what it says, if that is known."""
 
     since: float
     options: ResponseOptions
-    again: bool
+    again: bool = False
+    asked: bool = False
+    text: str = ""
 
 
 class Replies:
@@ -74,6 +77,8 @@ class Replies:
         self._may_answer = may_answer
         self.on_end: Callable[[Reply], None] = lambda reply: None
         """Called after each reply."""
+        self.on_gap: Callable[[], None] = lambda: None
+        """Called when an answer could begin and none is pending."""
         self._replies: dict[str, Reply] = {}
         self._ended_ids: deque[str] = deque(maxlen=MAX_OVER)
         """The ids of the latest responses that are over."""
@@ -98,6 +103,11 @@ class Replies:
     def idle(self) -> bool:
         """Whether no reply is running and none is pending."""
         return self.quiet.is_set() and self._pending is None
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of the newest answer that were sent and are not heard yet."""
+        return self._latest.unheard_s if self._latest else 0.0
 
     @property
     def full(self) -> bool:
@@ -130,10 +140,17 @@ class Replies:
             reply = self._start_to_speech(Prompt(error=error), work, since)
         self._confirm(reply, ResponseOptions())
 
-    def answer_later(self, since: float, options: ResponseOptions | None = None) -> None:
+    def answer_later(
+        self,
+        since: float,
+        options: ResponseOptions | None = None,
+        *,
+        asked: bool = False,
+        text: str = "",
+    ) -> None:
         """Answer what was said until ``since`` (loop's time) later, unless another answer to the
-        conversation comes first."""
-        self._pending = _Pending(since, options or ResponseOptions(), again=False)
+        conversation comes first. ``asked``: the client asks for it. ``text``: what to say."""
+        self._pending = _Pending(since, options or ResponseOptions(), asked=asked, text=text)
 
     @property
     def latest_options(self) -> ResponseOptions:
@@ -155,11 +172,19 @@ class Replies:
         """Give the pending answer, unless the user speaks or another one is being given. Only once:
         otherwise an echo, for example, could cut it off for ever."""
         pending = self._pending
-        if pending is None or self.speaking or not self._may_answer():
+        if pending is None:
+            self.on_gap()
+            return
+        if self.speaking or not self._may_answer():
             return
         instructions = self._prompts.instructions(pending.options)
-        if not awaits_an_answer(prompt(instructions, self._chat.context)):
+        if not (pending.asked or awaits_an_answer(prompt(instructions, self._chat.context))):
             self._pending = None  # its turn was deleted, or answered after all
+            self.on_gap()
+            return
+        if pending.text:
+            words = KnownWords(pending.text, answers=True)
+            self.give(Prompt(), pending.options, pending.since, words=words)
             return
         reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
         if pending.again:
@@ -194,6 +219,10 @@ class Replies:
     def notify(self, sentence: str) -> None:
         """Say a sentence of the server's own; it appears in no prompt."""
         self.give(Prompt(), notice=sentence)
+
+    def announce(self, text: str) -> Reply:
+        """Say what somebody wants said; later prompts have it."""
+        return self.give(Prompt(), words=KnownWords(text))
 
     # -- speech over an answer
 
@@ -238,7 +267,7 @@ class Replies:
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
         if ours and latest and latest is not self._retry and latest.barely_heard:
-            if latest.plan.continues:
+            if latest.plan.words:
                 unfinished = latest
             else:
                 self._pending = _Pending(latest.began_at, self._latest_options, again=True)
@@ -264,9 +293,9 @@ class Replies:
             return False
         if isinstance(item, MessageItem):
             self._editor.update(replace(item, interrupted=False))
-        rest_of_it = Continuation(answer.plan.reply_id, rest)
-        reply = self.give(Prompt(), since=since, continues=rest_of_it)
-        if answer.plan.continues and playback.heard_seconds(since) <= BARELY_HEARD_S:
+        rest_of_it = KnownWords(rest, answer.plan.reply_id)
+        reply = self.give(Prompt(), since=since, words=rest_of_it)
+        if answer.plan.words and playback.heard_seconds(since) <= BARELY_HEARD_S:
             self._retry = reply
         return True
 
@@ -310,12 +339,12 @@ class Replies:
         options: ResponseOptions | None = None,
         since: float | None = None,
         notice: str = "",
-        continues: Continuation | None = None,
+        words: KnownWords | None = None,
     ) -> Reply:
         """Begin a reply with an open gate. ``since``: as for ``_start``; ``None``: now."""
         options = options or ResponseOptions()
         since = asyncio.get_running_loop().time() if since is None else since
-        plan = replace(self._plan(options), notice=notice, continues=continues)
+        plan = replace(self._plan(options), notice=notice, words=words)
         reply = self._start(options, plan, prompt, Work(), since)
         self._confirm(reply, options)
         return reply
@@ -384,7 +413,8 @@ class Replies:
         if options.in_conversation and options.input is None:
             self._pending = None
             self._latest, self._latest_options = reply, options
-        reply.delivery.follows = self._chat.last_id or Chat.ROOT
+        last = self._chat.answered_id if reply.plan.announces else self._chat.last_id
+        reply.delivery.follows = last or Chat.ROOT
         reply.confirm()
         self._answers += options.in_conversation
 

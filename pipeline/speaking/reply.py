@@ -44,7 +44,7 @@ from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HEARD_S
-from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, RestOfAnswer, Words
+from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, Recital, Words
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
 from pipeline.work import Cancelled, Priority, Work
@@ -120,8 +120,8 @@ class Reply:
         ahead = plan, self._text, self._clauses, self.mark
         if plan.notice:
             return Words(*ahead)
-        if plan.continues:
-            return RestOfAnswer(*ahead)
+        if plan.words:
+            return Recital(*ahead)
         return ModelAnswer(conversation, self.work, *ahead)
 
     def _respond(self, plan: ReplyPlan) -> None:
@@ -170,7 +170,7 @@ class Reply:
             words.unheard()
         if words.silent and not words.cut_short:  # otherwise the status says that it was cut
             error = error or NOTHING_HEARD
-        if words.silent or (error and not stopped):
+        if (words.silent or (error and not stopped)) and not self.plan.announces:
             notices = self.plan.settings.notices_in(self._language)
             await self._say_notice(notices.apology, notices.language, self._stages.notices)
         ending: Status = "incomplete" if words.cut_short else "completed"
@@ -339,10 +339,11 @@ class Reply:
         await self.words.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
-        """If no language is set, answer in the user's."""
+        """If no language is set, it is that of known words, or else the user's."""
         if not self.plan.config.language:
             texts = [message.content for message in messages if message.role == "user"]
-            newest = language_of(texts[-1]) if texts else ""
+            own = [self.plan.words.text] if self.plan.words else texts
+            newest = language_of(own[-1]) if own else ""
             heard_language = self._context.heard_language
             self._chunker.language = newest or heard_language or language_of_talk(texts)
 
@@ -399,7 +400,8 @@ class Reply:
                     plan.config.output_format,
                     plan.sampling.max_tokens,
                     plan.metadata,
-                    plan.continues.reply_id if plan.continues else "",
+                    plan.words.continues if plan.words else "",
+                    plan.announces,
                 )
             )
 

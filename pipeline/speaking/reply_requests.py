@@ -26,9 +26,11 @@ class ReplyRequests:
     def create(self, command: CreateResponse) -> None:
         options, refuse = command.options, self._context.refuse
         active = self._replies.speaking if options.in_conversation else None
-        if active and active.delivery.has_call and options.input is None:
-            # The client answers a call while the words before it are still being said.
-            self._replies.answer_later(asyncio.get_running_loop().time(), options)
+        if active and options.input is None and (active.delivery.has_call or active.plan.announces):
+            # The client answers a call while the words before it are still being said; or it does
+            # not know that something would be announced.
+            now, asked = asyncio.get_running_loop().time(), active.plan.announces
+            self._replies.answer_later(now, options, asked=asked)
         elif active:
             refuse(
                 command.event_id,

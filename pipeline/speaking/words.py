@@ -14,16 +14,17 @@ transcript and in no prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from pipeline.engines.contract import EndOfTurn, Finished, TextDelta, ToolCall
+from pipeline.engines.contract import Delta, EndOfTurn, Finished, TextDelta, ToolCall
 from pipeline.engines.stages import ConversationStage
 from pipeline.events import SilenceOutcome
 from pipeline.messages import LlmRequest, Message, Sampling, Usage
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause, ReplyPlan
+from pipeline.speaking.rules import ruled
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken import speakable
 from pipeline.work import Work
@@ -112,13 +113,13 @@ class Words:
             await self._text.put(text)
 
 
-class RestOfAnswer(Words):
-    """The rest of an answer that was interrupted by mistake."""
+class Recital(Words):
+    """Words that are known: the rest of an answer, or an announcement."""
 
     async def write(self, messages: Sequence[Message], language: str) -> None:
-        assert self._plan.continues
+        assert self._plan.words
         self._begin()
-        await self._pass_on(self._plan.continues.text)
+        await self._pass_on(self._plan.words.text)
         self.complete = True
         self.prompt_read.set()
 
@@ -142,7 +143,7 @@ class ModelAnswer(Words):
         self._conversation = conversation
         self._work = work
         choice = plan.config.tool_choice.kind
-        forced = bool(plan.config.tools) and choice in ("required", "named")
+        forced = bool(plan.config.offered) and choice in ("required", "named")
         self._audible = plan.config.modality == "audio" and not forced
         self._worded = asyncio.Event()
         """Set when there are words, or never will be."""
@@ -153,7 +154,7 @@ class ModelAnswer(Words):
         """Answer; ask again if inaudible, unless the token limit was reached. May be called again
         if it raises before the model has begun."""
         sampling = self._plan.sampling
-        await self._ask(messages, sampling)
+        await self._ask(messages, sampling, ruled(self._plan, messages, language))
         if self._inaudible(language) and not self.cut_short:
             self._asked_again = True
             self._earlier_usage = self.usage
@@ -195,11 +196,15 @@ class ModelAnswer(Words):
         self.output = ""
         await self._text.forget()
 
-    async def _ask(self, messages: Sequence[Message], sampling: Sampling) -> None:
+    async def _ask(
+        self, messages: Sequence[Message], sampling: Sampling, answer: ToolCall | None = None
+    ) -> None:
+        """``answer``: in place of the model's."""
         config = self._plan.config
-        request = LlmRequest(messages, config.tools, config.tool_choice, sampling)
+        request = LlmRequest(messages, config.offered, config.tool_choice, sampling)
+        reply = _only(answer) if answer else self._conversation.reply(request, self._work)
         glue = ""
-        async with aclosing(self._conversation.reply(request, self._work)) as deltas:
+        async with aclosing(reply) as deltas:
             async for delta in deltas:
                 match delta:
                     case EndOfTurn(probability, usage):
@@ -230,6 +235,11 @@ class ModelAnswer(Words):
     async def _pass_on(self, text: str, glue: str = "") -> None:
         self.output += glue + text
         await super()._pass_on(text, glue)
+
+
+async def _only(answer: ToolCall) -> AsyncGenerator[Delta, None]:
+    yield answer
+    yield Finished("stop", Usage())
 
 
 def remaining(sampling: Sampling, usage: Usage) -> Sampling:

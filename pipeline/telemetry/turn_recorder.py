@@ -243,7 +243,9 @@ class TurnRecorder:
         if event.reply_id in self._replies:
             return
         turn = OpenTurn(State.ANSWERING, "request", at)
-        if event.in_conversation:
+        if event.announces:
+            turn.origin = "say"
+        elif event.in_conversation:
             turn = self._turn_to_answer(at)
         if event.continues:
             turn.origin = "rest"
@@ -317,7 +319,7 @@ class TurnRecorder:
         if event.reason == "turn_detected" and at - self._spoke_at < CLOSING_S:
             at = self._spoke_at
         record = self._end(reply.turn, _outcome(event), at, reply, event)
-        if reply.in_conversation:
+        if reply.in_conversation and reply.turn.origin != "say":
             self._forget_unheard()
             counts = record.heard_s > TALKED_OVER_S or record.tool_calls or reply.is_text
             if event.reason == "turn_detected" and not counts:

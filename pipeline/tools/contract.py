@@ -11,12 +11,14 @@ from pipeline.commands import ServerRequest
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool under its server's own name; ``parameters`` is a JSON schema that can be used."""
+    """A tool under its server's own name; ``parameters`` is a JSON schema that can be used.
+    ``offered``: see ``pipeline.messages.ToolOrigin``."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     read_only: bool = False
+    offered: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ def offer_tools(
                 continue
             if (name := _free(tool.name, server.label, names)) and len(tools) < MOST_TOOLS:
                 names.add(name)
-                origin = ToolOrigin(server.label, tool.name, request is not None, tool.read_only)
+                shown = request is not None
+                origin = ToolOrigin(server.label, tool.name, shown, tool.read_only, tool.offered)
                 tools.append(Tool(name, tool.description, tool.parameters, origin))
     return tuple(tools)
 

@@ -269,6 +269,11 @@ class ServerTools:
         for url in result.images:
             picture = MessageItem(self._context.new_id("item"), "user", (ImagePart(url),))
             self._editor.note(picture, hidden=not call.server.shown)
+        if not call.server.offered:  # the model does not know what to make of the result
+            now = asyncio.get_running_loop().time()
+            self._replies.answer_later(now, call.options, text=result.error or result.text)
+            self._replies.answer_pending()
+            return
         self._pending, self._next_shown = call.options, call.server.shown
         self._go_on()
 

@@ -274,7 +274,7 @@ async def test_editing_the_file_replaces_the_changed_engines(
 async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
     def use(port: int, *assignments: str) -> list[str]:
         steps: list[str] = []
-        ask(socket_path(port, os.environ), assignments, steps.append)
+        ask(socket_path(port, os.environ), {"assignments": assignments}, steps.append)
         return steps
 
     async with running(settings_file, cache) as server, robot_app(server.url) as app:

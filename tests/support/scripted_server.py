@@ -18,6 +18,7 @@ from uvicorn.protocols.websockets import websockets_sansio_impl
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from app.announcing.announcer import Announcer
 from app.console.running import ConsoleServer
 from app.server import http_guard
 from app.server.listening import bind
@@ -120,6 +121,7 @@ class ScriptedAssistant:
         self.sessions: list[ScriptedSession] = []
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
         self.stages = Cast().stages()
+        self.announcer = Announcer(lambda: ())
 
     def defaults(self) -> SessionDefaults:
         assert not self.reasons["stt"], "no session does without that"

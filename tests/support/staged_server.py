@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from app.announcing.announcer import Announcer
 from app.compose import new_id
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
@@ -50,6 +51,8 @@ class StagedAssistant:
         self.stt = self.cast.stt
         self.reasons: dict[str, str | None] = {"stt": None, "llm": None, "tts": None}
         self.sessions: list[Session] = []
+        self.places: list[str] = []
+        self.announcer = Announcer(lambda: zip(self.sessions, self.places, strict=True))
         self.buses: list[Bus] = []
         self.draining = asyncio.Event()
         self._settings = with_words(settings)
@@ -75,6 +78,8 @@ class StagedAssistant:
             self.stages, config, self._settings, bus, new_id, memory, tool_servers=servers
         )
         self.sessions.append(session)
+        self.places.append(place)
+        self.announcer.arrive()
         self.buses.append(bus)
         return session
 
@@ -91,7 +96,7 @@ class StagedAssistant:
         """Let go of all that was noted for tests to look at."""
         for noted in (self.llm.prompts, self.llm.warmed, self.llm.offered, self.tts.said):
             noted.clear()
-        for kept in (self.stt.finished, self.sessions, self.buses):
+        for kept in (self.stt.finished, self.sessions, self.places, self.buses):
             kept.clear()
 
     async def idle(self) -> None:

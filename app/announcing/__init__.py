@@ -1,0 +1,1 @@
+"""Speaking first: what somebody wants said in the conversations of this process."""

@@ -1,0 +1,195 @@
+"""Says things in the conversations of one process, at once or when somebody connects.
+
+A conversation is named after its client's address, or a note about that address
+(``reachy-voice allow ADDRESS --note kitchen``); that of ``talk`` on this machine is "talk".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.access.file import AccessFile
+from app.access.policy import Network, parse_address, parse_network
+from pipeline.errors import ReachyVoiceError
+from pipeline.speaking.announcements import Announced, Outcome
+from pipeline.spoken import speakable
+
+EVERYBODY = "all"
+TALK = "talk"
+MOST_CHARS = 1000
+"""About a minute of speech."""
+MOST_KEPT = 32
+"""Announcements that wait for somebody to connect."""
+
+
+class NotSaid(ReachyVoiceError):
+    """Nobody heard an announcement."""
+
+    exit_code = 22
+
+
+class UnknownName(ReachyVoiceError):
+    """A conversation has no such name."""
+
+    exit_code = 2
+
+
+class AnnouncingSession(Protocol):
+    """A ``pipeline.session.Session``."""
+
+    @property
+    def announces(self) -> bool: ...
+
+    async def announce(self, text: str, until: float) -> Announced: ...
+
+
+class Wish(BaseModel):
+    """What somebody wants said. ``to``: a name, or ``all``. ``within_s``: how long it may wait for
+    a pause; ``keep_s``: how long for somebody to connect, if nobody is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str = Field(max_length=MOST_CHARS)
+    to: str = Field(default=EVERYBODY, max_length=100)
+    within_s: float = Field(default=60.0, gt=0, le=600)
+    keep_s: float = Field(default=600.0, ge=0, le=86_400)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationReport:
+    """What became of it in the conversation with this name."""
+
+    name: str
+    outcome: Outcome
+    heard: str
+
+
+class Announcer:
+    """``run`` it in a task."""
+
+    def __init__(self, sessions: Callable[[], Iterable[tuple[AnnouncingSession, str]]]) -> None:
+        """``sessions`` returns each with its client's place; that of ``talk`` is empty."""
+        self.file: AccessFile | None = None
+        """Has notes about addresses."""
+        self._sessions = sessions
+        self._kept: set[asyncio.Task[bool]] = set()
+        self._arrivals: set[asyncio.Event] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            await asyncio.Event().wait()
+
+    def arrive(self) -> None:
+        """A conversation begins."""
+        for arrival in self._arrivals:
+            arrival.set()
+
+    def here(self, matches: Callable[[str], bool]) -> dict[AnnouncingSession, str]:
+        """The conversations whose place ``matches``."""
+        places = list(self._sessions())
+        return {each: place for each, place in places if each.announces and matches(place)}
+
+    async def fulfil(self, wish: Wish) -> dict[str, Any]:
+        """The answer to it, as JSON data. Raises ``UnknownName``, and ``NotSaid`` if nobody is
+        there and it cannot be kept."""
+        if not speakable(wish.text):
+            raise NotSaid("There is nothing to say", why="the text has no words")
+        notes = await self._notes()
+        matches = _matches(wish.to, notes)
+        reports = await self.say(wish.text, matches, wish.within_s)
+        kept_s = 0.0
+        if not reports:
+            kept_s = wish.keep_s
+            self._keep(wish, matches)
+        shown = [asdict(each) | {"name": _shown(each.name, notes)} for each in reports]
+        return {"conversations": shown, "kept_s": kept_s}
+
+    async def say(
+        self, text: str, matches: Callable[[str], bool], within_s: float
+    ) -> list[ConversationReport]:
+        """Say it in all these conversations, each in its next pause; returns when it is over in
+        all."""
+        until = asyncio.get_running_loop().time() + within_s
+        async with asyncio.TaskGroup() as group:
+            begun = [
+                (place, group.create_task(session.announce(text, until)))
+                for session, place in self.here(matches).items()
+            ]
+        return [
+            ConversationReport(place, task.result().outcome, task.result().heard)
+            for place, task in begun
+        ]
+
+    async def deliver(
+        self, text: Callable[[], str], matches: Callable[[str], bool], within_s: float
+    ) -> bool:
+        """Say ``text()``, again for each conversation that begins, until it was heard. False:
+        nobody heard it in that time."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        while (left_s := until - loop.time()) > 0:
+            arrival = asyncio.Event()
+            self._arrivals.add(arrival)
+            try:
+                reports = await self.say(text(), matches, left_s)
+                if any(each.outcome in ("said", "interrupted") for each in reports):
+                    return True
+                async with asyncio.timeout_at(until):
+                    await arrival.wait()
+            except TimeoutError:
+                break
+            finally:
+                self._arrivals.discard(arrival)
+        return False
+
+    async def _notes(self) -> Sequence[tuple[str, Network]]:
+        if self.file is None:
+            return ()
+        entries = (await asyncio.to_thread(self.file.current)).addresses
+        return [(each.note, parse_network(each.network)) for each in entries if each.note]
+
+    def _keep(self, wish: Wish, matches: Callable[[str], bool]) -> None:
+        if not wish.keep_s or self._tasks is None:
+            fix = "Connect one, or let it be kept for a while (--keep 600, keep_s)"
+            raise NotSaid("Nobody heard it", why="no such conversation is open", fix=fix)
+        if len(self._kept) >= MOST_KEPT:
+            why = f"{MOST_KEPT} announcements wait for a conversation already"
+            raise NotSaid("Nobody will hear it", why=why, fix="Connect a robot")
+        task = self._tasks.create_task(self.deliver(lambda: wish.text, matches, wish.keep_s))
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+
+
+def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], bool]:
+    """Raises ``UnknownName``."""
+    name = to.casefold()
+    if name == EVERYBODY:
+        return lambda place: True
+    if name == TALK:
+        return lambda place: not place
+    networks = [network for note, network in notes if note.casefold() == name]
+    address = parse_address(to)
+    if address is None and not networks:
+        raise UnknownName(
+            f"No conversation is called {to!r}",
+            why="it is neither an address nor the note of one",
+            fix="Name an address: reachy-voice allow ADDRESS --note NAME; or say it to all",
+        )
+
+    def matches(place: str) -> bool:
+        at = parse_address(place)
+        return at is not None and (at == address or any(at in network for network in networks))
+
+    return matches
+
+
+def _shown(place: str, notes: Sequence[tuple[str, Network]]) -> str:
+    at = parse_address(place)
+    named = (note for note, network in notes if note and at is not None and at in network)
+    return next(named, place or TALK)

@@ -1,0 +1,1 @@
+"""Timers, alarms and reminders: what is due, kept over restarts, and tools to set them."""

@@ -1,0 +1,109 @@
+"""Runs the timers of a process: says what is due, and keeps what is set in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from app.announcing.announcer import Announcer
+from app.clock.sentences import Sentences
+from app.clock.timers import LATE_S, ClockEntry, Moment, Timers
+
+LONGEST_SLEEP_S = 30.0
+"""Somebody may set the wall clock meanwhile, of which nothing tells us."""
+AT_ONCE = 8
+"""Announcements of what is due; others follow them."""
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+log = logging.getLogger("reachy_voice.clock")
+
+
+def now() -> Moment:
+    return Moment(time.time(), time.clock_gettime(_STEADY))
+
+
+class File(Protocol):
+    """``app.clock.timers_file.TimersFile``."""
+
+    def open(self) -> AbstractAsyncContextManager[Sequence[ClockEntry]]: ...
+
+    async def save(self, entries: Sequence[ClockEntry]) -> None: ...
+
+
+class Clock:
+    """``run`` it in a task."""
+
+    def __init__(
+        self,
+        file: File,
+        announcer: Announcer,
+        sentences: Sentences,
+        now: Callable[[], Moment] = now,
+    ) -> None:
+        self.sentences = sentences
+        self.now = now
+        self.timers = Timers(now())
+        self.saved = True
+        """Whether the file has everything that is set."""
+        self._file = file
+        self._announcer = announcer
+        self._changed = asyncio.Event()
+        self._few = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> None:
+        async with self._file.open() as before, asyncio.TaskGroup() as group:
+            self.timers = Timers(self.now(), (*before, *self.timers.entries))
+            begun: set[ClockEntry] = set()
+            while True:
+                self._changed.clear()
+                at = self.now()
+                due = set(self.timers.on(at))
+                for entry in due - begun:
+                    group.create_task(self._tell(entry))
+                begun = due
+                next_s = self.timers.next_s(at)
+                try:
+                    sleep_s = None if next_s is None else min(next_s, LONGEST_SLEEP_S)
+                    async with asyncio.timeout(sleep_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+
+    async def add(self, entry: ClockEntry) -> bool:
+        """False if there are too many."""
+        added = self.timers.add(entry)
+        if added:
+            await self._save()
+        return added
+
+    async def remove(self, entries: Sequence[ClockEntry]) -> None:
+        self.timers.remove(entries)
+        await self._save()
+
+    async def _tell(self, entry: ClockEntry) -> None:
+        """Say it to those who set it, or to anybody if they are not there."""
+
+        def there(place: str) -> bool:
+            return place == entry.place or not self._announcer.here(entry.place.__eq__)
+
+        def text() -> str:
+            return self.sentences.due(entry, self.now().wall)
+
+        async with self._few:
+            left_s = entry.due + LATE_S - self.now().wall
+            if not await self._announcer.deliver(text, there, left_s):
+                log.warning("a %s was due, and nobody has heard it", entry.kind)
+        await self.remove([entry])
+
+    async def _save(self) -> None:
+        self._changed.set()
+        try:
+            await self._file.save(self.timers.entries)
+            self.saved = True
+        except OSError as error:
+            self.saved = False
+            log.warning("timers cannot be saved: %s", error)

@@ -1,0 +1,181 @@
+"""The tools of one session for timers: a ``pipeline.tools.contract.ToolServer``, which is called in
+this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.clock.clock import Clock
+from app.clock.timers import LONGEST_S, MOST, ClockEntry, Kind, next_at
+from pipeline.commands import ServerRequest
+from pipeline.tools.contract import CallResult, ServerTool, ToolServer, ToolServers
+
+LABEL = "this machine's clock"
+"""No server of the owner's can be called so."""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Nothing(_Arguments):
+    pass
+
+
+class _After(_Arguments):
+    seconds: float = Field(default=0, ge=0, le=LONGEST_S)
+    minutes: float = Field(default=0, ge=0, le=LONGEST_S / 60)
+    hours: float = Field(default=0, ge=0, le=LONGEST_S / 3600)
+
+    @property
+    def total_s(self) -> float:
+        return self.seconds + 60 * self.minutes + 3600 * self.hours
+
+
+_TIME: Any = {"pattern": r"^([01]?\d|2[0-3]):[0-5]\d$", "description": "24 hours, HH:MM"}
+_DATE: Any = {"pattern": r"^(\d{4}-\d\d-\d\d)?$", "description": "YYYY-MM-DD; none: the next time"}
+
+
+class _At(_Arguments):
+    time: str = Field(**_TIME)
+    date: str = Field(default="", **_DATE)
+
+
+class _Reminder(_After):
+    text: str = Field(max_length=300)
+    time: str = Field(default="", pattern=_TIME["pattern"] + "|^$", description="or HH:MM")
+    date: str = Field(default="", **_DATE)
+
+
+class _Which(_Arguments):
+    kind: Kind
+
+
+_TOOLS: Mapping[str, tuple[type[_Arguments], str]] = {
+    "now": (_Nothing, "Tell the day and the time."),
+    "set_timer": (_After, "Set a timer."),
+    "set_alarm": (_At, "Set an alarm for a time."),
+    "set_reminder": (_Reminder, "Remind the user of something, after a while or at a time."),
+    "list_timers": (_Nothing, "Tell which timers, alarms and reminders are set."),
+    "cancel_timer": (_Which, "Cancel what is set, all of a kind: timer, alarm or reminder."),
+}
+
+
+class ClockTools:
+    label = LABEL
+
+    def __init__(
+        self, clock: Clock, place: str, language: Callable[[], str], *, offered: bool
+    ) -> None:
+        """``place`` of the session, which speaks ``language()``. ``offered``: whether the model
+        reads of the tools."""
+        self._clock = clock
+        self._place = place
+        self._language = language
+        self.tools: Sequence[ServerTool] = [
+            ServerTool(name, text, _schema(kind), name in ("now", "list_timers"), offered)
+            for name, (kind, text) in _TOOLS.items()
+        ]
+
+    async def wait_for_tools(self) -> str:
+        return ""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+        if name not in _TOOLS:
+            return CallResult(error=f"There is no tool {name}.")
+        try:
+            given = _TOOLS[name][0].model_validate(arguments)
+        except ValidationError as error:
+            return CallResult(error=f"The arguments do not fit: {error.errors()[0]['msg']}.")
+        return CallResult(await self._answer(name, given))
+
+    async def _answer(self, name: str, given: _Arguments) -> str:
+        wall = self._clock.now().wall
+        match given:
+            case _At(time=time, date=date):
+                return await self._set("alarm", "", 0, time, date)
+            case _Reminder(text=text, time=time, date=date):
+                return await self._set("reminder", text, given.total_s, time, date)
+            case _After():
+                return await self._set("timer", "", given.total_s)
+            case _Which(kind=kind):
+                chosen = [each for each in self._mine if each.kind == kind]
+                await self._clock.remove(chosen)
+                return self._kept(self._say("cancelled" if chosen else "none"))
+            case _ if name == "now":
+                sentences, language = self._clock.sentences, self._language()
+                return sentences.now(datetime.fromtimestamp(wall), language)
+        shown = [e.model_copy(update={"language": self._language()}) for e in self._mine]
+        items = [self._clock.sentences.of("item", entry, wall) for entry in shown]
+        return " ".join(items) or self._say("none")
+
+    async def _set(
+        self, kind: Kind, text: str, length_s: float, time: str = "", date: str = ""
+    ) -> str:
+        wall = self._clock.now().wall
+        due = wall + length_s
+        if time:
+            hour, _, minute = time.partition(":")
+            try:
+                at = next_at(datetime.fromtimestamp(wall), int(hour), int(minute), date)
+            except ValueError:  # 30 February
+                at = None
+            due = at.timestamp() if at else wall
+            length_s = 0
+        if due <= wall:
+            return self._say("past")
+        entry = ClockEntry(
+            kind=kind,
+            due=due,
+            length_s=length_s,
+            text=text,
+            place=self._place,
+            language=self._language(),
+        )
+        if not await self._clock.add(entry):
+            return self._say("full")
+        return self._kept(self._clock.sentences.of("set", entry, wall))
+
+    def _kept(self, text: str) -> str:
+        return text if self._clock.saved else f"{text} {self._say('unsaved')}"
+
+    @property
+    def _mine(self) -> list[ClockEntry]:
+        return [each for each in self._clock.timers.entries if each.place == self._place]
+
+    def _say(self, name: str) -> str:
+        return self._clock.sentences.say(name, self._language(), most=MOST)
+
+
+def _schema(kind: type[_Arguments]) -> Mapping[str, Any]:
+    schema = kind.model_json_schema()
+    properties = {
+        name: {
+            key: value for key, value in each.items() if key in ("type", "description", "pattern")
+        }
+        for name, each in schema.get("properties", {}).items()
+    }
+    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+
+
+class WithClock:
+    """A ``pipeline.tools.contract.ToolServers``: the clock's tools, and those of ``others``."""
+
+    def __init__(self, clock: ClockTools, others: ToolServers) -> None:
+        self._clock = clock
+        self._others = others
+
+    @property
+    def owners(self) -> Sequence[ToolServer]:
+        return (self._clock, *self._others.owners)
+
+    def open(self, request: ServerRequest) -> ToolServer:
+        return self._others.open(request)

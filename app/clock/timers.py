@@ -1,0 +1,90 @@
+"""What is set, and what is due. Pure: the caller passes times.
+
+A timer takes as long as it was set for, even if the wall clock is set meanwhile; alarms and
+reminders are due when the wall clock says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+MOST = 100
+LATE_S = 12 * 3600.0
+"""What nobody has heard so long after it was due is dropped."""
+LONGEST_S = 366 * 86_400.0
+
+Kind = Literal["timer", "alarm", "reminder"]
+
+
+class Moment(NamedTuple):
+    """``wall``: seconds since 1970. ``steady``: seconds of a clock that nobody sets, and that also
+    runs while the machine sleeps."""
+
+    wall: float
+    steady: float
+
+
+class ClockEntry(BaseModel):
+    """``due``: seconds since 1970; ``length_s``: of a timer, and of a reminder after a while.
+    ``place``: whose conversation set it, in ``language``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind
+    due: float = Field(ge=0, le=1e11)
+    length_s: float = Field(default=0.0, ge=0, le=1e11)
+    text: str = ""
+    place: str = ""
+    language: str = ""
+
+
+ENTRIES = TypeAdapter(tuple[ClockEntry, ...])
+
+
+class Timers:
+    def __init__(self, now: Moment, entries: Sequence[ClockEntry] = ()) -> None:
+        """``entries``: those of before the last restart."""
+        self.entries = tuple(entries)
+        self._ahead = now.wall - now.steady
+
+    def on(self, now: Moment) -> list[ClockEntry]:
+        """What is due, each until it is removed. What is far too late is dropped."""
+        ahead = now.wall - now.steady
+        jump, self._ahead = ahead - self._ahead, ahead
+        self.entries = tuple(
+            each.model_copy(update={"due": each.due + jump})
+            if each.length_s and each.due > now.wall - jump
+            else each
+            for each in self.entries
+            if each.due > now.wall - LATE_S
+        )
+        return [each for each in self.entries if each.due <= now.wall]
+
+    def next_s(self, now: Moment) -> float | None:
+        """How long until something more is due; ``None``: nothing is."""
+        return min((e.due - now.wall for e in self.entries if e.due > now.wall), default=None)
+
+    def add(self, entry: ClockEntry) -> bool:
+        """False if there are too many."""
+        if len(self.entries) >= MOST:
+            return False
+        self.entries = tuple(sorted((*self.entries, entry), key=lambda each: each.due))
+        return True
+
+    def remove(self, entries: Sequence[ClockEntry]) -> None:
+        self.entries = tuple(each for each in self.entries if each not in entries)
+
+
+def next_at(now: datetime, hour: int, minute: int, date: str = "") -> datetime | None:
+    """The next ``hour:minute``, or that of ``date`` (ISO 8601), in local time; ``None`` if it is
+    in the past. Where daylight saving time skips it, an hour later."""
+    at = (datetime.fromisoformat(date) if date else now).replace(
+        hour=hour, minute=minute, second=0, microsecond=0
+    )
+    if not date and at <= now:
+        at += timedelta(days=1)
+    return at if at > now else None

@@ -1,0 +1,23 @@
+"""Plain requests, which a rule recognises and answers as a model would: with a call. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.conversation.prompt import without_times
+from pipeline.engines.contract import ToolCall
+from pipeline.messages import Message
+from pipeline.speaking.delivery import ReplyPlan
+
+
+def ruled(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
+    """The whole answer to ``messages``; ``None``: the model answers."""
+    rule, config = plan.settings.rule, plan.config
+    if rule is None or config.tool_choice.kind == "none":
+        return None
+    if not messages or messages[-1].role != "user":
+        return None
+    call = rule(without_times(messages[-1].content), language)
+    # A tool that had to be renamed is not meant: the client has one of that name.
+    origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
+    return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None

@@ -1,0 +1,154 @@
+"""Saying things in the conversations of a process: whose, when, and what the caller learns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from app.access.file import AccessFile, AccessList
+from app.access.policy import parse_network
+from app.announcing.announcer import MOST_KEPT, Announcer, NotSaid, UnknownName, Wish
+from pipeline.speaking.announcements import Outcome
+from reachy_voice.testing import run_virtual
+from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
+
+pytestmark = pytest.mark.quick
+
+T = TypeVar("T")
+BEDROOM = "192.168.1.8"
+NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29"}
+
+
+@dataclass
+class House:
+    speakers: list[ScriptedSpeaker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.announcer = Announcer(lambda: [(each, each.place) for each in self.speakers])
+
+    def play(
+        self, act: Callable[[Announcer], Awaitable[T]], run: Callable[..., Any] = run_virtual
+    ) -> T:
+        async def main() -> T:
+            running = asyncio.create_task(self.announcer.run())
+            await asyncio.sleep(0)
+            try:
+                return await act(self.announcer)
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+
+        result: T = run(main())
+        return result
+
+
+def fulfil(house: House, folder: Path, **wish: Any) -> dict[str, Any]:
+    file = house.announcer.file = AccessFile(folder / "access.json")
+    for note, network in NOTES.items():
+        allow = partial(AccessList.with_address, network=parse_network(network), note=note)
+        file.change(allow)
+    wanted = Wish(text="Dinner.", **wish)
+    return house.play(lambda announcer: announcer.fulfil(wanted), asyncio.run)  # reads a file
+
+
+@pytest.mark.parametrize(
+    ("to", "names"),
+    [
+        ("all", ["kitchen", "upstairs", "talk"]),
+        ("Kitchen", ["kitchen"]),
+        ("upstairs", ["upstairs"]),
+        (BEDROOM, ["upstairs"]),
+        ("talk", ["talk"]),
+        ("192.168.1.99", []),
+    ],
+)
+def test_names(to: str, names: list[str], tmp_path: Path) -> None:
+    ended = ScriptedSpeaker(announces=False)
+    house = House([ScriptedSpeaker(), ScriptedSpeaker(BEDROOM), ScriptedSpeaker(""), ended])
+    answer = fulfil(house, tmp_path, to=to)
+    assert [each["name"] for each in answer["conversations"]] == names
+    assert all(each["heard"] == "Dinner." for each in answer["conversations"])
+    assert answer["kept_s"] == (0 if names else 600)
+
+
+def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="neither an address nor the note of one"):
+        fulfil(House(), tmp_path, to="garage")
+
+
+@pytest.mark.parametrize(
+    ("wish", "why"),
+    [({"keep_s": 0}, "no such conversation is open"), ({"text": "🎉"}, "the text has no words")],
+)
+def test_what_nobody_can_hear_is_told(wish: dict[str, Any], why: str) -> None:
+    asked = Wish(**({"text": "Dinner."} | wish))
+    with pytest.raises(NotSaid, match=why):
+        House().play(lambda announcer: announcer.fulfil(asked))
+
+
+def test_what_is_kept_is_bounded() -> None:
+    async def keep(announcer: Announcer) -> None:
+        for _ in range(MOST_KEPT):
+            await announcer.fulfil(Wish(text="Dinner."))
+        with pytest.raises(NotSaid, match=f"{MOST_KEPT} announcements wait"):
+            await announcer.fulfil(Wish(text="Dinner."))
+
+    House().play(keep)
+
+
+@pytest.mark.parametrize(
+    ("to", "place", "after_s", "texts"),
+    [
+        ("all", KITCHEN, 9, ["Dinner."]),
+        (KITCHEN, KITCHEN, 9, ["Dinner."]),
+        (KITCHEN, BEDROOM, 9, []),
+        ("all", KITCHEN, 11, []),
+    ],
+)
+def test_it_is_said_to_who_comes_in_time(
+    to: str, place: str, after_s: float, texts: list[str]
+) -> None:
+    house = House()
+
+    async def come(announcer: Announcer) -> list[str]:
+        await announcer.fulfil(Wish(text="Dinner.", to=to, keep_s=10))
+        await asyncio.sleep(after_s)
+        for _ in range(2):
+            house.speakers.append(ScriptedSpeaker(place))
+            announcer.arrive()
+            await asyncio.sleep(2)
+        return [text for speaker in house.speakers for text, _ in speaker.asked]
+
+    assert house.play(come) == texts
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "delivered", "times"),
+    [
+        (("said",), True, [0]),
+        (("busy",), False, [0]),
+        (("gone", "said"), True, [0, 5]),
+        (("failed", "failed", "said"), True, [0, 5, 10]),
+        (("failed",), False, [0, 5, 10, 15]),
+    ],
+)
+def test_what_must_be_heard_is_said_again_when_somebody_comes(
+    outcomes: Sequence[Outcome], delivered: bool, times: list[float]
+) -> None:
+    speaker = ScriptedSpeaker(outcomes=outcomes)
+    house = House([speaker])
+
+    async def deliver(announcer: Announcer) -> bool:
+        loop = asyncio.get_running_loop()
+        for after_s in (5, 10, 15):
+            loop.call_later(after_s, announcer.arrive)
+        return await announcer.deliver(lambda: "Dinner.", lambda place: True, 20)
+
+    assert house.play(deliver) == delivered
+    assert [round(at - speaker.asked[0][1]) for _, at in speaker.asked] == times

@@ -1,0 +1,428 @@
+"""What is set and what is due, told as tables; and who hears it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from app.announcing.announcer import Announcer
+from app.clock.clock import Clock
+from app.clock.clock_tools import ClockTools
+from app.clock.sentences import Sentences
+from app.clock.timers import LATE_S, MOST, ClockEntry, Moment, Timers, next_at
+from app.clock.timers_file import TimersFile
+from app.root import ROOT
+from app.settings.languages import read_clock
+from pipeline.engines.llm.tool_calls.schema_check import why_unusable
+from reachy_voice.testing import run_virtual
+from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
+
+pytestmark = pytest.mark.quick
+
+T = TypeVar("T")
+START = datetime(2026, 11, 28, 12, 0, tzinfo=UTC).timestamp()
+"""A Saturday, 13:00 in Berlin."""
+TABLES = read_clock(ROOT / "config" / "languages")
+SENTENCES = Sentences(TABLES)
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def entry(due: float, length_s: float = 0.0, **fields: Any) -> ClockEntry:
+    kind = "timer" if length_s else "alarm"
+    return ClockEntry(
+        **({"kind": kind, "due": due, "length_s": length_s, "place": KITCHEN} | fields)
+    )
+
+
+# --- the pure core -----------------------------------------------------------------------------
+
+
+TEN, HOUR = entry(10, 10), 3600.0
+
+
+@pytest.mark.parametrize(
+    ("entries", "moments"),
+    [
+        pytest.param([TEN], [(9.9, 9.9, []), (10, 10, [10]), (11, 11, [10])], id="due"),
+        pytest.param([entry(10), entry(5)], [(6, 6, [5]), (10, 10, [10, 5])], id="two"),
+        pytest.param(
+            [TEN, entry(20)],
+            [(HOUR, 0, [20]), (HOUR + 9, 9, [20]), (HOUR + 10, 10, [HOUR + 10, 20])],
+            id="an hour forward: the timer takes as long, the alarm is due",
+        ),
+        pytest.param(
+            [TEN, entry(20)],
+            [(-HOUR, 0, []), (10 - HOUR, 10, [10 - HOUR]), (20, HOUR + 20, [10 - HOUR, 20])],
+            id="an hour back",
+        ),
+        pytest.param([TEN], [(11, 11, [10]), (5000, 12, [10])], id="due, and then set"),
+        pytest.param([entry(10), entry(20)], [(LATE_S + 10, 0, [20])], id="far too late"),
+    ],
+)
+def test_what_is_due(
+    entries: list[ClockEntry], moments: list[tuple[float, float, list[float]]]
+) -> None:
+    timers = Timers(Moment(0, 0), entries)
+    for wall, steady, due in moments:
+        found = timers.on(Moment(wall, steady))
+        assert [each.due for each in found] == pytest.approx(due), (wall, steady)
+
+
+@pytest.mark.parametrize(
+    ("now", "asked", "due"),
+    [
+        ("2026-11-28 13:00", (15, 0, ""), "2026-11-28 15:00+0100"),
+        ("2026-11-28 13:00", (13, 0, ""), "2026-11-29 13:00+0100"),
+        ("2026-11-28 13:00", (7, 30, ""), "2026-11-29 07:30+0100"),
+        ("2026-11-28 13:00", (7, 30, "2026-12-24"), "2026-12-24 07:30+0100"),
+        ("2026-11-28 13:00", (7, 30, "2026-11-28"), None),
+        ("2026-11-28 13:00", (7, 30, "2020-01-01"), None),
+        ("2026-03-28 13:00", (7, 0, ""), "2026-03-29 07:00+0200"),
+        ("2026-03-28 13:00", (2, 30, ""), "2026-03-29 03:30+0200"),
+        ("2026-10-24 13:00", (7, 0, ""), "2026-10-25 07:00+0100"),
+        ("2026-10-24 13:00", (2, 30, ""), "2026-10-25 02:30+0200"),
+    ],
+)
+def test_local_times(now: str, asked: tuple[int, int, str], due: str | None) -> None:
+    """In Berlin, where 2:30 does not exist on 29 March and occurs twice on 25 October."""
+    found = next_at(datetime.fromisoformat(now), *asked)
+    assert (found.timestamp() if found else None) == (
+        datetime.strptime(due, "%Y-%m-%d %H:%M%z").timestamp() if due else None
+    )
+
+
+def test_there_is_a_limit() -> None:
+    timers = Timers(Moment(0, 0))
+    added = [timers.add(entry(n, 1)) for n in range(1, 1001)]
+    assert (sum(added), len(timers.entries)) == (MOST, MOST)
+    assert len(timers.on(Moment(1000, 1000))) == MOST
+
+
+# --- a process ---------------------------------------------------------------------------------
+
+
+class MemoryFile:
+    def __init__(self, *entries: ClockEntry) -> None:
+        self.entries: Sequence[ClockEntry] = entries
+        self.full = False
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[ClockEntry]]:
+        yield self.entries
+
+    async def save(self, entries: Sequence[ClockEntry]) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.entries = entries
+
+
+class House:
+    def __init__(self, *speakers: ScriptedSpeaker, file: MemoryFile | None = None) -> None:
+        self.speakers = list(speakers)
+        self.announcer = Announcer(lambda: [(each, each.place) for each in self.speakers])
+        self.file = file or MemoryFile()
+        self.set_by_s = 0.0
+        """How much the wall clock was set forward."""
+        self.clock: Clock
+
+    def now(self) -> Moment:
+        at = asyncio.get_running_loop().time()
+        return Moment(START + self.set_by_s + at, at)
+
+    def tools(self, place: str = KITCHEN, language: str = "en") -> ClockTools:
+        return ClockTools(self.clock, place, lambda: language, offered=False)
+
+    def play(self, act: Callable[[House], Coroutine[Any, Any, T]]) -> T:
+        async def main() -> T:
+            self.clock = Clock(self.file, self.announcer, SENTENCES, self.now)
+            running = asyncio.create_task(self.clock.run())
+            await asyncio.sleep(0)
+            try:
+                return await act(self)
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+
+        result: T = run_virtual(main())
+        return result
+
+    @property
+    def heard(self) -> list[tuple[str, str, float]]:
+        """By whom, what, and when."""
+        return [(s.place, text, round(at, 2)) for s in self.speakers for text, at in s.asked]
+
+
+async def call(house: House, name: str, **arguments: Any) -> str:
+    result = await house.tools().call(name, arguments)
+    assert result.error is None
+    return result.text
+
+
+@pytest.mark.parametrize(
+    ("calls", "answers"),
+    [
+        ([("now", {})], ["It is 13:00 on Saturday, 2026-11-28."]),
+        ([("set_timer", {"minutes": 5})], ["The timer is set for 5 min."]),
+        ([("set_timer", {"hours": 1.5, "seconds": 3})], ["The timer is set for 1 h, 30 min, 3 s."]),
+        ([("set_alarm", {"time": "15:30"})], ["The alarm is set for 15:30."]),
+        ([("set_alarm", {"time": "7:05"})], ["The alarm is set for tomorrow at 7:05."]),
+        (
+            [("set_alarm", {"time": "07:00", "date": "2026-12-24"})],
+            ["The alarm is set for 7:00 on 2026-12-24."],
+        ),
+        (
+            [("set_reminder", {"text": "eat", "time": "16:00"})],
+            ["I will remind you at 16:00."],
+        ),
+        ([("set_reminder", {"text": "eat", "minutes": 20})], ["I will remind you at 13:20."]),
+        (
+            [("set_reminder", {"text": "eat", "time": "9:00", "date": "2026-11-28"})],
+            ["That time has passed."],
+        ),
+        ([("set_alarm", {"time": "9:00", "date": "2026-02-30"})], ["That time has passed."]),
+        ([("set_timer", {})], ["That time has passed."]),
+        (
+            [("list_timers", {}), ("cancel_timer", {"kind": "alarm"})],
+            ["Nothing is set.", "Nothing is set."],
+        ),
+        (
+            [
+                ("set_timer", {"minutes": 5}),
+                ("set_alarm", {"time": "15:00"}),
+                ("list_timers", {}),
+                ("cancel_timer", {"kind": "timer"}),
+                ("list_timers", {}),
+            ],
+            [
+                "The timer is set for 5 min.",
+                "The alarm is set for 15:00.",
+                "A timer for 5 min has 5 min left. An alarm is set for 15:00.",
+                "It is cancelled.",
+                "An alarm is set for 15:00.",
+            ],
+        ),
+        (
+            [("set_timer", {"minutes": 5})] * 101,
+            [*["The timer is set for 5 min."] * 100, "100 are set already. Cancel one first."],
+        ),
+    ],
+)
+def test_what_the_tools_answer(calls: list[tuple[str, dict[str, Any]]], answers: list[str]) -> None:
+    async def ask(house: House) -> list[str]:
+        return [await call(house, name, **arguments) for name, arguments in calls]
+
+    assert House().play(ask) == answers
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("set_alarm", {"time": "25:00"}),
+        ("set_timer", {"minutes": -1}),
+        ("set_timer", {"minutes": 1e9}),
+        ("set_reminder", {"time": "10:00"}),
+        ("cancel_timer", {"kind": "dinner"}),
+        ("dance", {}),
+    ],
+)
+def test_what_does_not_fit_is_an_error(name: str, arguments: dict[str, Any]) -> None:
+    result = House().play(lambda house: house.tools().call(name, arguments))
+    assert result.error
+
+
+def test_every_schema_can_be_used() -> None:
+    tools = House().play(lambda house: asyncio.sleep(0, house.tools().tools))
+    assert [why_unusable(tool.parameters) for tool in tools] == [""] * len(tools)
+
+
+TIMER_UP = "The timer for 1 min is up."
+
+
+@pytest.mark.parametrize(
+    ("speakers", "heard"),
+    [
+        ([ScriptedSpeaker()], [(KITCHEN, TIMER_UP, 60)]),
+        ([ScriptedSpeaker(), ScriptedSpeaker("other")], [(KITCHEN, TIMER_UP, 60)]),
+        ([ScriptedSpeaker("other")], [("other", TIMER_UP, 60)]),
+        (
+            [ScriptedSpeaker(outcomes=("gone",)), ScriptedSpeaker("other")],
+            [(KITCHEN, TIMER_UP, 60)],
+        ),
+        ([], []),
+    ],
+)
+def test_who_hears_it(speakers: list[ScriptedSpeaker], heard: list[tuple[str, str, float]]) -> None:
+    async def run(house: House) -> list[ClockEntry]:
+        await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(100)
+        return list(house.file.entries)
+
+    house = House(*speakers)
+    left = house.play(run)
+    assert house.heard == heard
+    told = any(speaker.outcomes == ("said",) for speaker in speakers if speaker.asked)
+    assert len(left) == (not told), "what nobody has heard stays"
+
+
+def test_who_comes_back_is_told_late() -> None:
+    async def run(house: House) -> None:
+        await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(600)
+        house.speakers.append(ScriptedSpeaker())
+        house.announcer.arrive()
+        await asyncio.sleep(1)
+
+    house = House()
+    house.play(run)
+    assert house.heard == [(KITCHEN, f"{TIMER_UP} This was due at 13:01.", 600)]
+
+
+@pytest.mark.parametrize(
+    ("set_by_s", "heard"),
+    [
+        (3600, ["alarm 30", "timer 300"]),
+        (-3600, ["timer 300", "alarm 7200"]),
+        (0, ["timer 300", "alarm 3600"]),
+    ],
+)
+def test_a_wall_clock_that_is_set(set_by_s: float, heard: list[str]) -> None:
+    """A minute after the timer (5 min) and the alarm (14:00) were set, at 13:00."""
+
+    async def run(house: House) -> None:
+        await call(house, "set_timer", minutes=5)
+        await call(house, "set_alarm", time="14:00")
+        await asyncio.sleep(1)
+        house.set_by_s = set_by_s
+        await asyncio.sleep(8000)
+
+    house = House(ScriptedSpeaker())
+    house.play(run)
+    kinds = {"The timer for 5 min is up.": "timer"}
+    assert [f"{kinds.get(text, 'alarm')} {at:.0f}" for _, text, at in house.heard] == heard
+
+
+def test_what_was_set_survives_a_restart() -> None:
+    file = MemoryFile()
+
+    async def set_some(house: House) -> None:
+        await call(house, "set_timer", minutes=5)
+        await call(house, "set_reminder", text="eat", minutes=10)
+
+    House(file=file).play(set_some)
+    assert len(file.entries) == 2
+    house = House(ScriptedSpeaker(), file=file)
+
+    async def later(house: House) -> None:
+        house.set_by_s = 60
+        house.clock.timers.on(house.now())
+        await asyncio.sleep(700)
+
+    house.play(later)
+    texts = [text for _, text, _ in house.heard]
+    assert texts == ["The timer for 5 min is up.", "You wanted to be reminded: eat."]
+    assert file.entries == ()
+
+
+def test_a_hundred_at_once_are_all_said() -> None:
+    async def run(house: House) -> None:
+        for _ in range(MOST):
+            await call(house, "set_timer", minutes=1)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(100)
+
+    house = House(ScriptedSpeaker())
+    house.play(run)
+    assert len(house.heard) == MOST
+
+
+def test_a_full_disk_is_told() -> None:
+    async def run(house: House) -> str:
+        house.file.full = True
+        answer = await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(61)
+        return answer
+
+    house = House(ScriptedSpeaker())
+    answer = house.play(run)
+    assert answer == (
+        "The timer is set for 1 min. It cannot be saved: after a restart it is not known."
+    )
+    assert [text for _, text, _ in house.heard] == [TIMER_UP]
+
+
+@pytest.mark.parametrize("language", sorted(TABLES))
+def test_every_sentence_can_be_said(language: str) -> None:
+    for kind in ("timer", "alarm", "reminder"):
+        each = entry(START + 60, 60, kind=kind, language=language, text="x")
+        for name in ("set", "due", "item"):
+            assert "{" not in SENTENCES.of(name, each, START)
+        assert "{" not in SENTENCES.due(each, START + 1000)
+    assert "{" not in SENTENCES.now(datetime.fromtimestamp(START), language)
+    for name in ("none", "cancelled", "past", "full", "unsaved"):
+        assert "{" not in SENTENCES.say(name, language, most=MOST)
+
+
+# --- the file ----------------------------------------------------------------------------------
+
+
+def saved_and_read(path: Path, *entries: ClockEntry) -> Sequence[ClockEntry]:
+    async def run() -> Sequence[ClockEntry]:
+        file = TimersFile(path)
+        async with file.open():
+            await file.save(entries)
+        async with TimersFile(path).open() as before:
+            return before
+
+    return asyncio.run(run())
+
+
+def test_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "timers.json"
+    kept = entry(10, 5, text="é", language="fr")
+    assert saved_and_read(path, kept) == (kept,)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_an_unreadable_file_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "timers.json"
+    path.write_text("{")
+    assert saved_and_read(path) == ()
+    assert (tmp_path / "timers.unreadable").read_text() == "{"
+
+
+def test_a_second_process_keeps_none(tmp_path: Path) -> None:
+    async def run() -> None:
+        path = tmp_path / "timers.json"
+        first, second = TimersFile(path), TimersFile(path)
+        async with first.open(), second.open() as before:
+            assert before == ()
+            await first.save([entry(1)])
+            with pytest.raises(OSError, match="another process"):
+                await second.save([])
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError, match="Permission"):
+        saved_and_read(tmp_path / "timers.json")
