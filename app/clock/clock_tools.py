@@ -177,5 +177,5 @@ class WithClock:
     def owners(self) -> Sequence[ToolServer]:
         return (self._clock, *self._others.owners)
 
-    def open(self, request: ServerRequest) -> ToolServer:
-        return self._others.open(request)
+    def open(self, request: ServerRequest, changed: Callable[[], None]) -> ToolServer:
+        return self._others.open(request, changed)
