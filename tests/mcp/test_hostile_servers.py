@@ -37,7 +37,8 @@ JSON, EVENTS = "application/json", "text/event-stream"
     ],
 )
 async def test_an_answer_without_an_end_costs_one_call(answer: Answer, why: str) -> None:
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url), timeout_s=1) as server:
+    timeout_s = 3 if answer is never else 60  # the machine may be busy
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url), timeout_s) as server:
         stub.answers["tools/call"] = answer
         assert why in str((await server.call("forecast", {})).error)
         del stub.answers["tools/call"]
@@ -73,12 +74,12 @@ async def test_a_secret_does_not_follow_a_redirect(caplog: pytest.LogCaptureFixt
 
 async def test_why_a_server_fails_repeats_no_words_of_it(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(asked: Asked) -> None:
-        await asked.say(error={"code": -32001, "message": f"bad token {SECRET}"})
+        await asked.say(error={"code": -32050, "message": f"bad token {SECRET}"})
 
     async def deny(asked: Asked) -> None:
         await asked.answer(401, f"bad token {SECRET}".encode())
 
-    table = (refuse, "it answers with error -32001"), (deny, "it answers with HTTP 401")
+    table = (refuse, "it answers with error -32050"), (deny, "it answers with HTTP 401")
     for answer, why in table:
         async with mcp_stub(answers={"initialize": answer}) as stub:
             with caplog.at_level(logging.DEBUG):
