@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from app.clock.timers import LONGEST_S
 from pipeline.spoken.numbers import cardinal
 from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.wording import WORDINGS
@@ -53,6 +54,7 @@ class Phrases:
         parts = rf"(?P<number>{number})(?P<a>{half}) (?P<unit>{_any(units)})(?P<b>{half})"
         self._parts = re.compile(parts)
         self._days = _table(tables["clock_days"])
+        self._last_day = re.compile(rf" ({_any(self._days)})$")
         names = {
             "<length>": rf"(?P<length>{amount}(?: (?:(?:{_any(joints)}) )?{amount})*)",
             "<time>": r"(?P<time>.+?)",
@@ -86,15 +88,21 @@ class Phrases:
     def _arguments(
         self, tool: str, found: Mapping[str, str | None], now: datetime
     ) -> dict[str, object] | None:
-        """``None``: the time cannot be understood."""
+        """``None``: the time cannot be understood, or is years away."""
         name, _, kind = tool.partition(":")
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
-        if text := found.get("text"):
+        day, text = found.get("day") or "", found.get("text") or ""
+        if found.get("time") and (later := self._last_day.search(text)):
+            day, text = later[1], text[: later.start()]
+        if text:
             arguments["text"] = text
         if length := found.get("length"):
-            arguments["seconds"] = round(sum(map(self._seconds, self._amount.findall(length))))
+            seconds = round(sum(map(self._seconds, self._amount.findall(length))))
+            arguments["seconds"] = seconds
+            if seconds > LONGEST_S:
+                return None
         if time := found.get("time"):
-            at = self._at(f"{found.get('day') or ''} {time}".strip(), now, as_said=kind == "wake")
+            at = self._at(f"{day} {time}".strip(), now, as_said=kind == "wake")
             if at is None:
                 return None
             arguments |= {"time": f"{at:%H:%M}", "date": f"{at:%Y-%m-%d}"}

@@ -64,6 +64,9 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Remind me to look at the sky at nine in the evening": remind(
             "look at the sky", **at("21:00")
         ),
+        "Remind me to call my mother tomorrow morning at nine": remind(
+            "call my mother", **at("09:00", 29)
+        ),
         "How much time is left on the timer?": LIST,
         "What timers are set?": LIST,
         "Cancel the timer": cancel("timer"),
@@ -73,6 +76,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "What's the time?": TIME,
         "What day is it today?": TIME,
         "Set a timer for minutes.": None,
+        "Set a timer for 99999999999999999 hours.": None,
         "Set a timer for my grandmother's birthday": None,
         "Set an alarm for twenty-six o'clock": None,
         "What time is it in Tokyo?": None,
