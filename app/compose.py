@@ -221,10 +221,10 @@ def _clock(
         phrases(language)  # takes 0.1 s, which no turn should wait for
     clock = Clock(TimersFile(settings.paths.timers(os.environ)), announcer, Sentences(words))
 
-    def rule(said: str, language: str) -> tuple[str, str] | None:
+    def rule(text: str, language: str) -> tuple[str, str] | None:
         now = datetime.fromtimestamp(clock.now().wall)
         known = [language] if language in words else usual
-        return next(filter(None, (phrases(each).call(said, now) for each in known)), None)
+        return next(filter(None, (phrases(each).call(text, now) for each in known)), None)
 
     return clock, rule
 

@@ -50,7 +50,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import MessageItem, ToolServerItem
 from pipeline.settings import Notices, SessionSettings
-from pipeline.speaking.announcements import Announced, Announcements
+from pipeline.speaking.announcements import AnnouncementEnd, Announcements
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply_requests import ReplyRequests
 from pipeline.telemetry.turn_recorder import TurnRecorder
@@ -283,7 +283,7 @@ class Session:
         """Whether anything can be announced in it."""
         return self._announcements.possible
 
-    async def announce(self, text: str, until: float) -> Announced:
+    async def announce(self, text: str, until: float) -> AnnouncementEnd:
         """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time."""
         return await self._announcements.say(text, until)
 

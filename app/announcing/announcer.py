@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.access.file import AccessFile
 from app.access.policy import Network, parse_address, parse_network
 from pipeline.errors import ReachyVoiceError
-from pipeline.speaking.announcements import Announced, Outcome
+from pipeline.speaking.announcements import AnnouncementEnd, Outcome
 from pipeline.spoken import speakable
 
 EVERYBODY = "all"
@@ -45,7 +45,7 @@ class AnnouncingSession(Protocol):
     @property
     def announces(self) -> bool: ...
 
-    async def announce(self, text: str, until: float) -> Announced: ...
+    async def announce(self, text: str, until: float) -> AnnouncementEnd: ...
 
 
 class Wish(BaseModel):
@@ -77,7 +77,7 @@ class Announcer:
         self.file: AccessFile | None = None
         """Has notes about addresses."""
         self._sessions = sessions
-        self._kept: set[asyncio.Task[bool]] = set()
+        self._deliveries: set[asyncio.Task[bool]] = set()
         self._arrivals: set[asyncio.Event] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -107,8 +107,8 @@ class Announcer:
         if not reports:
             kept_s = wish.keep_s
             self._keep(wish, matches)
-        shown = [asdict(each) | {"name": _shown(each.name, notes)} for each in reports]
-        return {"conversations": shown, "kept_s": kept_s}
+        conversations = [asdict(each) | {"name": _shown(each.name, notes)} for each in reports]
+        return {"conversations": conversations, "kept_s": kept_s}
 
     async def say(
         self, text: str, matches: Callable[[str], bool], within_s: float
@@ -117,13 +117,13 @@ class Announcer:
         all."""
         until = asyncio.get_running_loop().time() + within_s
         async with asyncio.TaskGroup() as group:
-            begun = [
+            tasks = [
                 (place, group.create_task(session.announce(text, until)))
                 for session, place in self.here(matches).items()
             ]
         return [
             ConversationReport(place, task.result().outcome, task.result().heard)
-            for place, task in begun
+            for place, task in tasks
         ]
 
     async def deliver(
@@ -158,12 +158,12 @@ class Announcer:
         if not wish.keep_s or self._tasks is None:
             fix = "Connect one, or let it be kept for a while (--keep 600, keep_s)"
             raise NotSaid("Nobody heard it", why="no such conversation is open", fix=fix)
-        if len(self._kept) >= MOST_KEPT:
+        if len(self._deliveries) >= MOST_KEPT:
             why = f"{MOST_KEPT} announcements wait for a conversation already"
             raise NotSaid("Nobody will hear it", why=why, fix="Connect a robot")
         task = self._tasks.create_task(self.deliver(lambda: wish.text, matches, wish.keep_s))
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
 
 
 def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], bool]:
@@ -191,5 +191,5 @@ def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], b
 
 def _shown(place: str, notes: Sequence[tuple[str, Network]]) -> str:
     at = parse_address(place)
-    named = (note for note, network in notes if note and at is not None and at in network)
-    return next(named, place or TALK)
+    names = (note for note, network in notes if note and at is not None and at in network)
+    return next(names, place or TALK)

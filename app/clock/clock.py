@@ -57,14 +57,14 @@ class Clock:
     async def run(self) -> None:
         async with self._file.open() as before, asyncio.TaskGroup() as group:
             self.timers = Timers(self.now(), (*before, *self.timers.entries))
-            begun: set[ClockEntry] = set()
+            before_due: set[ClockEntry] = set()
             while True:
                 self._changed.clear()
                 at = self.now()
                 due = set(self.timers.on(at))
-                for entry in due - begun:
+                for entry in due - before_due:
                     group.create_task(self._tell(entry))
-                begun = due
+                before_due = due
                 next_s = self.timers.next_s(at)
                 try:
                     sleep_s = None if next_s is None else min(next_s, LONGEST_SLEEP_S)
@@ -75,10 +75,10 @@ class Clock:
 
     async def add(self, entry: ClockEntry) -> bool:
         """False if there are too many."""
-        added = self.timers.add(entry)
-        if added:
-            await self._save()
-        return added
+        if not self.timers.add(entry):
+            return False
+        await self._save()
+        return True
 
     async def remove(self, entries: Sequence[ClockEntry]) -> None:
         self.timers.remove(entries)

@@ -92,29 +92,29 @@ class ClockTools:
         if name not in _TOOLS:
             return CallResult(error=f"There is no tool {name}.")
         try:
-            given = _TOOLS[name][0].model_validate(arguments)
+            request = _TOOLS[name][0].model_validate(arguments)
         except ValidationError as error:
             return CallResult(error=f"The arguments do not fit: {error.errors()[0]['msg']}.")
-        return CallResult(await self._answer(name, given))
+        return CallResult(await self._answer(name, request))
 
-    async def _answer(self, name: str, given: _Arguments) -> str:
+    async def _answer(self, name: str, request: _Arguments) -> str:
         wall = self._clock.now().wall
-        match given:
+        match request:
             case _At(time=time, date=date):
                 return await self._set("alarm", "", 0, time, date)
             case _Reminder(text=text, time=time, date=date):
-                return await self._set("reminder", text, given.total_s, time, date)
+                return await self._set("reminder", text, request.total_s, time, date)
             case _After():
-                return await self._set("timer", "", given.total_s)
+                return await self._set("timer", "", request.total_s)
             case _Which(kind=kind):
-                chosen = [each for each in self._mine if each.kind == kind]
-                await self._clock.remove(chosen)
-                return self._kept(self._say("cancelled" if chosen else "none"))
+                mine = [each for each in self._mine if each.kind == kind]
+                await self._clock.remove(mine)
+                return self._or_warn(self._say("cancelled" if mine else "none"))
             case _ if name == "now":
                 sentences, language = self._clock.sentences, self._language()
                 return sentences.now(datetime.fromtimestamp(wall), language)
-        shown = [e.model_copy(update={"language": self._language()}) for e in self._mine]
-        items = [self._clock.sentences.of("item", entry, wall) for entry in shown]
+        entries = [e.model_copy(update={"language": self._language()}) for e in self._mine]
+        items = [self._clock.sentences.of("item", entry, wall) for entry in entries]
         return " ".join(items) or self._say("none")
 
     async def _set(
@@ -142,9 +142,9 @@ class ClockTools:
         )
         if not await self._clock.add(entry):
             return self._say("full")
-        return self._kept(self._clock.sentences.of("set", entry, wall))
+        return self._or_warn(self._clock.sentences.of("set", entry, wall))
 
-    def _kept(self, text: str) -> str:
+    def _or_warn(self, text: str) -> str:
         return text if self._clock.saved else f"{text} {self._say('unsaved')}"
 
     @property

@@ -36,12 +36,12 @@ class Phrases:
 
     def __init__(self, language: str, tables: Mapping[str, str]) -> None:
         """``tables``: those of ``config/languages`` whose names begin with ``clock_``."""
-        given = _table(tables["clock_numbers"])
+        values = _table(tables["clock_numbers"])
         numerals = Numerals(WORDINGS[language]).cardinal if language in WORDINGS else cardinal
         self._numbers = {plain(numerals(n)): float(n) for n in range(100)}
-        self._numbers |= {word: float(n) for word, n in given.items() if not n.startswith("+")}
-        joints = [word for word, value in given.items() if value == "+"]
-        halves = [word for word, value in given.items() if value == "+0.5"] or [r"(?!)"]
+        self._numbers |= {word: float(n) for word, n in values.items() if not n.startswith("+")}
+        joints = [word for word, value in values.items() if value == "+"]
+        halves = [word for word, value in values.items() if value == "+0.5"] or [r"(?!)"]
         lengths = _table(tables["clock_lengths"])
         self._units = {word.lstrip("*"): float(s) for word, s in lengths.items()}
         wholes = [word.lstrip("*") for word in lengths if word.startswith("*")]
@@ -79,29 +79,29 @@ class Phrases:
         """``now``: local time."""
         words = f"{plain(text)} " if len(text) <= MOST_CHARS else ""
         for tool, rule in self._rules:
-            if found := rule.fullmatch(words):
-                arguments = self._arguments(tool, found.groupdict(), now)
+            if match := rule.fullmatch(words):
+                arguments = self._arguments(tool, match.groupdict(), now)
                 if arguments is not None:
                     return tool.partition(":")[0], json.dumps(arguments, ensure_ascii=False)
         return None
 
     def _arguments(
-        self, tool: str, found: Mapping[str, str | None], now: datetime
+        self, tool: str, groups: Mapping[str, str | None], now: datetime
     ) -> dict[str, object] | None:
         """``None``: the time cannot be understood, or is years away."""
         name, _, kind = tool.partition(":")
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
-        day, text = found.get("day") or "", found.get("text") or ""
-        if found.get("time") and (later := self._last_day.search(text)):
+        day, text = groups.get("day") or "", groups.get("text") or ""
+        if groups.get("time") and (later := self._last_day.search(text)):
             day, text = later[1], text[: later.start()]
         if text:
             arguments["text"] = text
-        if length := found.get("length"):
+        if length := groups.get("length"):
             seconds = round(sum(map(self._seconds, self._amount.findall(length))))
             arguments["seconds"] = seconds
             if seconds > LONGEST_S:
                 return None
-        if time := found.get("time"):
+        if time := groups.get("time"):
             at = self._at(f"{day} {time}".strip(), now, as_said=kind == "wake")
             if at is None:
                 return None
@@ -109,10 +109,10 @@ class Phrases:
         return arguments
 
     def _seconds(self, amount: str) -> float:
-        if not (found := self._parts.fullmatch(amount)):
+        if not (match := self._parts.fullmatch(amount)):
             return self._units[amount]
-        halves = 0.5 if found["a"] or found["b"] else 0.0
-        return (self._number(found["number"]) + halves) * self._units[found["unit"]]
+        halves = 0.5 if match["a"] or match["b"] else 0.0
+        return (self._number(match["number"]) + halves) * self._units[match["unit"]]
 
     def _number(self, text: str) -> float:
         return self._numbers[text] if text in self._numbers else float(text)
@@ -128,10 +128,10 @@ class Phrases:
                         days = 1
                     else:
                         shift = int(value)
-        found = self._minutes(text)
-        if found is None:
+        time = self._minutes(text)
+        if time is None:
             return None
-        minutes, has_hour = found
+        minutes, has_hour = time
         if shift is not None and minutes <= 720:
             minutes = minutes % 720 + 60 * shift
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -144,14 +144,14 @@ class Phrases:
     def _minutes(self, text: str) -> tuple[int, bool] | None:
         """After midnight, and whether an hour was said, not noon."""
         for pattern, value in self._times:
-            if not (found := pattern.fullmatch(f"{text} ")):
+            if not (match := pattern.fullmatch(f"{text} ")):
                 continue
-            part = found.groupdict()
-            said = self._number(part["m"]) if part.get("m") else 0
-            hour = self._number(part["h"]) if part.get("h") else 0
-            late = said if value == "m" else -said if value == "-m" else int(value)
-            if hour <= 24 and said < 60 and hour % 1 == 0 == said % 1:
-                return int(hour * 60 + late) % 1440, "h" in part
+            groups = match.groupdict()
+            extra = self._number(groups["m"]) if groups.get("m") else 0
+            hour = self._number(groups["h"]) if groups.get("h") else 0
+            late = extra if value == "m" else -extra if value == "-m" else int(value)
+            if hour <= 24 and extra < 60 and hour % 1 == 0 == extra % 1:
+                return int(hour * 60 + late) % 1440, "h" in groups
         return None
 
 

@@ -32,7 +32,7 @@ the conversation has ended, or only transcribes; too many wait already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncementEnd:
     """What became of an announcement, and its words that were heard."""
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class Announced:
 @dataclass(slots=True, eq=False)
 class _Announcement:
     text: str
-    result: asyncio.Future[Announced]
+    result: asyncio.Future[AnnouncementEnd]
     reply_id: str = ""
     item_ids: list[str] = field(default_factory=list)
     is_cut: bool = False
@@ -81,13 +81,13 @@ class Announcements:
         """Whether anything can be said: the session goes on, and answers."""
         return not self._closed and self._context.config.answers
 
-    async def say(self, text: str, until: float) -> Announced:
+    async def say(self, text: str, until: float) -> AnnouncementEnd:
         """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time. What
         has not begun when the caller is cancelled is not said."""
         if not self.possible:
-            return Announced("gone")
+            return AnnouncementEnd("gone")
         if len(self._waiting) >= MOST_WAITING:
-            return Announced("full")
+            return AnnouncementEnd("full")
         loop = asyncio.get_running_loop()
         announcement = _Announcement(text, loop.create_future())
         self._waiting.append(announcement)
@@ -192,4 +192,4 @@ class Announcements:
 
 def _conclude(announcement: _Announcement, outcome: Outcome, heard: str = "") -> None:
     if not announcement.result.done():  # otherwise nobody waits for it any more
-        announcement.result.set_result(Announced(outcome, heard.strip()))
+        announcement.result.set_result(AnnouncementEnd(outcome, heard.strip()))

@@ -178,7 +178,8 @@ class Replies:
         if self.speaking or not self._may_answer():
             return
         instructions = self._prompts.instructions(pending.options)
-        if not (pending.asked or awaits_an_answer(prompt(instructions, self._chat.context))):
+        certain = pending.asked or pending.text
+        if not (certain or awaits_an_answer(prompt(instructions, self._chat.context))):
             self._pending = None  # its turn was deleted, or answered after all
             self.on_gap()
             return

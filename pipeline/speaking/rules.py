@@ -10,7 +10,7 @@ from pipeline.messages import Message
 from pipeline.speaking.delivery import ReplyPlan
 
 
-def ruled(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
+def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
     """The whole answer to ``messages``; ``None``: the model answers."""
     rule, config = plan.settings.rule, plan.config
     if rule is None or config.tool_choice.kind == "none":

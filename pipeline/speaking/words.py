@@ -24,7 +24,7 @@ from pipeline.events import SilenceOutcome
 from pipeline.messages import LlmRequest, Message, Sampling, Usage
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause, ReplyPlan
-from pipeline.speaking.rules import ruled
+from pipeline.speaking.rules import by_rule
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken import speakable
 from pipeline.work import Work
@@ -154,7 +154,7 @@ class ModelAnswer(Words):
         """Answer; ask again if inaudible, unless the token limit was reached. May be called again
         if it raises before the model has begun."""
         sampling = self._plan.sampling
-        await self._ask(messages, sampling, ruled(self._plan, messages, language))
+        await self._ask(messages, sampling, by_rule(self._plan, messages, language))
         if self._inaudible(language) and not self.cut_short:
             self._asked_again = True
             self._earlier_usage = self.usage

@@ -270,8 +270,8 @@ class ServerTools:
             picture = MessageItem(self._context.new_id("item"), "user", (ImagePart(url),))
             self._editor.note(picture, hidden=not call.server.shown)
         if not call.server.offered:  # the model does not know what to make of the result
-            now = asyncio.get_running_loop().time()
-            self._replies.answer_later(now, call.options, text=result.error or result.text)
+            now, options = asyncio.get_running_loop().time(), replace(call.options, input=None)
+            self._replies.answer_later(now, options, text=result.error or result.text)
             self._replies.answer_pending()
             return
         self._pending, self._next_shown = call.options, call.server.shown

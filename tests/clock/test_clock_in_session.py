@@ -19,7 +19,7 @@ from app.clock.sentences import Sentences
 from app.clock.timers import Moment
 from app.root import ROOT
 from app.settings.languages import read_clock
-from pipeline.commands import CreateResponse, SessionConfig
+from pipeline.commands import CreateResponse, ResponseOptions, SessionConfig
 from pipeline.conversation.prompt import without_times
 from pipeline.engines.contract import ToolCall
 from pipeline.events import ReplyAudio, ReplyFinished
@@ -36,6 +36,7 @@ from reachy_voice.testing import (
     play,
     say,
     silence,
+    text_item,
     wait,
     write,
 )
@@ -101,6 +102,13 @@ def test_a_plain_request_needs_no_model(acts: Sequence[Act]) -> None:
     assert call.server
     assert (call.server.shown, call.server.output) == (False, IS_SET)
     assert [each.length_s for each in kitchen.file.entries] == [300]
+
+
+def test_a_request_of_its_own_words_is_answered_once() -> None:
+    own = ResponseOptions(input=(text_item("own", FIVE),))
+    llm = ScriptedLlm(deltas=("Hello.",))
+    played = Kitchen().play(CreateResponse(own), wait(8), llm=llm)
+    assert (said(played), llm.prompts) == (IS_SET, [])
 
 
 def test_it_is_said_at_the_right_second_and_remembered() -> None:

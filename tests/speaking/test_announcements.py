@@ -24,7 +24,7 @@ from pipeline.errors import EngineError
 from pipeline.events import ReplyAudio, ReplyStarted, SpeechStarted
 from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.messages import Tool
-from pipeline.speaking.announcements import MOST_WAITING, PAUSE_S, Announced
+from pipeline.speaking.announcements import MOST_WAITING, PAUSE_S, AnnouncementEnd
 from pipeline.tools.contract import CallResult
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
@@ -58,7 +58,7 @@ class Callers:
     """Those who want something said, and what they were told."""
 
     def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[Announced]] = []
+        self.tasks: list[asyncio.Task[AnnouncementEnd]] = []
 
     def wants(self, text: str = DINNER, within_s: float = 60.0) -> Act:
         def ask(played: Scene) -> Any:

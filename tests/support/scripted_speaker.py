@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.speaking.announcements import Announced, Outcome
+from pipeline.speaking.announcements import AnnouncementEnd, Outcome
 
 KITCHEN = "192.168.1.7"
 
@@ -22,9 +22,9 @@ class ScriptedSpeaker:
     asked: list[tuple[str, float]] = field(default_factory=list)
     """Texts, and when."""
 
-    async def announce(self, text: str, until: float) -> Announced:
+    async def announce(self, text: str, until: float) -> AnnouncementEnd:
         now = asyncio.get_running_loop().time()
         outcome = self.outcomes[min(len(self.asked), len(self.outcomes) - 1)]
         self.asked.append((text, now))
         await asyncio.sleep(until - now if outcome == "busy" else self.takes_s)
-        return Announced(outcome, text if outcome == "said" else "")
+        return AnnouncementEnd(outcome, text if outcome == "said" else "")
