@@ -22,9 +22,16 @@ from app.clock.phrases import Phrases
 from app.clock.sentences import Sentences
 from app.clock.timers_file import TimersFile
 from app.models.engine_set import EngineSet, build_engine
+from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
-from app.settings.languages import read_clock, read_lexicons, read_notices, read_sentences
+from app.settings.languages import (
+    read_clock,
+    read_farewells,
+    read_lexicons,
+    read_notices,
+    read_sentences,
+)
 from app.settings.load import config_dir
 from app.settings.model import Settings
 from app.settings.tools import ToolSettings
@@ -68,6 +75,8 @@ class Assistant:
         self.announcer = Announcer(lambda: list(self.sessions.items()))
         words = read_clock(languages)
         self.clock, self._rule = _clock(settings, self.announcer, words)
+        self._farewells = () if settings.wake.mode == "always" else read_farewells(languages)
+        self._wake_word = wake_word(settings)
         scales = _word_scales(settings, cache)
         self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
@@ -146,7 +155,16 @@ class Assistant:
             tools = ClockTools(self.clock, place, lambda: session.language, offered=offered)
             servers = WithClock(tools, servers)
         session = Session(
-            self.stages, config, settings, bus, new_id, memory, hearing, recording, servers
+            self.stages,
+            config,
+            settings,
+            bus,
+            new_id,
+            memory,
+            hearing,
+            recording,
+            servers,
+            self._wake_word,
         )
         self.sessions[session] = place
         self.announcer.arrive()
@@ -167,6 +185,8 @@ class Assistant:
             sampling=settings.conversation.sampling.build(),
             tool_instructions=settings.conversation.tool_instructions,
             max_items=settings.limits.max_items,
+            wake=settings.wake,
+            farewells=self._farewells,
             partials=settings.conversation.partial_transcripts,
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,

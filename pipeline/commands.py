@@ -247,6 +247,11 @@ class NoteDirection(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class WakeUp(Command):
+    """The robot is touched: it listens, without having been called."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitAudio(Command):
     event_id: str | None = None
 

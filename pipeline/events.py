@@ -14,7 +14,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
 from pipeline.items import FunctionCallItem, Item, MessageItem, ToolServerItem
 from pipeline.messages import Usage
-from pipeline.turn_record import Ignored, Interruption, Invention, TurnRecord
+from pipeline.turn_record import Aside, Ignored, Interruption, Invention, TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -105,7 +105,29 @@ class SpeechRejected:
 
     item_id: str
     engine_seconds: float = 0.0
-    invented: Invention | None = None
+    invented: Invention | Aside | None = None
+
+
+WakeReason = Literal["word", "touch", "client", "resumed"]
+"""The robot was called, or touched; the client decides itself when speech is meant; a conversation
+goes on that was lost while it was awake."""
+SleepReason = Literal["start", "silence", "farewell", "client"]
+"""The session begins; nobody went on for long enough; somebody said so; the client no longer
+decides itself when speech is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Woke:
+    """The robot listens from now on."""
+
+    why: WakeReason
+
+
+@dataclass(frozen=True, slots=True)
+class FellAsleep:
+    """From now on the robot only notices when it is called or touched."""
+
+    why: SleepReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +437,8 @@ Event = (
     | SpeechStopped
     | SpeechIgnored
     | SpeechRejected
+    | Woke
+    | FellAsleep
     | InputCommitted
     | InputCleared
     | IdleTimeout

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from pipeline.commands import (
     RetrieveItem,
     SessionConfig,
     TruncateItem,
+    WakeUp,
 )
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat
@@ -40,6 +41,7 @@ from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.path import Playback
 from pipeline.echo.sent import ClientEcho
+from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
 from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
@@ -59,6 +61,9 @@ from pipeline.tools.server_tools import ServerTools
 from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.work import CLIENT, new_client
+
+if TYPE_CHECKING:
+    from pipeline.waking.waking import Waking
 
 INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
@@ -95,10 +100,12 @@ class Session:
         hearing: Hearing | None = None,
         observer: CommandObserver | None = None,
         tool_servers: ToolServers | None = None,
+        wake_word: WakeWord | None = None,
     ) -> None:
         """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
         session that this one resumes; ``hearing``: how the client is heard; ``observer`` follows
-        its commands. ``tool_servers``: whose tools it may call; ``None``: there are none."""
+        its commands. ``tool_servers``: whose tools it may call; ``None``: there are none.
+        ``wake_word``: hears the call; ``None``: it is known by its words (``settings.wake``)."""
         self._bus = bus
         self._observer = observer
         self._tasks = asyncio.TaskGroup()
@@ -133,6 +140,7 @@ class Session:
         )
         self._announcements = Announcements(context, chat, self._replies, self._nobody_speaks)
         self._requests = ReplyRequests(context, chat, prompts, self._replies)
+        self._waking = self._sleeper(wake_word) if settings.wake.mode != "always" else None
         self._turns = TurnRunner(
             context,
             self._listener,
@@ -140,6 +148,7 @@ class Session:
             self._replies,
             self._transcriber,
             self._warm_up,
+            self._waking,
         )
         self._tools = ServerTools(
             context,
@@ -155,8 +164,27 @@ class Session:
             self._listener,
             self._editor,
             self._replies,
-            lambda: self._turns.busy or self._tools.busy,
+            lambda: self._turns.busy or self._tools.busy or self.asleep,
         )
+
+    def _sleeper(self, wake_word: WakeWord | None) -> Waking:
+        from pipeline.waking.waking import Waking
+
+        return Waking(
+            self._context,
+            self._listener,
+            self._directions,
+            self._memory.wakefulness,
+            wake_word,
+            lambda signals, floor: self._turns.follow_call(signals, floor),
+            lambda: self._replies.unheard_s,
+            lambda: self._turns.busy or not self._replies.idle or self._tools.busy,
+        )
+
+    @property
+    def asleep(self) -> bool:
+        """Whether only a call or a touch is noticed."""
+        return self._waking is not None and self._waking.asleep
 
     @property
     def notices(self) -> Notices:
@@ -197,6 +225,8 @@ class Session:
     def _begin(self) -> None:
         self._tools.configure(self._context.asked)
         self._context.check_language()
+        if self._waking:
+            self._waking.begin()
         self._warm_up.prompt_changed()
         self._announcements.open()
         for item in self.chat.items:
@@ -207,6 +237,8 @@ class Session:
     def _end(self) -> None:
         """End all replies and work in idle time."""
         self._running = False
+        if self._waking:
+            self._waking.end()
         self._warm_up.close()
         self._tools.close()
         self._replies.close()
@@ -224,7 +256,7 @@ class Session:
     async def submit(self, command: Command) -> None:
         """Submit a command; waits while the inbox is full."""
         if self._observer:
-            self._observer.command(command)
+            self._observer.command(_unheard(command) if self.asleep else command)
         if not isinstance(command, AppendAudio):
             await self._inbox.put(command)
             return
@@ -265,7 +297,7 @@ class Session:
     @property
     def attentive(self) -> bool:
         """Whether a turn is open, or the newest sound may begin one."""
-        return self._turns.busy or self._listener.may_be_speech
+        return self._turns.busy or (self._listener.may_be_speech and not self.asleep)
 
     def notify(self, sentence: str) -> bool:
         """Say a sentence of the server's own. False if it would interrupt: the user speaks or waits
@@ -333,6 +365,9 @@ class Session:
                 self._note_direction(command)
             case Configure():
                 self._configure(command.config)
+            case WakeUp():
+                if self._waking:
+                    self._waking.touch()
             case CommitAudio():
                 self._commit(command)
             case ClearAudio():
@@ -373,6 +408,8 @@ class Session:
         if config.turn_detection != before.turn_detection:
             self._idle_timer.restart()
         self._turns.configured()
+        if self._waking:
+            self._waking.configured()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm_up.prompt_changed()
 
@@ -441,3 +478,10 @@ class Session:
         self._replies.forget_pending()
         for ended in self._turns.take_ended():
             self._transcriber.commit(ended.turn.item_id, ended.recognition)
+
+
+def _unheard(command: Command) -> Command:
+    """For observers: what is heard asleep is not kept."""
+    if not isinstance(command, AppendAudio):
+        return command
+    return replace(command, pcm=np.zeros_like(command.pcm), reference=None, reference_moved=None)

@@ -88,6 +88,22 @@ class Echo(BaseModel):
     cancel: Literal["auto", "never"] = "auto"
 
 
+WakeMode = Literal["always", "word", "touch"]
+
+
+class Wake(BaseModel):
+    """When the robot listens: always; or only once it was called by a ``word``, or woken by a
+    ``touch``, until ``follow_up_s`` after its last answer. ``words``: what it is called, in the
+    notation of the ``engine``; ``None``: the engine's own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: WakeMode = "always"
+    engine: Literal["phrase", "micro-wakeword"] = "phrase"
+    words: tuple[str, ...] | None = Field(None, min_length=1, max_length=8)
+    follow_up_s: float = Field(8.0, ge=1, le=120)
+
+
 @dataclass(frozen=True, slots=True)
 class Sector:
     """Directions within half of ``width_deg`` of ``centre_deg``."""
@@ -190,6 +206,9 @@ class SessionSettings:
     echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
     """With an array, the directions from which people are heard; ``None``: all."""
+    wake: Wake = field(default_factory=Wake)
+    farewells: tuple[str, ...] = ()
+    """What sends the robot to sleep, in all languages, if it sleeps at all."""
     lexicons: tuple[Lexicon, ...] = ()
     words: tuple[str, ...] = ()
     """See ``pipeline.hearing.keywords``."""

@@ -19,7 +19,10 @@ Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hard
 """Why words cannot have been said: letters of another language; more than people say in that time;
 the credits of subtitles and their like; one phrase over and over; only a hum; few words, or thanks,
 out of a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
-Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention]
+Aside = Literal["call", "farewell", "elsewhere"]
+"""Why words that were said are no turn: the robot was only called, or sent to sleep; or somebody
+spoke from another place than the person who had called it (``pipeline.waking``)."""
+Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again", "rest", "say"]
@@ -97,7 +100,7 @@ class TurnRecord:
 
     text: str | None = None
     """What the user said or wrote, as far as it is known."""
-    invented: Invention | None = None
+    invented: Invention | Aside | None = None
     """Why what was recognised does not count as said; then the text is empty."""
     heard: str = ""
     """The part of the answer that was heard, or read if it was written."""

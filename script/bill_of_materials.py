@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "bill-of-materials.cdx.json"
 LOCKS = (
     *("requirements.lock", "script/llama-cpp.lock"),
-    *("requirements-languages.lock", "requirements-webrtc.lock", "requirements-mcp.lock"),
+    *(f"requirements-{extra}.lock" for extra in ("languages", "webrtc", "mcp", "wake")),
 )
 APART = "separate program: started by the server, never part of its process"
 PROGRAMS = {"piper-tts": APART}

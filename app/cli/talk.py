@@ -139,4 +139,5 @@ async def _talk(
 
 def _keys(settings: Settings) -> str:
     push = "[space] speak, and again when done   " if settings.sound.push_to_talk else ""
-    return f"{push}[m] mute   [q] quit" if has_keys() else ""
+    wake = "" if settings.wake.mode == "always" else "[w] wake   "
+    return f"{push}{wake}[m] mute   [q] quit" if has_keys() else ""

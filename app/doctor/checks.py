@@ -26,6 +26,7 @@ from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import Gpus, find_gpus
+from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.server.discovery import is_loopback
 from app.settings.load import load_settings
@@ -48,6 +49,7 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.waking.waking import calls_of
 
 HOME = "Home Assistant"
 
@@ -73,6 +75,7 @@ def examine(
     checks += engines
     if settings.server.webrtc:
         checks.append(check_webrtc(setup))
+    checks += check_wake(settings)
     checks += check_servers(settings, specs)
     checks += check_tool_servers(settings.tools, setup)
     gpus = find_gpus()
@@ -134,6 +137,18 @@ def check_webrtc(setup: str) -> Check:
     if importlib.util.find_spec("aiortc") is None:
         return Check("WebRTC", "fail", "cannot import aiortc", f"Run: {setup}")
     return Check("WebRTC", "ok", "clients must reach this machine by UDP, at any port")
+
+
+def check_wake(settings: Settings) -> Iterator[Check]:
+    """Can the robot be called?"""
+    if settings.wake.mode != "word":
+        return
+    try:
+        loaded = wake_word(settings)
+    except ReachyVoiceError as error:
+        yield Check("wake word", "fail", f"{error.what}: {error.why}", error.fix)
+        return
+    yield Check("wake word", "ok", ", ".join(calls_of(settings.wake, loaded)))
 
 
 def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:

@@ -12,9 +12,15 @@ from app.settings.languages import read_notices
 from app.settings.load import config_dir
 from app.settings.model import ConversationSettings, Settings
 from pipeline.engines.registry import Kind
+from pipeline.spoken.language import language_of
+from pipeline.spoken.sounds import sounds_of
 
 FILES = ("model_file", "mmproj")
 """Options that name a file of the weights, or any file by its absolute path."""
+OTHER_SCRIPTS = frozenset(
+    {"ar", "bg", "el", "fa", "he", "hi", "ja", "ko", "mk", "ru", "th", "uk", "zh"}
+)
+"""Languages, widely recognised, that are not written in Latin letters."""
 
 
 def choice_warnings(settings: Settings, catalogue: Catalogue) -> Iterator[str]:
@@ -71,7 +77,20 @@ def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
             f"{_join(outputs)}: answers in other languages will be read as if they were that. "
             f"Choose a voice with several (qwen3-tts, espeak-ng), or name one language"
         )
+    if settings.wake.mode == "word" and settings.wake.engine == "phrase":
+        warnings += [
+            f"wake.words has {words!r}, but stt {settings.stt.engine!r} hears {_join(inputs)}: it "
+            "may not be noticed. Choose a recogniser that hears it, or words of such a language"
+            for words in settings.wake.words or ()
+            if inputs and not _may_hear(words, inputs)
+        ]
     return warnings + _english_sentences(settings.conversation)
+
+
+def _may_hear(words: str, languages: Sequence[str]) -> bool:
+    """Whether a recogniser of these languages may write such words, as far as they show it."""
+    latin = bool(sounds_of(words)) or not OTHER_SCRIPTS.isdisjoint(languages)
+    return latin and (language_of(words) or languages[0]) in languages
 
 
 def _english_sentences(conversation: ConversationSettings) -> list[str]:

@@ -22,7 +22,7 @@ Build = Literal["", "cpu", "cuda"]
 TorchChoice = Literal["auto", "cpu", "cuda"]
 
 WEBRTC = "webrtc"
-OWN_LOCKS = frozenset({"languages", "mcp", WEBRTC})
+OWN_LOCKS = frozenset({"languages", "mcp", "wake", WEBRTC})
 """Extras with a lock file of their own, ``requirements-EXTRA.lock``, on top of the base or a
 stack."""
 GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
@@ -72,7 +72,7 @@ def needs_of(
     stack = "workstation" if any(engine.in_torch for engine in engines) else ""
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     on_cpu = [e for e in engines if e.in_torch and e not in wanting]
-    extras = {engine.spec.extra for engine in engines} | set(_door_extras(settings))
+    extras = {engine.spec.extra for engine in engines} | set(_other_extras(settings))
     cuda, server = gpu == "nvidia", settings.server
     return EngineNeeds(
         stack=stack,
@@ -93,11 +93,13 @@ def needs_of(
     )
 
 
-def _door_extras(settings: Settings) -> Iterator[str]:
+def _other_extras(settings: Settings) -> Iterator[str]:
     if settings.server.webrtc:
         yield WEBRTC
     if settings.tools.used:
         yield "mcp"
+    if (settings.wake.mode, settings.wake.engine) == ("word", "micro-wakeword"):
+        yield "wake"
 
 
 def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:

@@ -26,7 +26,7 @@ from app.server.reconnect import ParkedConversations
 from app.server.session_address import protocol_for
 from app.settings.model import LimitSettings
 from pipeline.bus import Bus, SlowSubscriber
-from pipeline.commands import Command, Configure, SessionConfig
+from pipeline.commands import Command, Configure, SessionConfig, WakeUp
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages
@@ -76,6 +76,11 @@ class SessionLike(Protocol):
     @property
     def attentive(self) -> bool:
         """Whether a turn is open, or the newest sound may begin one."""
+        ...
+
+    @property
+    def asleep(self) -> bool:
+        """Whether only a call or a touch is noticed."""
         ...
 
     def played_late(self, seconds: float) -> None:
@@ -240,6 +245,15 @@ class RealtimeLink(ABC):
         """Send what has happened so far, then close with ``code`` and let ``serve`` return."""
         self._closed = Closed(code, reason)
         self._events.close()
+
+    @property
+    def asleep(self) -> bool:
+        return self._session is not None and self._session.asleep
+
+    async def touch(self) -> None:
+        """Wake the robot."""
+        if self._session:
+            await self._session.submit(WakeUp())
 
     async def serve(self) -> None:
         with self._metrics.session(), self._parked.present(self.who):

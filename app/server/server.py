@@ -32,7 +32,7 @@ from app.api.turnstile import Turnstile
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import ConsoleServer
-from app.server import health
+from app.server import health, touch
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
@@ -89,6 +89,7 @@ def build_app(
         WebSocketRoute("/realtime", _realtime),
         *secret_routes(access.secrets, limits.http_body_kb * 1024),
         *health.ROUTES,
+        *touch.ROUTES,
     ]
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)

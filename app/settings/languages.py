@@ -43,6 +43,12 @@ def read_clock(directory: Path) -> Mapping[str, Mapping[str, str]]:
     }
 
 
+def read_farewells(directory: Path) -> tuple[str, ...]:
+    """What sends the robot to sleep, in all languages. Raises ``ConfigError``."""
+    texts = (_texts(path).get(FAREWELLS, "") for path in sorted(directory.glob("*.yaml")))
+    return tuple(phrase.strip() for text in texts for phrase in text.split(",") if text)
+
+
 def _read(path: Path) -> Lexicon:
     lists = {key: _listed(key, text) for key, text in _texts(path).items() if key in WORD_LISTS}
     return Lexicon(path.stem, **lists)
@@ -63,7 +69,7 @@ def _notices(path: Path) -> Notices:
 def _texts(path: Path) -> dict[str, str]:
     children = read_tree(path, f"config/languages/{path.name}").children
     texts = {key: node.value for key, node in children.items() if isinstance(node, Leaf)}
-    known = (*WORD_LISTS, *NOTICES, *CLOCK, SENTENCES)
+    known = (*WORD_LISTS, *NOTICES, *CLOCK, FAREWELLS, SENTENCES)
     for key in children:
         if key not in known or not isinstance(texts.get(key), str):
             raise _unusable(path.stem, f"{key} is not one of {', '.join(known)} with text")
@@ -83,6 +89,8 @@ def _unusable(language: str, why: str) -> ConfigError:
 
 
 PHRASES = ("encouragements", "credits", "courtesies")
+FAREWELLS = "farewells"
+"""Phrases, separated by commas, that send the robot to sleep."""
 SENTENCES = "sentences"
 """One sentence per line; a | marks a place where it may be cut and more must follow."""
 CLOCK = tuple(f"clock_{n}" for n in ("sentences", "phrases", "numbers", "lengths", "times", "days"))

@@ -28,7 +28,7 @@ from app.settings.tools import ToolSettings
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.messages import Sampling
-from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation
+from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation, Wake
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
@@ -231,6 +231,10 @@ class EchoSettings(Section, Echo):
     """The robot's own voice in its microphone."""
 
 
+class WakeSettings(Section, Wake):
+    """When the robot listens."""
+
+
 class PlaybackSettings(Section):
     lead_ms: Milliseconds = 250
     """How far ahead of real time audio is sent; smaller values interrupt more precisely."""
@@ -303,6 +307,7 @@ class Settings(Section):
     access: AccessSettings = AccessSettings()
     limits: LimitSettings = LimitSettings()
     conversation: ConversationSettings = ConversationSettings()
+    wake: WakeSettings = WakeSettings()
     tools: ToolSettings = ToolSettings()
     endpointing: EndpointingSettings = EndpointingSettings()
     speculation: SpeculationSettings = SpeculationSettings()

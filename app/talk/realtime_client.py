@@ -291,7 +291,7 @@ async def dial(
 ) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
     of ``KEY_VARIABLE``, or that of our own server on this machine. ``holds``: also get an event
-    when an answer is held back.
+    when an answer is held back, and when the robot falls asleep or wakes.
 
     Raises ``NoServer`` if no server answers, or it refuses us.
     """
@@ -299,7 +299,7 @@ async def dial(
     joint = "&" if "?" in url else "?"
     key = os.environ.get(KEY_VARIABLE) or await asyncio.to_thread(key_for, url, os.environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    query = "timings=true&holds=true" if holds else "timings=true"
+    query = "timings=true&holds=true&sleep=true" if holds else "timings=true"
     try:
         socket = await websockets.asyncio.client.connect(
             f"{url}{joint}{query}", additional_headers=headers, max_size=None, proxy=None

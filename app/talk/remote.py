@@ -30,9 +30,11 @@ from pipeline.commands import (
     CommitAudio,
     CreateResponse,
     TruncateItem,
+    WakeUp,
 )
 from pipeline.events import (
     Event,
+    FellAsleep,
     Refused,
     ReplyAudio,
     ReplyFinished,
@@ -45,6 +47,7 @@ from pipeline.events import (
     Timeline,
     TranscriptPartial,
     TranscriptReady,
+    Woke,
 )
 from pipeline.hearing.card import HalfDuplex
 from pipeline.messages import Usage
@@ -123,6 +126,8 @@ class RemoteConversation:
                     yield {"type": "input_audio_buffer.append", "audio": audio}
             case ClearAudio():
                 yield {"type": "input_audio_buffer.clear"}
+            case WakeUp():
+                yield {"type": "reachy_voice.wake"}
             case CommitAudio():
                 yield {"type": "input_audio_buffer.commit"}
             case CreateResponse():
@@ -208,6 +213,10 @@ def events_of(message: dict[str, Any]) -> Iterator[Event]:
             yield ReplyHeld(message["response_id"])
         case "reachy_voice.response.went_on":
             yield ReplyWentOn(message["response_id"])
+        case "reachy_voice.asleep":
+            yield FellAsleep(message["reason"])
+        case "reachy_voice.awake":
+            yield Woke(message["reason"])
         case "reachy_voice.timeline":
             stages = {stage: message.get(f"{stage}_ms") for stage in _STAGES}
             yield Timeline(message["response_id"], **stages)

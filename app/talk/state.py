@@ -15,6 +15,7 @@ from hardware.sound.alignment import SoundBlock
 from pipeline.events import (
     DirectionHeard,
     Event,
+    FellAsleep,
     InputCommitted,
     Refused,
     ReplyFinished,
@@ -28,12 +29,22 @@ from pipeline.events import (
     TranscriptFailed,
     TranscriptPartial,
     TranscriptReady,
+    Woke,
 )
 
 Doing = Literal[
-    "connecting", "waiting", "muted", "released", "listening", "hearing", "thinking", "speaking"
+    "connecting",
+    "waiting",
+    "muted",
+    "released",
+    "asleep",
+    "listening",
+    "hearing",
+    "thinking",
+    "speaking",
 ]
-"""``muted``, ``released``: like listening, but the microphone is off, or the key is up."""
+"""``muted``, ``released``, ``asleep``: like listening, but the microphone is off, the key is up, or
+the robot waits to be called."""
 
 FLOOR_DB = -60.0
 _FALL_DB = 2.0
@@ -79,6 +90,7 @@ class TalkState:
     sounding: bool = False
     muted: bool = False
     pressed: bool | None = None
+    asleep: bool = False
     on_change: Callable[[], None] = lambda: None
     _speech_open: bool = False
     _is_answer_due: bool = False
@@ -98,7 +110,9 @@ class TalkState:
             return "thinking"
         if self.muted:
             return "muted"
-        return "released" if self.pressed is False else "listening"
+        if self.pressed is False:
+            return "released"
+        return "asleep" if self.asleep else "listening"
 
     def say(self, text: str) -> None:
         """Add a notice."""
@@ -119,7 +133,7 @@ class TalkState:
                 self.connected, self.disconnected = True, ""
             case Disconnected():
                 self.connected, self.disconnected = False, printable(event.why)
-                self._speech_open = self._is_answer_due = False
+                self._speech_open = self._is_answer_due = self.asleep = False
                 self.partial = ""
                 self._in_conversation.clear()
                 self._end_line(" ...")
@@ -128,6 +142,8 @@ class TalkState:
                     self.direction_deg = event.direction.azimuth_deg
             case Refused():
                 self.say(event.message)
+            case FellAsleep() | Woke():
+                self.asleep = isinstance(event, FellAsleep)
             case Timeline():
                 names = ("endpoint", "transcript", "first_token", "first_clause", "first_audio")
                 stages = {stage: getattr(event, stage) for stage in names}

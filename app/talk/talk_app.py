@@ -234,6 +234,8 @@ class TalkApp:
             if character == "m":
                 self._state.muted = talking.muted = not talking.muted
                 self._state.say("muted" if talking.muted else "unmuted")
+            elif character == "w":
+                await talking.wake()
             elif character == " " and self._settings.sound.push_to_talk:
                 await self._push(talking)
             self._state.on_change()

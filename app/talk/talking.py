@@ -24,6 +24,7 @@ from pipeline.commands import (
     Direction,
     NoteDirection,
     TruncateItem,
+    WakeUp,
 )
 from pipeline.events import (
     Event,
@@ -118,6 +119,10 @@ class Talking:
         await self._conversation.submit(CommitAudio())
         await self._conversation.submit(CreateResponse())
         return True
+
+    async def wake(self) -> None:
+        """The user wakes the robot, or wants it to listen for longer."""
+        await self._conversation.submit(WakeUp())
 
     async def face(self, direction: Direction) -> None:
         """An array reports the direction of speech."""

@@ -11,6 +11,7 @@ from hardware.robot.wobble import Wobble
 from pipeline.commands import Direction
 from pipeline.events import (
     Event,
+    FellAsleep,
     InputCleared,
     InputCommitted,
     ReplyAudio,
@@ -20,10 +21,11 @@ from pipeline.events import (
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
+    Woke,
 )
 from pipeline.items import FunctionCallItem
 
-Mode = Literal["idle", "listening", "pausing", "thinking", "speaking"]
+Mode = Literal["idle", "asleep", "listening", "pausing", "thinking", "speaking"]
 
 THINKS_S = 20.0
 """Longer than any answer takes; after this it stops waiting."""
@@ -33,6 +35,9 @@ DEAF_S = 0.3
 BREATH_HZ, BREATH_M = 0.2, 0.003
 ANTENNA_BREATH_RAD = 0.05
 PONDER_HZ, PONDER_RAD = 0.2, math.radians(3)
+ASLEEP = Pose(pitch=math.radians(13), z=-0.005, right_antenna=-2.6, left_antenna=2.6)
+"""Its head and its antennas hang, quite still: from across a room one sees that it does not listen,
+and the microphones hear no motor."""
 _OPEN_RAD = 0.55
 """Of the antennas, while it listens."""
 _DOWN_RAD = -0.8
@@ -55,14 +60,16 @@ class Posture:
         self._reply: str | None = None
         """The answer that is spoken, until it is finished."""
         self._silent_since = -math.inf
+        self._rest: Mode = "idle"
+        """What it does when there is nothing to do: it may sleep."""
 
     def mode(self, now: float) -> Mode:
         """What it does now."""
         if self._mode == "speaking" and self._reply is None and now >= self.wobble.over_at:
             self._silent_since = now
-            self._become("idle", now)
+            self._become(self._rest, now)
         if self._mode == "thinking" and now - self._since >= THINKS_S:
-            self._become("idle", now)
+            self._become(self._rest, now)
         return self._mode
 
     def note(self, event: Event, now: float) -> None:
@@ -79,10 +86,18 @@ class Posture:
                 if mode == "pausing":
                     self._become("listening", now)
             case SpeechStopped() | InputCommitted():
-                if mode in ("idle", "listening", "pausing"):
+                if mode in ("idle", "asleep", "listening", "pausing"):
                     self._become("thinking", now)
             case SpeechRejected() | InputCleared():
                 if mode in ("listening", "pausing", "thinking"):
+                    self._become(self._rest, now)
+            case FellAsleep():
+                self._rest = "asleep"
+                if mode == "idle":
+                    self._become("asleep", now)
+            case Woke():
+                self._rest = "idle"
+                if mode == "asleep":
                     self._become("idle", now)
             case ReplyAudio():
                 if mode != "speaking":
@@ -100,12 +115,13 @@ class Posture:
             return
         calls = any(isinstance(item, FunctionCallItem) for item in event.items)
         if self._mode == "thinking" and event.reason != "resumed" and not calls:
-            self._become("idle", now)
+            self._become(self._rest, now)
 
     def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
         """The array heard something there; ``array_yaw``: where its front points, in rad. Do not
         call this while the array turns."""
-        if self.mode(now) != "speaking" and now - self._silent_since >= DEAF_S:
+        attentive = self.mode(now) not in ("speaking", "asleep")
+        if attentive and now - self._silent_since >= DEAF_S:
             self.gaze.heard(direction, now, array_yaw)
         else:
             self.gaze.forget_readings()
@@ -152,6 +168,8 @@ def _stance(mode: Mode, since_s: float, now: float) -> Pose:
             return tilt._replace(right_antenna=_DOWN_RAD)
         case "speaking":
             return Pose(pitch=math.radians(-2), right_antenna=-0.3, left_antenna=0.3)
+        case "asleep":
+            return ASLEEP
         case "idle":
             breath = math.sin(2 * math.pi * BREATH_HZ * now)
             antenna = ANTENNA_REST_RAD + ANTENNA_BREATH_RAD * breath

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 from pipeline.conversation.chat import Chat
 from pipeline.engines.contract import Delta, Warmed
@@ -78,12 +79,20 @@ def _close_unused(opened: _Opened) -> None:
         opened.conversation.close()
 
 
+@dataclass(slots=True, eq=False)
+class Wakefulness:
+    """``until``: when the robot falls asleep (``pipeline.waking``), in the loop's time."""
+
+    until: float = -inf
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
     """Can outlive its session, for a client that lost its connection and comes back."""
 
     chat: Chat
     conversation: ConversationStage
+    wakefulness: Wakefulness = field(default_factory=Wakefulness)
 
     def close(self) -> None:
         """Forget the model's state; the session will not be resumed."""

@@ -19,7 +19,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.messages import LlmRequest, SpeechRequest, Usage
-from pipeline.turn_record import Invention
+from pipeline.turn_record import Aside, Invention
 from pipeline.work import CancelToken
 
 # --- capabilities ------------------------------------------------------------------------------
@@ -79,6 +79,24 @@ class Vad(Protocol):
     def open(self) -> VadStream: ...
 
 
+class WakeStream(Protocol):
+    """Listens for the call in one stream of audio."""
+
+    def called(self, pcm: Pcm) -> bool:
+        """Whether the robot was called, up to the end of ``pcm``: the next samples, int16 mono at
+        16 kHz, of any length. Quick, as it runs on the event loop."""
+        ...
+
+
+class WakeWord(Protocol):
+    """A wake engine that listens to the sound itself."""
+
+    calls: Sequence[str]
+    """What it listens for, as one writes it."""
+
+    def open(self) -> WakeStream: ...
+
+
 class TurnDetector(Protocol):
     rate: int
     history_seconds: float
@@ -106,13 +124,13 @@ class Transcript:
     """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
     what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
     ``language_probability``: how sure it is. ``invented``: not for engines; why a session does not
-    believe the text, which is empty then."""
+    take the text for a turn's, which is empty then."""
 
     text: str
     seconds: float
     language: str = ""
     language_probability: float = 1.0
-    invented: Invention | None = None
+    invented: Invention | Aside | None = None
 
 
 class Utterance(Protocol):

@@ -9,51 +9,20 @@ recogniser. Words that take part in turn-taking, and those that nearly every sen
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from functools import lru_cache
 from itertools import chain, islice
-from math import inf
 
 from pipeline.context import SessionContext
 from pipeline.hearing import tuning
 from pipeline.settings import Lexicon
 from pipeline.spoken.language import SMALL_WORDS
+from pipeline.spoken.sounds import difference, drop_cost, sounds_of
 
 _WORD = re.compile(r"(?<!['\u2019])\b[^\W\d_]+")
-_VOWELS = "aio"
-_NEAR = frozenset(
-    one + other
-    for group in ("pbv", "fvT", "tdT", "kgC", "sSTC", "CJSg", "mn", "lr", "wv")
-    for one in group
-    for other in group
-)
-"""Consonants that are often taken for each other."""
-_SPELLINGS = tuple(
-    (re.compile(spelling), sound)
-    for spelling, sound in (
-        (r"[^a-z]", ""),
-        (r"tsch|tch|ch", "C"),
-        (r"sch|sh|sci|[ts]i(?=o)", "S"),
-        (r"ph", "f"),
-        (r"gh(?=[^aeiouy]|$)", ""),
-        (r"th", "T"),
-        (r"^[kgp]n", "n"),
-        (r"^wr", "r"),
-        (r"^x", "z"),
-        (r"x", "ks"),
-        (r"ck|qu?", "k"),
-        (r"s?c(?=[eiy])|z", "s"),
-        (r"c", "k"),
-        (r"dge?|g(?=[eiy])|j", "J"),
-        (r"h(?![aeiouy])|(?<=[a-z])h", ""),
-        (r"(?<=[^aeiouy])e(?=s?$)", ""),
-        (r"[ao]u|[oa]w|o[ao]|[ou]", "o"),
-        (r"e[aeiy]|ie|a[iy]|[iye]", "i"),
-        (r"(.)\1+", r"\1"),
-    )
-)
+_sounds = lru_cache(16384)(sounds_of)
+_difference = lru_cache(16384)(difference)
 
 
 class Keywords:
@@ -94,8 +63,8 @@ class Keywords:
                 if word.group().lower() in self._stop_words or (phrase and apart not in (" ", "-")):
                     break
                 phrase, end = phrase + word.group(), word.end()
-                for difference, keyword in self._near(_sounds(phrase), is_name):
-                    yield difference, begin.start(), end, keyword
+                for found, keyword in self._near(_sounds(phrase), is_name):
+                    yield found, begin.start(), end, keyword
 
     def _near(self, phrase: str, is_name: bool) -> Iterator[tuple[float, str]]:
         """``is_name``: whether the recogniser took it for a name."""
@@ -103,10 +72,10 @@ class Keywords:
             rarely_alike = is_name or len(sounds) >= tuning.LONG_SOUNDS
             share = tuning.NAME_DIFFERENCE if rarely_alike else tuning.WORD_DIFFERENCE
             most = share * len(sounds)
-            if abs(len(phrase) - len(sounds)) * _drop_cost("a") > most:
+            if abs(len(phrase) - len(sounds)) * drop_cost("a") > most:
                 continue
-            if (difference := _difference(phrase, sounds, most)) <= most:
-                yield difference, keyword
+            if (found := _difference(phrase, sounds, most)) <= most:
+                yield found, keyword
 
 
 def keywords_of(context: SessionContext) -> Keywords:
@@ -119,41 +88,3 @@ def _stop_words(lexicon: Lexicon) -> frozenset[str]:
     own = SMALL_WORDS.get(lexicon.language)
     small = [own] if own else SMALL_WORDS.values()
     return frozenset(re.findall(r"[^\W\d_]+", " ".join((*small, *chain(*astuple(lexicon)[1:])))))
-
-
-@lru_cache(16384)
-def _sounds(word: str) -> str:
-    """One letter for each sound, roughly; empty for scripts other than Latin."""
-    sounds = unicodedata.normalize("NFKD", word).lower()
-    for spelling, sound in _SPELLINGS:
-        sounds = spelling.sub(sound, sounds)
-    return sounds
-
-
-@lru_cache(16384)
-def _difference(phrase: str, sounds: str, most: float) -> float:
-    """Weighted edit distance, in wrong consonants; it may stop above ``most``."""
-    row = [0.0]
-    for sound in sounds:
-        row.append(row[-1] + _drop_cost(sound))
-    for other in phrase:
-        before, row = row, [row[0] + _drop_cost(other)]
-        for column, sound in enumerate(sounds):
-            change = before[column] + _change_cost(other, sound)
-            drop = before[column + 1] + _drop_cost(other)
-            row.append(min(change, drop, row[-1] + _drop_cost(sound)))
-        if min(row) > most:
-            break
-    return row[-1] if min(row) <= most else inf
-
-
-def _drop_cost(sound: str) -> float:
-    return 0.5 if sound in _VOWELS else 1.0
-
-
-def _change_cost(one: str, other: str) -> float:
-    if one == other:
-        return 0.0
-    if one in _VOWELS and other in _VOWELS:
-        return 0.3
-    return 0.5 if one + other in _NEAR else 1.0

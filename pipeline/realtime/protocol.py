@@ -12,8 +12,9 @@ Beyond the API:
   Audio of an answer ends where it was cut. Images that fit in no frame are left out.
 - ``transcription.delay``, of any value, asks for partial transcripts; a transcription session
   always sends them.
-- The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``, on request
-  only.
+- The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``,
+  ``reachy_voice.asleep`` and ``.awake``, on request only. A client wakes the robot with
+  ``reachy_voice.wake``.
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
@@ -48,9 +49,11 @@ from pipeline.commands import (
     RetrieveItem,
     SessionConfig,
     TruncateItem,
+    WakeUp,
 )
 from pipeline.events import (
     Event,
+    FellAsleep,
     IdleTimeout,
     InputCleared,
     InputCommitted,
@@ -79,6 +82,7 @@ from pipeline.events import (
     TranscriptFailed,
     TranscriptPartial,
     TranscriptReady,
+    Woke,
 )
 from pipeline.realtime import schema, wire
 from pipeline.realtime.items import item_from_wire, item_to_wire
@@ -103,6 +107,7 @@ _NOT_ON_A_SOCKET = "output_audio_buffer.clear"
 _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None], Command]]] = {
     "input_audio_buffer.commit": (schema.ClientEvent, lambda event, id: CommitAudio(id)),
     "input_audio_buffer.clear": (schema.ClientEvent, lambda event, id: ClearAudio(id)),
+    "reachy_voice.wake": (schema.ClientEvent, lambda event, id: WakeUp()),
     "conversation.item.delete": (
         schema.ItemNamed,
         lambda event, id: DeleteItem(event.item_id, id),
@@ -128,8 +133,9 @@ class RealtimeConnection:
 
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse, ``holds`` those sent when an answer is held back because the user may be speaking
-    over it. ``turn_records`` adds the figures of its record to every ``response.done``.
+    would refuse; ``holds`` those sent when an answer is held back because the user may be speaking
+    over it; ``sleep`` those sent when the robot falls asleep or wakes. ``turn_records`` adds the
+    figures of its record to every ``response.done``.
     ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether retrieved items have
     theirs.
     """
@@ -142,6 +148,7 @@ class RealtimeConnection:
         timings: bool = False,
         turn_records: bool = False,
         holds: bool = False,
+        sleep: bool = False,
         on_error: Callable[[str], None] = lambda code: None,
         sends_audio: bool = True,
     ) -> None:
@@ -149,6 +156,7 @@ class RealtimeConnection:
         self._timings = timings
         self._turn_records = turn_records
         self._holds = holds
+        self._sleep = sleep
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
@@ -277,6 +285,10 @@ class RealtimeConnection:
                 if self._holds:
                     what = "held" if isinstance(event, ReplyHeld) else "went_on"
                     self._send(f"reachy_voice.response.{what}", response_id=event.reply_id)
+            case Woke() | FellAsleep():
+                if self._sleep:
+                    what = "awake" if isinstance(event, Woke) else "asleep"
+                    self._send(f"reachy_voice.{what}", reason=event.why)
             case OutputBuffer():
                 self._send(f"output_audio_buffer.{event.state}", response_id=event.reply_id)
             case Refused():

@@ -10,7 +10,7 @@ from pipeline.conversation.chat import heard_text
 from pipeline.events import Timeline
 from pipeline.speaking.delivery import Clause
 from pipeline.speaking.playback import PlaybackClock
-from pipeline.turn_record import IgnoredSpeech, Invention, Origin, Outcome, Pause, TurnRecord
+from pipeline.turn_record import Aside, IgnoredSpeech, Invention, Origin, Outcome, Pause, TurnRecord
 
 AHEAD_MS = 5.0
 """An answer that begins this short a time before its turn ends does not count as early."""
@@ -42,7 +42,7 @@ class OpenTurn:
     end_ms: int | None = None
     stopped_at: float | None = None
     text: str | None = None
-    invented: Invention | None = None
+    invented: Invention | Aside | None = None
     transcript_at: float | None = None
     error: str | None = None
     pauses: list[Pause] = field(default_factory=list)

@@ -4,13 +4,16 @@ answers."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
 
 from pipeline.audio import Pcm, samples_of
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.path import NOTHING_KNOWN, Playback
+from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.keywords import keywords_of
@@ -46,6 +49,9 @@ from pipeline.turn_taking.turn_facts import (
 from pipeline.turn_taking.turn_machine import TurnMachine
 from pipeline.turn_taking.utterance import Attempt, TurnSpeech
 
+if TYPE_CHECKING:
+    from pipeline.waking.waking import Waking
+
 
 class TurnRunner:
     """Acts on the signals of one listener. Lives in the session's TaskGroup."""
@@ -58,10 +64,14 @@ class TurnRunner:
         replies: Replies,
         transcriber: Transcriber,
         warm_up: WarmUp,
+        waking: Waking | None = None,
     ) -> None:
+        """``waking``: if the robot sleeps now and then."""
         self._context = context
         self._tasks = context.tasks
         self._listener = listener
+        self._waking = waking
+        self._hear = waking.hear if waking else listener.hear
         self._replies = replies
         self._transcriber = transcriber
         self._warm_up = warm_up
@@ -85,14 +95,16 @@ class TurnRunner:
 
     @property
     def suspecting(self) -> bool:
-        """Whether the next sound decides if there is speech, while an answer or a turn waits."""
-        return self._suspicion is not None or self._listener.undecided
+        """Whether the next sound decides if there is speech, while an answer or a turn waits, or if
+        the robot is called."""
+        listening = self._waking is not None and self._waking.listening
+        return self._suspicion is not None or self._listener.undecided or listening
 
     # -- facts
 
     async def hear(self, pcm: Pcm, playback: Playback = NOTHING_KNOWN) -> None:
         """Take samples at ``LISTEN_RATE``, and what the loudspeaker played meanwhile."""
-        async for signals in self._listener.hear(pcm, playback):
+        async for signals in self._hear(pcm, playback):
             self._follow(signals)
             turn = self._machine.open
             if turn is None:
@@ -102,7 +114,7 @@ class TurnRunner:
                 self._feed(utterance, self._listener.kept_to)
                 self._tell(SpeechProgress(self._listener.heard_end, utterance.reads))
 
-    def _follow(self, signals: list[Signal]) -> None:
+    def _follow(self, signals: Sequence[Signal]) -> None:
         for signal in signals:
             match signal:
                 case TurnStart(start):
@@ -111,6 +123,12 @@ class TurnRunner:
                     self._tell(Resumption(start, self._listener.heard_end, within_word))
                 case TurnPause() | TurnEnd():
                     self._tell(signal)
+
+    def follow_call(self, signals: Sequence[Signal], floor: int) -> None:
+        """The robot has been called in its sleep; ``signals`` of speech so far, of which nothing
+        before sample ``floor`` counts."""
+        self._tell(ClientRequest("clear", floor))
+        self._follow(signals)
 
     def _onset(self, at: int) -> Onset:
         """Speech has lasted long enough to be a turn. Any speech interrupts an answer that has
@@ -130,10 +148,18 @@ class TurnRunner:
         """With no turn open, hold the answer as soon as the newest sound may be speech, without
         waiting for the next window."""
         reviews = self._context.settings.barge_in.policy != "any-speech"
-        if not (self._listener.suspects and reviews):
+        if not (self._listener.suspects and reviews) or self._asleep:
             self._release_suspicion()
         elif not self._suspicion:
             self._suspicion = self._hold()
+
+    @property
+    def _asleep(self) -> bool:
+        return self._waking is not None and self._waking.asleep
+
+    def _forget_utterances(self) -> None:
+        if self._waking:
+            self._waking.forget()
 
     def _hold(self) -> Hold | None:
         """``None`` if there is no answer that speech may interrupt."""
@@ -154,7 +180,9 @@ class TurnRunner:
 
     def take(self) -> TurnSpeech | None:
         """The client ends the turn itself: hand over the open utterance with all its audio fed."""
-        self._follow(self._listener.admit())
+        doubtful = self._listener.admit()
+        self._follow([] if self._asleep else doubtful)
+        self._forget_utterances()
         turn = self._machine.open
         utterance = self._utterances[turn] if turn else None
         self._listener.forget_turn()
@@ -172,6 +200,7 @@ class TurnRunner:
 
     def drop(self) -> None:
         """Forget the open utterance; none of it is committed or becomes a later turn's padding."""
+        self._forget_utterances()
         self._listener.forget_turn()
         self._release_suspicion()
         self._tell(ClientRequest("clear", self._listener.heard_end))
@@ -337,6 +366,11 @@ class TurnRunner:
         self._tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
         if self._overlaps.mistake(utterance, text):
             self._tell(Mistake(turn))
+        if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
+            attempt.words = self._waking.aside(words, utterance.cut_reply is not None)
+            text = attempt.text
+            if attempt.invented == "farewell":
+                self._replies.forget_pending()  # what it interrupts is not given again
         async with aclosing(self._attempts.decisions(utterance, attempt)) as decisions:
             async for decision in decisions:
                 if turn is self._machine.open:
@@ -345,6 +379,8 @@ class TurnRunner:
         verdict = self._overlaps.verdict(utterance, text)
         self._tell(Conclusion(turn, text, verdict, attempt.invented))
         self._attempts.book_use(attempt)
+        if self._waking:
+            self._waking.obey(attempt.invented)
 
     def _feed(self, utterance: TurnSpeech, end: int) -> None:
         pcm = self._listener.read(utterance.fed_to, end)

@@ -10,7 +10,7 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.reply import Reply
-from pipeline.turn_record import Invention
+from pipeline.turn_record import Aside, Invention
 from pipeline.turn_taking.turn import Turn
 from pipeline.work import Work
 
@@ -68,7 +68,7 @@ class Attempt:
         return self.words.text if isinstance(self.words, Transcript) else None
 
     @property
-    def invented(self) -> Invention | None:
+    def invented(self) -> Invention | Aside | None:
         """Why words that were recognised do not count."""
         return self.words.invented if isinstance(self.words, Transcript) else None
 

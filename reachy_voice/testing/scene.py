@@ -14,6 +14,7 @@ from pipeline.audio import LISTEN_RATE, AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import AddItem, AppendAudio, Command, SessionConfig
 from pipeline.conversation.memory import Memory
+from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import (
     KeptVoice,
     LlmStage,
@@ -247,6 +248,7 @@ async def scene(
     hearing: Hearing | None = None,
     recorder: Recorder | None = None,
     tool_servers: ToolServers | None = None,
+    wake_word: WakeWord | None = None,
 ) -> AsyncIterator[Scene]:
     """A session that runs until the context ends, with scripted engines where none is given."""
     stages = Stages(
@@ -272,6 +274,7 @@ async def scene(
         hearing,
         SessionRecording(recorder, bus, config, memory) if recorder else None,
         tool_servers,
+        wake_word,
     )
 
     async def record() -> None:

@@ -18,6 +18,7 @@ from pipeline.commands import Direction
 from pipeline.engines.contract import ToolCall
 from pipeline.events import (
     Event,
+    FellAsleep,
     InputCleared,
     InputCommitted,
     ReplyAudio,
@@ -28,6 +29,7 @@ from pipeline.events import (
     SpeechResumed,
     SpeechStarted,
     SpeechStopped,
+    Woke,
 )
 from pipeline.items import FunctionCallItem
 from pipeline.messages import Usage
@@ -44,6 +46,7 @@ PAUSED, RESUMED = SpeechPaused("item_1", 900, 64), SpeechResumed("item_1", 1200)
 STOPPED = SpeechStopped("item_1", 900)
 COMMITTED = InputCommitted("item_1", None)
 AUDIO = ReplyAudio("reply_1", "item_2", 0, VOICE, RATE)
+ASLEEP, AWAKE = FellAsleep("silence"), Woke("word")
 IGNORED = SpeechIgnored(0, 300, "mm-hm", "backchannel")
 
 
@@ -85,6 +88,13 @@ def told(*events: Event) -> Posture:
         ([AUDIO, STARTED, finished("cancelled")], "listening"),
         ([AUDIO, finished("cancelled")], "idle"),
         ([COMMITTED, finished("failed")], "idle"),
+        ([ASLEEP], "asleep"),
+        ([ASLEEP, AWAKE], "idle"),
+        ([ASLEEP, AWAKE, STARTED], "listening"),
+        ([ASLEEP, AUDIO], "speaking"),
+        ([ASLEEP, AUDIO, finished()], "asleep"),
+        ([AUDIO, ASLEEP, finished()], "asleep"),
+        ([STARTED, STOPPED, SpeechRejected("item_1"), ASLEEP], "asleep"),
     ],
 )
 def test_events_make_a_mode(events: Sequence[Event], mode: Mode) -> None:

@@ -29,6 +29,7 @@ def test_audio_buffer_events() -> None:
     assert client.send("input_audio_buffer.append", audio="") == []
     assert client.send("input_audio_buffer.commit", event_id="e") == [commands.CommitAudio("e")]
     assert client.send("input_audio_buffer.clear", event_id=None) == [commands.ClearAudio()]
+    assert client.send("reachy_voice.wake") == [commands.WakeUp()]
     assert client.sent() == []
 
 

@@ -263,8 +263,18 @@ def test_internal_events_are_not_sent() -> None:
         events.Timeline("resp_1", first_audio=300.0),
         events.ReplyHeld("resp_1"),
         events.ReplyWentOn("resp_1"),
+        events.FellAsleep("start"),
+        events.Woke("word"),
     )
     assert Client().apply(*internal) == []
+
+
+def test_sleep_is_told_on_request() -> None:
+    told = Client(sleep=True).apply(events.FellAsleep("silence"), events.Woke("touch"))
+    assert [(event["type"], event["reason"]) for event in told] == [
+        ("reachy_voice.asleep", "silence"),
+        ("reachy_voice.awake", "touch"),
+    ]
 
 
 def test_an_answer_that_is_held_back_is_told_on_request() -> None:

@@ -8,13 +8,14 @@ import os
 import signal
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from app.server import open_sockets, realtime_link, realtime_socket
-from pipeline import events
+from pipeline import commands, events
 from tests.support.scripted_server import UPGRADE, Serve, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
@@ -175,6 +176,23 @@ async def test_the_timeline_comes_before_response_done_when_asked_for(serving: S
         await talk.send("response.create")
         await talk.until("response.done")
     assert talk.recorder.types[-2:] == ["reachy_voice.timeline", "response.done"]
+
+
+async def test_a_touch_over_http_wakes_those_that_sleep(serving: Serve) -> None:
+    served = await serving()
+    wake = f"http://127.0.0.1:{served.port}/v1/reachy/wake"
+    async with talking(served) as talk, httpx.AsyncClient() as http:
+        session = await served.session_of(talk)
+        for asleep, address, woken in (
+            (False, "", 0),
+            (True, "?address=192.0.2.1", 0),
+            (True, "", 1),
+        ):
+            session.asleep = asleep
+            answer = await http.post(wake + address)
+            assert answer.json() == {"woken": woken}
+        assert session.commands[-1] == commands.WakeUp()
+        assert (await http.get(wake)).status_code == 405
 
 
 async def test_what_is_said_is_not_logged(serving: Serve, caplog: pytest.LogCaptureFixture) -> None:

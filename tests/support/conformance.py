@@ -33,6 +33,8 @@ OURS = {
     "reachy_voice.timeline",
     "reachy_voice.response.held",
     "reachy_voice.response.went_on",
+    "reachy_voice.asleep",
+    "reachy_voice.awake",
 }
 """Our extra events, sent on request only."""
 

@@ -40,6 +40,7 @@ class Client:
         *,
         timings: bool = False,
         holds: bool = False,
+        sleep: bool = False,
         turn_records: bool = False,
     ) -> None:
         numbers = itertools.count()
@@ -49,6 +50,7 @@ class Client:
             lambda: 1_000.5,
             timings,
             holds=holds,
+            sleep=sleep,
             turn_records=turn_records,
         )
         self.recorder = Recorder()

@@ -48,7 +48,7 @@ UPGRADE = (
 class ScriptedSession:
     """Answers ``CreateResponse`` with a spoken reply, which holds on when asked to."""
 
-    attentive = False
+    attentive = asleep = False
 
     def __init__(self, bus: Bus, config: commands.SessionConfig, hold: bool) -> None:
         self.commands: list[commands.Command] = []

@@ -8,6 +8,7 @@ const STILL = new Float32Array(BANDS);
 // the head's height; heard, voiced: how much the microphone moves the ring, and the player the head.
 const POSES = {
   away: { left: 104, right: 104, bend: 26, lid: 1, x: 0, y: 8, eye: 11, flat: 0, heard: 0, voiced: 0 },
+  asleep: { left: 128, right: 128, bend: 34, lid: 1, x: 0, y: 12, eye: 11, flat: 0.06, heard: 0, voiced: 0 },
   resting: { left: 62, right: 62, bend: 20, lid: 0.72, x: 0, y: 4, eye: 11, flat: 0, heard: 0, voiced: 0 },
   listening: { left: 16, right: 16, bend: 4, lid: 0, x: 0, y: 0, eye: 11, flat: 0, heard: 26, voiced: 0 },
   thinking: { left: -8, right: 74, bend: 18, lid: 0.15, x: 11, y: -13, eye: 10, flat: 0, heard: 0, voiced: 0 },
@@ -15,15 +16,16 @@ const POSES = {
   interrupted: { left: 88, right: 88, bend: -30, lid: 0, x: 0, y: 6, eye: 15, flat: 0.16, heard: 6, voiced: 0 },
 };
 export const WORDS = {
-  away: "Not connected", resting: "Ready", listening: "Listening", thinking: "Thinking", speaking: "Speaking", interrupted: "Interrupted",
+  away: "Not connected", asleep: "Asleep", resting: "Ready", listening: "Listening", thinking: "Thinking", speaking: "Speaking", interrupted: "Interrupted",
 };
 
 // Of several things that are so at once, the one to show.
-export function stateOf({ open, cut, playing, awaited, listening }) {
+export function stateOf({ open, cut, playing, awaited, asleep, listening }) {
   if (!open) return "away";
   if (cut) return "interrupted";
   if (playing) return "speaking";
   if (awaited) return "thinking";
+  if (asleep) return "asleep";
   return listening ? "listening" : "resting";
 }
 

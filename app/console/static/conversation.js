@@ -7,6 +7,7 @@ export class Conversation {
     this.items = new Map(); // by id, in order: { role, text, rest, cut, picture }; rest: not heard
     this.responding = this.awaited = this.called = false;
     this.sounded = false; // whether anything of the answer that is under way has
+    this.asleep = false;
     this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
   }
 
@@ -36,6 +37,11 @@ export class Conversation {
       case "conversation.item.input_audio_transcription.failed":
         this.line(event.item_id, "user").text = "(not understood)";
         this.awaited = false;
+        return true;
+      case "reachy_voice.asleep":
+      case "reachy_voice.awake":
+        this.asleep = event.type === "reachy_voice.asleep";
+        this.awaited &&= !this.asleep;
         return true;
       case "response.created":
         this.responding = this.awaited = true;
@@ -68,7 +74,7 @@ export class Conversation {
   }
 
   lost() {
-    this.responding = this.awaited = false;
+    this.responding = this.awaited = this.asleep = false;
   }
 
   finish({ status, status_details: details, output }) {

@@ -18,7 +18,7 @@ export class Realtime {
 
   connect() {
     this.onState("connecting");
-    const url = new URL("/v1/realtime?model=reachy-voice", location.href);
+    const url = new URL("/v1/realtime?model=reachy-voice&sleep=true", location.href);
     url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(url, ["realtime", `openai-insecure-api-key.${this.name}`]);
     this.socket = socket;

@@ -152,13 +152,14 @@ export const talk = {
       const open = link === "open", { problem, items, responding } = conversation;
       // A voice that is late for a moment is still speaking.
       const speaking = playing || (responding && conversation.sounded);
-      const state = stateOf({ open, cut, playing: speaking, awaited: conversation.awaited, listening });
+      const { awaited, asleep } = conversation;
+      const state = stateOf({ open, cut, playing: speaking, awaited, asleep, listening });
       const lines = [...items.values()].filter((item) => item.text || item.picture || item.cut);
       being.show(state);
       render(html`<div class="place" @keydown=${({ key }) => { if (key === "Escape") stop(); }}>
         ${being.element}
         <p class="state" aria-hidden="true">${open ? WORDS[state] : LINKS[link]}</p>
-        <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}</p>
+        <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}${asleep ? ", Reachy is asleep" : ""}</p>
         <p class="hidden" aria-live="polite">${conversation.spoken}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
         ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
@@ -190,6 +191,7 @@ export const talk = {
               @keydown=${(event) => { if (event.key === " ") { event.preventDefault(); press(true); } }}
               @keyup=${(event) => { if (event.key === " ") press(false); }}>Hold to talk</button>` : nothing}
           <button @click=${stop} ?disabled=${!responding && !playing}>Stop</button>
+          ${conversation.asleep ? html`<button @click=${() => client.send("reachy_voice.wake")}>Wake it up</button>` : nothing}
           ${listening ? html`<meter aria-label="Level of the microphone" min="0" max="0.3" .value=${level}></meter>` : nothing}
         </div>
         <form class="row" @submit=${send}>

@@ -73,7 +73,7 @@ function row(turn, sound, listen, chosen, choose) {
   return html`<li>
     <p><strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
-    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · not believed: ${turn.invented}` : ""} · ${audio}</p>
+    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · does not count: ${turn.invented}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn, chosen, choose)}
     ${turn.recorded ? sound ?? html`<button @click=${() => listen(turn.number)}>Listen</button>` : nothing}

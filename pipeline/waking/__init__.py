@@ -1,0 +1,1 @@
+"""Asleep and awake: a gate between what is heard and what is taken for a turn."""

@@ -1,0 +1,72 @@
+"""Reads the first words of what is heard asleep, compares them with the call, and drops them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline.audio import samples_of
+from pipeline.context import SessionContext
+from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.keywords import Keywords
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.recognition import Recognition
+from pipeline.waking import tuning
+from pipeline.waking.calls import Calls
+from pipeline.waking.gate import SleepUtterance
+from pipeline.work import Priority, Work
+
+
+class FirstWords:
+    """One utterance at a time, in a task of the session."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        listener: Listener,
+        calls: Calls,
+        tell: Callable[[SleepUtterance, bool], None],
+    ) -> None:
+        """``tell(utterance, called)``: whether its first words are a call."""
+        self._context = context
+        self._listener = listener
+        self._calls = calls
+        self._tell = tell
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._task is not None
+
+    def read(self, utterance: SleepUtterance) -> None:
+        """Read it up to ``read_to``."""
+        padding = samples_of(self._context.endpointing.prefix_padding_ms)
+        pcm = self._listener.read(utterance.start - padding, utterance.read_to)
+        silence = np.zeros(max(0, tuning.FIRST_WORDS - len(pcm)), np.int16)
+        recognition = Recognition(
+            self._context.stages,
+            self._context.config.language,
+            Keywords((), self._context.lexicon),
+        )
+        recognition.append(np.concatenate((pcm, silence)))  # short sound is misheard
+        self._task = self._context.tasks.create_task(self._compare(utterance, recognition))
+
+    def stop(self) -> None:
+        """It does not matter any more."""
+        task, self._task = self._task, None
+        if task:
+            task.cancel()
+
+    async def _compare(self, utterance: SleepUtterance, recognition: Recognition) -> None:
+        recognition.begin(self._context.tasks)
+        try:
+            transcript = await recognition.transcript(Work(Priority.SPECULATIVE))
+            called = self._calls.begins(transcript.text)
+        except ReachyVoiceError:  # while it fails, nobody would be understood either
+            called = False
+        finally:
+            recognition.stop()
+        self._task = None
+        self._tell(utterance, called)

@@ -1,0 +1,275 @@
+"""Listens for the call while the robot sleeps, and decides when it does.
+
+Stands between the listener and the turns. Asleep, sound goes to the VAD and to what listens for the
+call, and nowhere else: nothing is published, and no turn begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from math import inf
+
+from pipeline.audio import Pcm
+from pipeline.bus import Published
+from pipeline.context import SessionContext
+from pipeline.conversation.memory import Wakefulness
+from pipeline.echo.path import Playback
+from pipeline.engines.contract import Transcript, WakeStream, WakeWord
+from pipeline.events import (
+    FellAsleep,
+    InputCommitted,
+    ReplyFinished,
+    ReplyStarted,
+    SleepReason,
+    SpeechIgnored,
+    SpeechRejected,
+    WakeReason,
+    Woke,
+)
+from pipeline.hearing.direction import Directions
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.turn_taker import Signal, TurnEnd
+from pipeline.items import FunctionCallItem
+from pipeline.settings import Sector, Wake, lexicon_of
+from pipeline.waking import tuning
+from pipeline.waking.calls import Calls
+from pipeline.waking.first_words import FirstWords
+from pipeline.waking.gate import NOT_CALLED, SleepUtterance, WakeGate, WakingCall
+
+DEFAULT_CALLS = ("Hey Reachy",)
+
+
+class Waking:
+    """Of one session. ``begin`` and ``end`` it with the session."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        listener: Listener,
+        directions: Directions,
+        wakefulness: Wakefulness,
+        wake_word: WakeWord | None,
+        follow: Callable[[Sequence[Signal], int], None],
+        unheard_s: Callable[[], float],
+        busy: Callable[[], bool],
+    ) -> None:
+        """``wake_word``: listens to the sound; ``None``: a call is known by its words, or there is
+        none. ``follow(signals, floor)`` passes speech heard asleep to the turns, of which
+        nothing before sample ``floor`` counts. ``unheard_s``: how much of the newest answer
+        is still to be heard. ``busy``: whether there is a turn, an answer or a call of a tool."""
+        settings = context.settings.wake
+        self._context = context
+        self._listener = listener
+        self._directions = directions
+        self._caller_deg: float | None = None
+        """From where the person speaks who called; ``None``: not known."""
+        self._follow = follow
+        self._unheard_s = unheard_s
+        self._busy = busy
+        self._wake_word = wake_word
+        self._stream: WakeStream | None = None
+        """Opened anew for each sleep, so that it does not hear the last call again."""
+        every = lexicon_of(context.settings.lexicons, "")
+        around = {*every.commands, *every.answers}
+        self._calls = Calls(calls_of(settings, wake_word), context.settings.farewells, around)
+        reads = settings.mode == "word" and wake_word is None
+        self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
+        self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)
+        self._heard_to = 0
+        self._reply_id = ""
+        """The newest answer to the conversation."""
+        self._timer: asyncio.TimerHandle | None = None
+        context.bus.tap(self._note)
+
+    @property
+    def asleep(self) -> bool:
+        return self._gate.asleep
+
+    @property
+    def listening(self) -> bool:
+        """Whether the next sound decides if somebody has called."""
+        return self.asleep and self._gate.listening
+
+    # -- life
+
+    def begin(self) -> None:
+        """It is awake if the session goes on with a conversation that was lost just now."""
+        if not self._can_sleep:
+            self._gate.stay_awake()
+        elif self._gate.until > self._now():
+            self._awake("resumed")
+        else:
+            self._sleep("start")
+
+    def end(self) -> None:
+        self._stop_timer()
+        self._gate.renew(self._now())
+
+    def configured(self) -> None:
+        """The client has configured the session."""
+        if self._can_sleep and self._gate.until == inf:
+            self._sleep("client")
+        elif not self._can_sleep:
+            if self.asleep:
+                self._awake("client")
+            self._stop_timer()
+            self._gate.stay_awake()
+
+    @property
+    def _can_sleep(self) -> bool:
+        """Not if the client decides when speech is meant, or wants all of it transcribed."""
+        config = self._context.config
+        return config.answers and config.turn_detection is not None
+
+    def touch(self) -> None:
+        """Listen from now on, also to what somebody has just begun to say; awake, for longer."""
+        if self._can_sleep:
+            self._awake("touch", self._gate.call_at(self._listener.heard_end))
+
+    def forget(self) -> None:
+        """Nothing that was heard asleep counts any more."""
+        self._gate.forget()
+        if self._words:
+            self._words.stop()
+
+    # -- asleep
+
+    async def hear(self, pcm: Pcm, playback: Playback) -> AsyncGenerator[list[Signal], None]:
+        """As ``Listener.hear``. Asleep there are no signals, but positions for the call."""
+        async for signals in self._listener.hear(pcm, playback):
+            heard_to, self._heard_to = self._heard_to, self._listener.heard_end
+            if self.asleep:
+                self._listen(signals, heard_to)
+                yield []
+            else:
+                yield signals
+                self._rest()
+
+    def _listen(self, signals: Sequence[Signal], heard_to: int) -> None:
+        self._gate.hear(signals)
+        if self._stream and self._stream.called(self._listener.read(heard_to, self._heard_to)):
+            self._awake("word", self._gate.call_at(self._heard_to))
+            return
+        if any(isinstance(signal, TurnEnd) for signal in signals):
+            self._listener.forget_speaker()
+        if self._words:
+            self._read(self._words)
+
+    def _read(self, words: FirstWords) -> None:
+        """Read the next first words. What did not begin with a call ends after a short silence: the
+        next words may be one."""
+        if words.busy:
+            return
+        if utterance := self._gate.unread(self._listener.heard_end):
+            words.read(utterance)
+        elif ended := self._listener.judge(tuning.SILENCE_MS):
+            self._gate.hear(ended)
+            self._listener.forget_speaker()
+
+    def _judge(self, utterance: SleepUtterance, called: bool) -> None:
+        if called:
+            self._awake("word", self._gate.call(utterance))
+        elif self._words:
+            self._gate.dismiss(utterance)
+            self._read(self._words)
+
+    # -- awake
+
+    def aside(self, words: Transcript, cuts: bool) -> Transcript:
+        """``words`` without text if they are no turn: a farewell; a call and nothing else, unless
+        it ``cuts`` an answer off; or words of somebody elsewhere, who has not called."""
+        why = self._calls.aside(words.text)
+        if why == "call" and cuts:
+            why = None
+        if why is None and words.text and self._elsewhere(words.text):
+            why = "elsewhere"
+        return replace(words, text="", invented=why) if why and self._can_sleep else words
+
+    def _elsewhere(self, text: str) -> bool:
+        """Whether somebody speaks from another place than the person who called. Whoever calls, or
+        speaks first, is that person from now on, who may walk about."""
+        deg, place = self._directions.lately_deg(self._now()), self._caller_deg
+        if deg is None or self._context.settings.wake.mode != "word":
+            return False
+        other = place is not None and deg not in Sector(place, tuning.SAME_PLACE_DEG)
+        if other and not self._calls.begins(text):
+            return True
+        self._caller_deg = deg
+        return False
+
+    def obey(self, why: str | None) -> None:
+        """A turn is over, whose words did not count because of ``why``. Somebody who has gone on
+        talking meanwhile is heard first."""
+        if why == "farewell" and self._can_sleep:
+            if self._busy():
+                self._gate.expire(self._now())
+            else:
+                self._sleep("farewell")
+
+    def _note(self, published: Published) -> None:
+        at, event = published
+        match event:
+            case InputCommitted():
+                self._renew(at)
+            case SpeechRejected() | SpeechIgnored():
+                if self._can_sleep and not self.asleep:
+                    self._set_timer()  # the time may have passed meanwhile
+            case ReplyStarted(in_conversation=True):
+                self._reply_id = event.reply_id
+            case ReplyFinished() if event.reply_id == self._reply_id:
+                calls = any(isinstance(item, FunctionCallItem) for item in event.items)
+                self._renew(at + self._unheard_s(), tuning.CLIENT_CALL_S if calls else 0.0)
+
+    def _renew(self, since: float, patience_s: float = 0.0) -> None:
+        if self._can_sleep and not self.asleep:
+            self._gate.renew(since, patience_s)
+            self._set_timer()
+
+    def _rest(self) -> None:
+        """Fall asleep, if it is time."""
+        waits = self._busy() or self._listener.suspects
+        if not self.asleep and not waits and self._now() >= self._gate.until:
+            self._sleep("silence")
+
+    # -- changes
+
+    def _awake(self, why: WakeReason, call: WakingCall = NOT_CALLED) -> None:
+        was_asleep = self.asleep
+        self.forget()
+        self._gate.wake(self._now())
+        self._set_timer()
+        if was_asleep:
+            self._context.bus.publish(Woke(why))
+        if call.signals:
+            self._follow(*call)
+
+    def _sleep(self, why: SleepReason) -> None:
+        self._stop_timer()
+        self._gate.sleep()
+        self._caller_deg = None
+        self._heard_to = self._listener.heard_end
+        self._stream = self._wake_word.open() if self._wake_word else None
+        self._context.bus.publish(FellAsleep(why))
+
+    def _set_timer(self) -> None:
+        """For clients that send nothing meanwhile; others are looked at with each window."""
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_at(self._gate.until, self._rest)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer:
+            timer.cancel()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def calls_of(settings: Wake, wake_word: WakeWord | None) -> Sequence[str]:
+    """What the robot is called, as one writes it."""
+    if wake_word:
+        return wake_word.calls
+    return (settings.words or DEFAULT_CALLS) if settings.mode == "word" else ()

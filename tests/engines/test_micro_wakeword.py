@@ -1,0 +1,105 @@
+"""The real wake word engine: calls by packaged voices, and files that are no models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.doctor.checks import check_wake
+from app.models import wake_word as wake_words
+from app.settings.load import load_settings
+from benchmarks.harness.heard_speech import run_program
+from pipeline.audio import LISTEN_RATE
+from pipeline.engines.wake import micro_wakeword
+from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+
+pytestmark = pytest.mark.engines
+pytest.importorskip("pymicro_wakeword")
+
+Spoil = Callable[[Path, Path], None]
+
+
+def copy_model(folder: Path) -> tuple[Path, Path]:
+    """A call's JSON file and its model."""
+    (builtin,) = [micro_wakeword._config("okay_nabu")]
+    model = folder / "okay_nabu.tflite"
+    model.write_bytes((builtin.parent / model.name).read_bytes())
+    config = folder / "mine.json"
+    config.write_text(builtin.read_text())
+    return config, model
+
+
+@pytest.mark.parametrize("voice", ["flite slt", "espeak-ng en-us"])
+def test_it_hears_its_call_and_nothing_else(voice: str, tmp_path: Path) -> None:
+    engine = micro_wakeword.load(None)
+    assert engine.calls == ["Okay Nabu"]
+    second = np.zeros(LISTEN_RATE, np.int16)
+    for text, called in (("Okay Nabu.", True), ("The weather is nice.", False)):
+        stream = engine.open()
+        pcm = np.concatenate((second, run_program(voice, text), second))
+        heard = [stream.called(pcm[at : at + 512]) for at in range(0, len(pcm), 512)]
+        assert any(heard) is called
+
+
+def test_a_model_of_ones_own(tmp_path: Path) -> None:
+    config, _ = copy_model(tmp_path)
+    assert micro_wakeword.load([str(config), "alexa"]).calls == ["Okay Nabu", "Alexa"]
+
+
+def _other_fields(config: Path, model: Path) -> None:
+    config.write_text(json.dumps({"wake_word": "x"}))
+
+
+SPOILT: dict[str, Spoil] = {
+    "no JSON": lambda config, model: config.write_text("{"),
+    "other fields": _other_fields,
+    "no model": lambda config, model: model.unlink(),
+    "empty": lambda config, model: model.write_bytes(b""),
+    "text": lambda config, model: model.write_bytes(b"hello" * 1000),
+    "cut": lambda config, model: model.write_bytes(model.read_bytes()[:30_000]),
+    "zeros": lambda config, model: model.write_bytes(model.read_bytes()[:8] + bytes(50_000)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT.keys())
+def test_a_file_that_is_no_model_says_so(spoil: Spoil, tmp_path: Path) -> None:
+    config, model = copy_model(tmp_path)
+    spoil(config, model)
+    with pytest.raises(WeightsError, match=r"mine\.json cannot be used"):
+        micro_wakeword.load([str(config)])
+
+
+@pytest.mark.parametrize("word", ["hey_reachy", "models/mine.json"])
+def test_an_unknown_name_names_those_that_are_known(word: str) -> None:
+    with pytest.raises(ConfigError, match="alexa") as refused:
+        micro_wakeword.load([word])
+    assert "phrase" in refused.value.fix
+
+
+def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_wakeword, "PACKAGE", "not_installed_here")
+    with pytest.raises(MissingExtra, match="reachy-voice setup"):
+        micro_wakeword.load(None)
+
+
+@pytest.mark.parametrize(
+    ("sets", "state"),
+    [
+        ([], None),
+        (["wake.mode=touch"], None),
+        (["wake.mode=word"], "ok"),
+        (["wake.mode=word", "wake.words=[Bob]"], "fail"),
+        (["wake.mode=word", "wake.engine=micro-wakeword"], "ok"),
+        (["wake.mode=word", "wake.engine=micro-wakeword", "wake.words=[bob]"], "fail"),
+    ],
+)
+def test_what_doctor_says(sets: list[str], state: str | None) -> None:
+    settings = load_settings(None, sets, {}).settings
+    assert [check.state for check in check_wake(settings)] == ([state] if state else [])
+    if state == "fail":
+        with pytest.raises(ReachyVoiceError):
+            wake_words.wake_word(settings)

@@ -1,0 +1,50 @@
+"""The section ``wake``: what it demands, and what does not fit it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.doctor.choices import language_warnings
+from app.doctor.needs import needs_of
+from app.models.catalogue import Catalogue
+from app.models.gpu import Gpus
+from app.settings.languages import read_farewells
+from app.settings.load import config_dir, load_settings
+from pipeline.errors import ConfigError
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["wake.mode=sometimes", "wake.engine=x", "wake.words=[]", "wake.follow_up_s=0", "wake.on=true"],
+)
+def test_values_that_cannot_be(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="wake"):
+        load_settings(None, [wrong], {})
+
+
+def test_only_the_model_needs_a_package() -> None:
+    for sets, extras in (
+        (["wake.engine=micro-wakeword"], ()),
+        (["wake.mode=word"], ()),
+        (["wake.mode=word", "wake.engine=micro-wakeword"], ("wake",)),
+    ):
+        settings = load_settings(None, sets, {}).settings
+        assert needs_of(settings, Gpus(()), environ={}).extras == extras
+
+
+@pytest.mark.parametrize("call", ["Wo bist du, Robot", "Привет, Ричи", "小明"])
+def test_a_call_in_a_language_that_is_not_recognised(call: str) -> None:
+    sets = ["wake.mode=word", f"wake.words=[Hey Reachy, '{call}']"]
+    settings = load_settings(None, sets, {}).settings
+    (warning,) = language_warnings(settings, Catalogue.load(None))
+    assert repr(call) in warning
+    assert "moonshine" in warning
+
+
+def test_each_language_has_farewells() -> None:
+    farewells = read_farewells(config_dir() / "languages")
+    for one in ("go to sleep", "geh schlafen", "va dormir", "vai a dormire", "ga slapen"):
+        assert one in farewells
+    assert len(farewells) > 100

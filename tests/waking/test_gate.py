@@ -1,0 +1,136 @@
+"""The gate, and what is a call: lists in, lists out."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.audio import samples_of
+from pipeline.conversation.memory import Wakefulness
+from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart
+from pipeline.turn_record import Aside
+from pipeline.waking import tuning
+from pipeline.waking.calls import Calls, too_short
+from pipeline.waking.gate import NOT_CALLED, WakeGate
+
+pytestmark = pytest.mark.quick
+
+S = samples_of(1000)
+START, PAUSE, END = TurnStart(S), TurnPause(2 * S, 2 * S + 512), TurnEnd(2 * S)
+FIRST_END = S + tuning.FIRST_WORDS
+LATER = TurnStart(10 * S)
+
+
+def gate(*signals: Signal, reads: bool = True) -> WakeGate:
+    made = WakeGate(Wakefulness(), 8.0, reads)
+    made.hear(signals)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("signals", "heard_end", "read_to"),
+    [
+        ([START], FIRST_END - 1, None),
+        ([START], FIRST_END, FIRST_END),
+        ([START, PAUSE], 2 * S + 512, 2 * S + 512),
+        ([START, PAUSE, TurnResume(3 * S)], 3 * S - 1, None),
+        ([START, TurnPause(9 * S, 9 * S)], 9 * S, FIRST_END),  # late: only the first two seconds
+        ([START, PAUSE, END, LATER], 10 * S, 2 * S + 512),
+    ],
+)
+def test_when_first_words_are_read(
+    signals: list[Signal], heard_end: int, read_to: int | None
+) -> None:
+    utterance = gate(*signals).unread(heard_end)
+    assert (utterance.read_to if utterance else None) == read_to
+
+
+def test_an_utterance_that_pauses_early_is_read_again() -> None:
+    made = gate(START, PAUSE)
+    first = made.unread(3 * S)
+    assert first is not None
+    assert made.unread(3 * S) is None
+    made.dismiss(first)
+    made.hear([TurnResume(2 * S + 2048)])
+    assert made.unread(FIRST_END) is first
+    made.dismiss(first)
+    made.hear([TurnPause(5 * S, 5 * S)])
+    assert made.unread(9 * S) is None
+    assert not made.listening
+
+
+def test_an_utterance_that_is_over_waits_for_its_verdict() -> None:
+    made = gate(START, PAUSE)
+    read = made.unread(3 * S)
+    made.hear([END, LATER])
+    assert read is not None
+    assert made.call(read).signals == [START, PAUSE, END, LATER]
+    made.dismiss(read)
+    assert made.call(read) == ((), 0) or made.call(read).signals == []
+
+
+@pytest.mark.parametrize(
+    ("signals", "end", "start", "floor"),
+    [
+        ([START], 2 * S, S, 0),
+        ([START], 20 * S, 20 * S - tuning.LONGEST_CALL, 20 * S - tuning.LONGEST_CALL),
+        ([START, PAUSE, END, LATER], 11 * S, 10 * S, 2 * S),
+    ],
+)
+def test_a_call_that_a_model_hears(signals: list[Signal], end: int, start: int, floor: int) -> None:
+    call = gate(*signals, reads=False).call_at(end)
+    assert (call.signals, call.floor) == ([TurnStart(start)], floor)
+
+
+def test_a_call_after_the_speech_is_over() -> None:
+    assert gate(START, PAUSE, END, reads=False).call_at(9 * S) == NOT_CALLED
+
+
+def test_the_window() -> None:
+    made = WakeGate(Wakefulness(), 8.0, True)
+    made.renew(100.0)
+    assert made.asleep
+    assert made.until < 0
+    made.wake(1.0)
+    assert made.until == 9.0
+    made.renew(5.0, patience_s=30.0)
+    assert made.until == 35.0
+    made.sleep()
+    assert made.asleep
+    assert made.until < 0
+
+
+REACHY = Calls(
+    ["Hey Reachy", "Robot, wach auf", "Привет Ричи", "小明"],
+    ["go to sleep", "gute nacht"],
+    {"okay", "please", "reachy"},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "aside"),
+    [
+        ("Hey Reachy.", True, "call"),
+        ("Hey, Richie, what time is it?", True, None),
+        ("Hey reach he, stop", True, None),
+        ("Um, so, hey Reachy!", True, "call"),
+        ("I told you already, hey Reachy", False, None),
+        ("Robot wach auf und tanze", True, None),
+        ("Привет, Ричи! Который час?", True, None),
+        ("小明，现在几点了？", True, None),
+        ("Go to sleep, please.", False, "farewell"),
+        ("Hey Reachy, gute Nacht!", True, "farewell"),
+        ("When do cats go to sleep?", False, None),
+        ("Hey Peter, what time is it?", False, None),
+        ("", False, None),
+        ("Hey.", False, None),
+    ],
+)
+def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> None:
+    assert (REACHY.begins(text), REACHY.aside(text)) == (called, aside)
+
+
+@pytest.mark.parametrize(
+    ("call", "short"), [("Hi", True), ("Bob", True), ("Max", False), ("!", True), ("小明", False)]
+)
+def test_calls_that_are_too_short(call: str, short: bool) -> None:
+    assert too_short(call) is short
