@@ -1,0 +1,478 @@
+"""How well a robot that sleeps hears its call, what else wakes it, and what sleep costs.
+
+    python -m benchmarks.wake calls [--engine phrase|micro-wakeword] [--out FILE]
+    python -m benchmarks.wake others FOLDER ... [--hours 10] [--engine ...] [--out FILE]
+    python -m benchmarks.wake cost [--engine ...] [--out FILE]
+
+``calls``: synthetic voices call it and ask something, near, far, in noise at 10 dB, and over an
+announcement of the robot, which the microphone hears: those go through a whole session, in virtual
+time, with the real VAD and recogniser; the others to the wake engine alone.
+``others``: speech and music from recordings in the
+folders (WAV, OGG, FLAC), drawn again and again at other levels and distances, sometimes
+over each other, and from the same voices. None of it is a call. ``cost``: processor time of a
+session that sleeps, without what carries its sound, in silence and while people talk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from app.models.wake_word import wake_word
+from app.settings.languages import read_farewells, read_lexicons, read_sentences
+from app.settings.load import config_dir, load_settings
+from benchmarks.harness.acoustics import (
+    NoiseKind,
+    Signal,
+    gained,
+    noise,
+    rms_dbfs,
+    room_tone,
+    to_pcm,
+    to_signal,
+)
+from benchmarks.harness.heard_speech import run_program, trim
+from benchmarks.harness.labels import read_sound
+from benchmarks.harness.program import finish, load, weights
+from benchmarks.harness.rooms import draw_room, through
+from benchmarks.harness.virtual_engines import InlineVad
+from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, Resampler
+from pipeline.bus import Bus, Published
+from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
+from pipeline.engines.contract import Partial, Stt, Transcript, Utterance, WakeWord
+from pipeline.engines.stages import Stages
+from pipeline.engines.stt import moonshine
+from pipeline.engines.tts import piper
+from pipeline.engines.vad import silero
+from pipeline.events import FellAsleep, ReplyAudio, TranscriptReady, Woke
+from pipeline.messages import SpeechRequest
+from pipeline.session import Session
+from pipeline.settings import SessionSettings, Wake
+from pipeline.waking.calls import Calls
+from pipeline.waking.tuning import FIRST_WORDS
+from pipeline.waking.waking import calls_of
+from pipeline.work import Work
+from reachy_voice.testing import ScriptedLlm, ScriptedTurn
+from reachy_voice.testing.virtual_time import run_virtual
+from tests.support.pico import spoken_by_pico
+from tests.support.recordings import Uncancelled
+
+ENGINES = ("phrase", "micro-wakeword")
+CALLS = {"phrase": "Hey Reachy", "micro-wakeword": "Okay nah boo"}
+"""As the voices read them."""
+QUESTIONS = (", what time is it?", ", tell me a joke about robots.", ".", ", turn to the left.")
+PLACES = ("near", "far", "noise at 10 dB", "over its own speech")
+NEAR_DBFS, FAR_DBFS, ECHO_DBFS = -26.0, -38.0, -32.0
+"""Of a call, active; and of the robot's own voice in its microphone."""
+ECHO_DELAY_S, LEAD_S = 0.12, 3.0
+ANNOUNCEMENT = (
+    "It is time to get up now. The sun is shining outside, and breakfast is on the table. "
+    "Please do not forget your umbrella, because it may rain in the afternoon."
+)
+VOICES = (
+    *("piper-joe", "flite awb", "flite rms", "flite slt", "flite kal16"),
+    *("pico 1.0", "pico 0.8"),
+    *(f"espeak-ng en-us+{each}" for each in ("m1", "m3", "m7", "f1", "f2", "f4")),
+    *("espeak-ng en-gb-x-rp+f3", "espeak-ng en-gb-scotland+m5"),
+)
+
+
+class Speakers:
+    """Packaged voices by name."""
+
+    def __init__(self) -> None:
+        self._piper = piper.build(piper.PiperOptions(), weights("piper-joe"))
+
+    def say(self, voice: str, text: str, dbfs: float = NEAR_DBFS) -> Signal:
+        """At this level, without silence around it."""
+        if voice.startswith("pico"):
+            pcm = spoken_by_pico(text, "en", pitch=float(voice.split()[1]))
+        elif voice == "piper-joe":
+            chunks = self._piper.synthesize(SpeechRequest(text), Uncancelled())
+            pcm = np.concatenate([chunk for chunk in chunks if chunk is not None])
+            pcm = Resampler(self._piper.rate, LISTEN_RATE).feed(pcm)
+        else:
+            pcm = run_program(voice, text)
+        return at_level(to_signal(trim(voice, text, pcm).speech), dbfs)
+
+
+def at_level(signal: Signal, dbfs: float) -> Signal:
+    loud = signal[np.abs(signal) > 0.05 * np.abs(signal).max()]
+    return gained(signal, dbfs - rms_dbfs(loud))
+
+
+# --- a session in virtual time --------------------------------------------------------------------
+
+
+@dataclass
+class InlineStt:
+    """The real recogniser, without a worker. ``busy_s``: processor time."""
+
+    engine: Stt
+    streams: bool = False
+    languages: Sequence[str] = ("en",)
+    busy_s: float = 0.0
+    passes: int = 0
+
+    async def open(self, language: str, partials: bool, work: Work) -> InlineUtterance:
+        return InlineUtterance(self, self.engine.open("en", False))
+
+
+@dataclass
+class InlineUtterance:
+    stt: InlineStt
+    utterance: Utterance
+
+    async def feed(self, pcm: Pcm, work: Work) -> Partial:
+        return self.utterance.feed(pcm)
+
+    async def finish(self, work: Work) -> Transcript:
+        began = time.process_time()
+        transcript = self.utterance.finish(Uncancelled())
+        self.stt.busy_s += time.process_time() - began
+        self.stt.passes += 1
+        return transcript
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class ClipVoice:
+    """Says everything in the same sound."""
+
+    clip: Pcm
+    rate: int = LISTEN_RATE
+    voices: Sequence[str] = ("clip",)
+
+    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
+        yield self.clip
+
+
+@dataclass
+class SleepEars:
+    """Real engines that hear, made once."""
+
+    vad: silero.SileroVad
+    stt: InlineStt
+    wake: Wake
+    wake_word: WakeWord | None
+
+    def session(self, bus: Bus, clip: Pcm, answer: str) -> Session:
+        llm = ScriptedLlm((answer,), first_s=0.05)
+        stages = Stages(InlineVad(self.vad), ScriptedTurn(), self.stt, llm, ClipVoice(clip))
+        languages = config_dir() / "languages"
+        settings = SessionSettings(
+            wake=self.wake,
+            lexicons=read_lexicons(languages),
+            farewells=read_farewells(languages),
+        )
+        config = SessionConfig("Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
+        ids = itertools.count()
+        new_id = "{}_{}".format
+        return Session(
+            stages,
+            config,
+            settings,
+            bus,
+            lambda prefix: new_id(prefix, next(ids)),
+            wake_word=self.wake_word,
+        )
+
+    def called(self, sound: Signal) -> bool:
+        """Whether it hears the call, without a session: a model hears every sample anyway; the
+        recogniser gets the two seconds from ``LEAD_S`` on, less what comes before an onset."""
+        if self.wake_word:
+            return bool(model_times(self.wake_word, sound))
+        first = round((LEAD_S - 0.3) * LISTEN_RATE)
+        utterance = self.stt.engine.open("en", False)
+        heard = sound[first : first + FIRST_WORDS + LISTEN_RATE * 3 // 10]
+        utterance.feed(to_pcm(heard))
+        calls = Calls(calls_of(self.wake, None), ())
+        return calls.begins(utterance.finish(Uncancelled()).text)
+
+
+def ears(engine: str) -> SleepEars:
+    sets = ["wake.mode=word", f"wake.engine={engine}", "wake.follow_up_s=1"]
+    settings = load_settings(None, sets, {}).settings
+    recogniser = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
+    vad = silero.build(silero.SileroOptions(), weights("silero-vad"))
+    return SleepEars(vad, InlineStt(recogniser), settings.wake, wake_word(settings))
+
+
+@dataclass
+class SleepScene:
+    """What a session hears and says. ``echo``: how its voice sounds here."""
+
+    sound: Signal
+    echo: Signal | None = None
+    events: list[Published] = field(default_factory=list)
+    _played_to: int = 0
+
+    def note(self, published: Published) -> None:
+        at, event = published
+        if isinstance(event, Woke | FellAsleep | TranscriptReady):
+            self.events.append(published)
+        if isinstance(event, ReplyAudio) and self.echo is not None:
+            heard = through(to_signal(event.pcm), self.echo)
+            start = max(self._played_to, round((at + ECHO_DELAY_S) * LISTEN_RATE))
+            self._played_to = start + len(heard)
+            place = self.sound[start : self._played_to]
+            place += heard[: len(place)]
+
+
+async def live(session: Session, bus: Bus, microphone: SleepScene, announce: bool) -> None:
+    """Hear all of the sound in real time."""
+    bus.tap(microphone.note)
+    running = asyncio.create_task(session.run())
+    loop = asyncio.get_running_loop()
+    began, step = loop.time(), LISTEN_RATE // 50
+    try:
+        for start in range(0, len(microphone.sound), step):
+            if announce and start == step:
+                await session.submit(CreateResponse())
+            pcm = to_pcm(microphone.sound[start : start + step])
+            await session.submit(AppendAudio(pcm, LISTEN_RATE))
+            await asyncio.sleep(max(0.0, began + (start + step) / LISTEN_RATE - loop.time()))
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallHeard:
+    voice: str
+    place: str
+    text: str
+    woke: bool
+    transcript: str = ""
+
+
+def call_scene(place: str, call: Signal, rng: np.random.Generator) -> tuple[Signal, Signal | None]:
+    """What the microphone hears; and the response from loudspeaker to microphone."""
+    lead_s = 5.0 if place == "over its own speech" else LEAD_S
+    sound = np.zeros(len(call) + round((lead_s + 2.0) * LISTEN_RATE), np.float32)
+    start = round(lead_s * LISTEN_RATE)
+    room, echo = draw_room(rng), None
+    if place == "far":
+        call = at_level(through(call, room.response(room.talker)), FAR_DBFS)
+    if place == "over its own speech":
+        echo = room.response(room.loudspeaker)
+    sound[start : start + len(call)] = call
+    sound += room_tone(len(sound), rng)
+    if place == "noise at 10 dB":
+        kind: NoiseKind = "babble" if rng.integers(2) else "pink"
+        sound += gained(noise(kind, len(sound), rng), NEAR_DBFS - 10)
+    return sound, echo
+
+
+def measure_calls(engine: str, places: Sequence[str]) -> dict[str, object]:
+    speakers, hearing, rng = Speakers(), ears(engine), np.random.default_rng(45)
+    own = to_pcm(at_level(speakers.say("piper-joe", ANNOUNCEMENT), NEAR_DBFS))
+    yes = to_pcm(speakers.say("piper-joe", "Yes."))
+    heard = []
+    for voice, place, rest in itertools.product(VOICES, places, QUESTIONS):
+        text = CALLS[engine] + rest
+        sound, echo = call_scene(place, speakers.say(voice, text), rng)
+        if echo is not None:
+            echo *= 10 ** ((ECHO_DBFS - NEAR_DBFS) / 20) / np.abs(echo).max()
+        if echo is None:
+            heard.append(CallHeard(voice, place, text, hearing.called(sound)))
+            continue
+        microphone, bus = SleepScene(sound, echo), Bus()
+        clip, words = (own, ANNOUNCEMENT) if echo is not None else (yes, "Yes.")
+        session = hearing.session(bus, clip, words)
+        run_virtual(live(session, bus, microphone, announce=echo is not None))
+        events = [event for _, event in microphone.events]
+        said = [event.text for event in events if isinstance(event, TranscriptReady)]
+        woke = any(isinstance(event, Woke) for event in events)
+        heard.append(CallHeard(voice, place, text, woke, " / ".join(said)))
+        print(heard[-1], flush=True)
+    return {"engine": engine, **table(heard), "missed calls": missed(heard)}
+
+
+def table(heard: Sequence[CallHeard]) -> dict[str, object]:
+    def share(some: Sequence[CallHeard]) -> str:
+        return f"{sum(not each.woke for each in some)} of {len(some)}"
+
+    by_voice = {voice: [each for each in heard if each.voice == voice] for voice in VOICES}
+    by_place = {place: [each for each in heard if each.place == place] for place in PLACES}
+    asked = [each for each in heard if each.transcript and "," in each.text]
+    return {
+        "voices": len(VOICES),
+        "missed": share(heard),
+        "by place": {place: share(some) for place, some in by_place.items() if some},
+        "by voice": {voice: share(some) for voice, some in by_voice.items()},
+        "of questions, the last word was heard": (
+            f"{sum(_last(each.text) in each.transcript.lower() for each in asked)} of {len(asked)}"
+        ),
+    }
+
+
+def _last(text: str) -> str:
+    return text.rstrip(".?").split()[-1].lower()
+
+
+def missed(heard: Sequence[CallHeard]) -> list[str]:
+    return [f"{each.voice}, {each.place}: {each.text}" for each in heard if not each.woke]
+
+
+# --- what else wakes it ---------------------------------------------------------------------------
+
+
+def recordings(folders: Sequence[Path]) -> list[Path]:
+    kinds = {".wav", ".ogg", ".flac", ".opus"}
+    found = (path for folder in folders for path in sorted(folder.rglob("*")))
+    return [path for path in found if path.suffix in kinds]
+
+
+def others(
+    paths: Sequence[Path],
+    speakers: Speakers,
+    texts: Sequence[str],
+    hours: float,
+    kinds: dict[str, float],
+) -> Iterator[Signal]:
+    """Pieces of ten minutes; ``kinds`` counts seconds."""
+    rng = np.random.default_rng(46)
+    said: dict[tuple[str, str], Signal] = {}
+
+    def clip() -> Signal:
+        if rng.random() < 0.25:
+            key = VOICES[int(rng.integers(len(VOICES)))], texts[int(rng.integers(len(texts)))]
+            said[key] = signal = said[key] if key in said else speakers.say(*key)
+            kinds["synthetic s"] += len(signal) / LISTEN_RATE
+            return signal
+        path = paths[int(rng.integers(len(paths)))]
+        signal = to_signal(read_sound(path)[: 90 * LISTEN_RATE])
+        kinds["music s" if "moh" in path.parts else "recordings s"] += len(signal) / LISTEN_RATE
+        return signal if len(signal) and np.abs(signal).max() > 0.001 else said_or_silence(said)
+
+    for _ in range(round(hours * 6)):
+        sound = room_tone(600 * LISTEN_RATE, rng)
+        for layer_dbfs in (-28.0, -40.0):  # a room, and a television in the next one
+            at = 0
+            while at < len(sound):
+                signal = at_level(clip(), layer_dbfs + float(rng.uniform(-6, 6)))
+                if rng.random() < 0.1:
+                    room = draw_room(rng)
+                    signal = through(signal, room.response(room.talker))
+                place = sound[at : at + len(signal)]
+                place += signal[: len(place)]
+                at += len(signal) + round(rng.exponential(1.0) * LISTEN_RATE)
+        yield sound
+
+
+def said_or_silence(said: dict[tuple[str, str], Signal]) -> Signal:
+    return next(iter(said.values()), np.zeros(LISTEN_RATE, np.float32))
+
+
+def measure_others(engine: str, folders: Sequence[Path], hours: float) -> dict[str, object]:
+    hearing, kinds = ears(engine), defaultdict[str, float](float)
+    paths, texts, wakes = recordings(folders), _texts(), list[str]()
+    heard_h = 0.0
+    for number, sound in enumerate(others(paths, Speakers(), texts, hours, kinds)):
+        for at_s in wake_times(hearing, sound):
+            wakes.append(
+                f"{number // 6} h {number % 6 * 10 + at_s // 60:.0f} min {at_s % 60:.0f} s"
+            )
+        heard_h += len(sound) / LISTEN_RATE / 3600
+        print(f"{heard_h:.2f} h: {len(wakes)} wakes", flush=True)
+    return {
+        "engine": engine,
+        "hours": round(heard_h, 2),
+        "false wakes": len(wakes),
+        "an hour": round(len(wakes) / heard_h, 2),
+        "at": wakes,
+        "recordings": len(paths),
+        **{kind: round(seconds) for kind, seconds in kinds.items()},
+        "passes of the recogniser": hearing.stt.passes,
+    }
+
+
+def wake_times(hearing: SleepEars, sound: Signal) -> list[float]:
+    """When it wakes."""
+    if hearing.wake_word:
+        return model_times(hearing.wake_word, sound)
+    microphone, bus = SleepScene(sound), Bus()
+    run_virtual(live(hearing.session(bus, to_pcm(sound[:8000]), "Yes."), bus, microphone, False))
+    return [at for at, event in microphone.events if isinstance(event, Woke)]
+
+
+def model_times(model: WakeWord, sound: Signal) -> list[float]:
+    stream, step, pcm = model.open(), 512, to_pcm(sound)
+    starts = range(0, len(pcm), step)
+    times = [at / LISTEN_RATE for at in starts if stream.called(pcm[at : at + step])]
+    return [at for n, at in enumerate(times) if not n or at - times[n - 1] > 2]
+
+
+def _texts() -> list[str]:
+    return [f"{begins} {rest}" for begins, rest in read_sentences(config_dir() / "languages")["en"]]
+
+
+# --- cost -----------------------------------------------------------------------------------------
+
+
+def measure_cost(engine: str) -> dict[str, object]:
+    """Shares of a core."""
+    hearing, rng, speakers = ears(engine), np.random.default_rng(47), Speakers()
+    silence = room_tone(60 * LISTEN_RATE, rng)
+    texts = _texts()
+    spoken = [speakers.say(VOICES[n % len(VOICES)], texts[n]) for n in range(20)]
+    gap = np.zeros(LISTEN_RATE, np.float32)
+    talk = np.concatenate([part for signal in spoken for part in (signal, gap)])
+    talk = talk + room_tone(len(talk), rng)
+    result: dict[str, object] = {"engine": engine}
+    for name, sound in (("silence", silence), ("speech", talk)):
+        hearing.stt.busy_s, hearing.stt.passes = 0.0, 0
+        microphone, bus = SleepScene(sound), Bus()
+        session = hearing.session(bus, to_pcm(silence[:8000]), "Yes.")
+        began = time.process_time()
+        run_virtual(live(session, bus, microphone, announce=False))
+        seconds = len(sound) / LISTEN_RATE
+        result[name] = {
+            "seconds": round(seconds),
+            "share of a core": round((time.process_time() - began) / seconds, 4),
+            "of it, the recogniser": round(hearing.stt.busy_s / seconds, 4),
+            "passes": hearing.stt.passes,
+            "wakes": sum(isinstance(event, Woke) for _, event in microphone.events),
+        }
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.wake",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=("calls", "others", "cost"))
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--engine", choices=ENGINES, default="phrase")
+    parser.add_argument("--places", nargs="*", choices=PLACES, default=PLACES)
+    parser.add_argument("--hours", type=float, default=10.0)
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    args = parser.parse_args()
+    before = load()
+    if args.what == "calls":
+        data = measure_calls(args.engine, args.places)
+    elif args.what == "others":
+        data = measure_others(args.engine, args.folders, args.hours)
+    else:
+        data = measure_cost(args.engine)
+    finish(data, args.out, before)
+
+
+if __name__ == "__main__":
+    main()
