@@ -254,11 +254,6 @@ class Replies:
         return self._heard_now is not None and self._heard_now.asks
 
     @property
-    def unheard_s(self) -> float:
-        """Seconds of the newest answer that were sent but not heard yet."""
-        return self._latest.unheard_s if self._latest else 0.0
-
-    @property
     def _heard_now(self) -> Reply | None:
         """The answer being given, or the latest one, which may still be played."""
         return self.speaking or self._latest
