@@ -154,18 +154,8 @@ class Assistant:
             offered = self.settings.tools.clock == "always"
             tools = ClockTools(self.clock, place, lambda: session.language, offered=offered)
             servers = WithClock(tools, servers)
-        session = Session(
-            self.stages,
-            config,
-            settings,
-            bus,
-            new_id,
-            memory,
-            hearing,
-            recording,
-            servers,
-            self._wake_word,
-        )
+        parts = memory, hearing, recording, servers, self._wake_word
+        session = Session(self.stages, config, settings, bus, new_id, *parts)
         self.sessions[session] = place
         self.announcer.arrive()
         return session
