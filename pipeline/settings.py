@@ -99,7 +99,7 @@ class Wake(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: WakeMode = "always"
-    engine: Literal["phrase", "micro-wakeword"] = "phrase"
+    engine: Literal["micro-wakeword", "phrase"] = "micro-wakeword"
     words: tuple[str, ...] | None = Field(None, min_length=1, max_length=8)
     follow_up_s: float = Field(8.0, ge=1, le=120)
 

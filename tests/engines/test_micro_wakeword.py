@@ -92,9 +92,9 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         ([], None),
         (["wake.mode=touch"], None),
         (["wake.mode=word"], "ok"),
-        (["wake.mode=word", "wake.words=[Bob]"], "fail"),
-        (["wake.mode=word", "wake.engine=micro-wakeword"], "ok"),
-        (["wake.mode=word", "wake.engine=micro-wakeword", "wake.words=[bob]"], "fail"),
+        (["wake.mode=word", "wake.words=[bob]"], "fail"),
+        (["wake.mode=word", "wake.engine=phrase"], "ok"),
+        (["wake.mode=word", "wake.engine=phrase", "wake.words=[Bob]"], "fail"),
     ],
 )
 def test_what_doctor_says(sets: list[str], state: str | None) -> None:

@@ -27,8 +27,9 @@ def test_values_that_cannot_be(wrong: str) -> None:
 def test_only_the_model_needs_a_package() -> None:
     for sets, extras in (
         (["wake.engine=micro-wakeword"], ()),
-        (["wake.mode=word"], ()),
-        (["wake.mode=word", "wake.engine=micro-wakeword"], ("wake",)),
+        (["wake.mode=touch"], ()),
+        (["wake.mode=word", "wake.engine=phrase"], ()),
+        (["wake.mode=word"], ("wake",)),
     ):
         settings = load_settings(None, sets, {}).settings
         assert needs_of(settings, Gpus(()), environ={}).extras == extras
@@ -36,7 +37,7 @@ def test_only_the_model_needs_a_package() -> None:
 
 @pytest.mark.parametrize("call", ["Wo bist du, Robot", "Привет, Ричи", "小明"])
 def test_a_call_in_a_language_that_is_not_recognised(call: str) -> None:
-    sets = ["wake.mode=word", f"wake.words=[Hey Reachy, '{call}']"]
+    sets = ["wake.mode=word", "wake.engine=phrase", f"wake.words=[Hey Reachy, '{call}']"]
     settings = load_settings(None, sets, {}).settings
     (warning,) = language_warnings(settings, Catalogue.load(None))
     assert repr(call) in warning
