@@ -38,6 +38,7 @@ from pipeline.engines.stt import moonshine
 from pipeline.events import ItemAdded
 from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
+from pipeline.settings import SessionSettings, Wake
 from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
@@ -408,6 +409,19 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         assert visit.complaints == []
 
 
+async def test_a_robot_that_sleeps_is_woken_by_a_button(serving: Serve, tmp_path: Path) -> None:
+    wake = Wake(mode="touch", follow_up_s=1)
+    served = await serving(StagedAssistant(settings=SessionSettings(wake=wake)))
+    async with console(served.port, tmp_path, "talk") as visit:
+        state, button = visit.page.locator(".state"), visit.page.get_by_text("Wake it up")
+        await expect(state).to_have_text("Asleep")
+        await button.click()
+        await expect(state).to_have_text("Ready")
+        await expect(button).to_have_count(0)
+        await expect(state).to_have_text("Asleep")  # after a second
+        assert visit.complaints == []
+
+
 @pytest.mark.parametrize(
     ("leave", "reason"),
     [
@@ -455,7 +469,7 @@ async def test_each_state_has_a_shape_of_its_own_which_moves_only_where_motion_i
     async with browsing(tmp_path, reduced_motion=motion) as visit:
         await visit.page.goto(f"http://localhost:{served.port}/console/")
         drawn, still = await visit.page.evaluate(DRAWINGS)
-        assert len(drawn) == len(set(drawn.values())) == 6
+        assert len(drawn) == len(set(drawn.values())) == 7
         assert still is (motion == "reduce")
 
 
@@ -463,6 +477,7 @@ STATES = [
     ({"playing": True}, "away"),
     ({"open": True}, "resting"),
     ({"open": True, "listening": True}, "listening"),
+    ({"open": True, "listening": True, "asleep": True}, "asleep"),
     ({"open": True, "listening": True, "awaited": True}, "thinking"),
     ({"open": True, "listening": True, "awaited": True, "playing": True}, "speaking"),
     ({"open": True, "listening": True, "playing": True, "cut": 1}, "interrupted"),
