@@ -15,11 +15,14 @@ Interruption = Literal["any speech", "command", "question", "words", "long", "cl
 """Why speech over an answer interrupts it: all speech does (by the policy, or because the answer
 has hardly begun); it begins like a command or a question; its words are likely meant, or it had
 some when it paused; it is too long for a backchannel; the client committed it."""
+Unwanted = Literal["stranger", "elsewhere"]
+"""Why words do not count although somebody said them: nobody who is enrolled did, or they came from
+beside the accepted sector (``people.accept``)."""
 Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hardly speech"]
 """Why words cannot have been said: letters of another language; more than people say in that time;
 the credits of subtitles and their like; one phrase over and over; only a hum; few words, or thanks,
 out of a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
-Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention]
+Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Unwanted]
 """Why speech over an answer does not interrupt it."""
 
 Origin = Literal["voice", "commit", "text", "request", "silence", "again", "rest", "say"]
@@ -97,7 +100,9 @@ class TurnRecord:
 
     text: str | None = None
     """What the user said or wrote, as far as it is known."""
-    invented: Invention | None = None
+    speaker: str | None = None
+    """Whose voice it was; empty: nobody's who is enrolled; ``None``: not asked, or too short."""
+    invented: Invention | Unwanted | None = None
     """Why what was recognised does not count as said; then the text is empty."""
     heard: str = ""
     """The part of the answer that was heard, or read if it was written."""

@@ -17,12 +17,14 @@ from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import (
     KeptVoice,
     LlmStage,
+    SpeakerStage,
     Stages,
     SttStage,
     TtsStage,
     TurnStage,
     VadStage,
 )
+from pipeline.engines.voices import Person
 from pipeline.events import (
     Refused,
     ReplyAudio,
@@ -247,6 +249,8 @@ async def scene(
     hearing: Hearing | None = None,
     recorder: Recorder | None = None,
     tool_servers: ToolServers | None = None,
+    speaker: SpeakerStage | None = None,
+    people: tuple[Person, ...] = (),
 ) -> AsyncIterator[Scene]:
     """A session that runs until the context ends, with scripted engines where none is given."""
     stages = Stages(
@@ -256,6 +260,8 @@ async def scene(
         llm or ScriptedLlm(),
         tts or ScriptedTts(),
         kept=kept,
+        speaker=speaker,
+        people=people,
     )
     bus = Bus()
     log: list[Published] = []
