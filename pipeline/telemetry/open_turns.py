@@ -10,7 +10,15 @@ from pipeline.conversation.chat import heard_text
 from pipeline.events import Timeline
 from pipeline.speaking.delivery import Clause
 from pipeline.speaking.playback import PlaybackClock
-from pipeline.turn_record import IgnoredSpeech, Invention, Origin, Outcome, Pause, TurnRecord
+from pipeline.turn_record import (
+    IgnoredSpeech,
+    Invention,
+    Origin,
+    Outcome,
+    Pause,
+    TurnRecord,
+    Unwanted,
+)
 
 AHEAD_MS = 5.0
 """An answer that begins this short a time before its turn ends does not count as early."""
@@ -42,7 +50,8 @@ class OpenTurn:
     end_ms: int | None = None
     stopped_at: float | None = None
     text: str | None = None
-    invented: Invention | None = None
+    invented: Invention | Unwanted | None = None
+    speaker: str | None = None
     transcript_at: float | None = None
     error: str | None = None
     pauses: list[Pause] = field(default_factory=list)
@@ -105,6 +114,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         answers_also=turn.answers_also,
         text=turn.text,
         invented=turn.invented,
+        speaker=turn.speaker,
         error=turn.error,
         speech_start_sample=None if turn.start_ms is None else sample_at(turn.start_ms),
         speech_end_sample=None if turn.end_ms is None else sample_at(turn.end_ms),
