@@ -24,6 +24,7 @@ from app.clock.timers_file import TimersFile
 from app.models.engine_set import EngineSet, build_engine
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
+from app.people.household import Household
 from app.settings.languages import read_clock, read_lexicons, read_notices, read_sentences
 from app.settings.load import config_dir
 from app.settings.model import Settings
@@ -72,6 +73,7 @@ class Assistant:
         self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
         self.ready = self.engines.ready
+        self.household = Household(settings, self.engines)
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
@@ -87,7 +89,7 @@ class Assistant:
         URL may come later. Raises what a build raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [self.tool_servers.run(), self.announcer.run()]
+                beside = [self.tool_servers.run(), self.announcer.run(), self.household.run()]
                 beside += [self.clock.run()] if self.clock else []
                 running = [group.create_task(each) for each in beside]
                 await self.engines.run(on_engine_ready, without_servers=without_servers)
@@ -177,7 +179,8 @@ class Assistant:
             apology=settings.conversation.apology,
             exchange_notice=settings.conversation.exchange_notice,
             filler=settings.conversation.filler,
-            accept=settings.array.accepted,
+            accept=settings.accepted,
+            people=settings.people.accept,
             rule=self._rule,
             clock=time.time if settings.conversation.clock else None,
         )
