@@ -64,11 +64,12 @@ class Household:
         changed then."""
         async with self._one:
             (await asyncio.to_thread(self.file.read)).require_new(name)
+            model = await self._model()
             enrolment = Enrolment(self._engines.stages.vad)
-            await enrolment.hear(pcm)
             try:
-                model = await self._model()
-                voice = await enrolment.voice(await self._engines.engage_speaker(self._options))
+                speaker = await self._engines.engage_speaker(self._options)
+                await enrolment.hear(pcm)
+                voice = await enrolment.voice(speaker)
                 return await asyncio.to_thread(
                     self.file.change, lambda known: known.with_person(name, voice, model)
                 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from app.compose import Assistant
+from app.console.running import HEADER, PAGE_RATE, ConsoleServer
 from app.models.weights import WeightsCache
 from app.people.file import PeopleFile, WrongPerson
 from app.server.control import answer_requests, ask
@@ -19,6 +22,7 @@ from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import Kind
 from pipeline.engines.voices import EnrolmentError
+from tests.support.scripted_server import Serve
 from tests.support.small_engines import install
 
 pytestmark = pytest.mark.quick
@@ -138,3 +142,25 @@ async def test_a_bad_file_is_said_and_nobody_is_known(
             assert known(assistant) == []
             assert "nobody's voice is known" in caplog.text
         assert await asyncio.to_thread(path.read_text) == after
+
+
+@pytest.mark.machine
+async def test_the_console_enrols_and_forgets(
+    serving: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, monkeypatch) as assistant:
+        served = await serving(console=ConsoleServer(household=assistant.household))
+        url = f"http://127.0.0.1:{served.port}/console/api/people"
+        tone = np.sin(2 * np.pi * 200 / PAGE_RATE * np.arange(22 * PAGE_RATE)) > 0
+        pcm = base64.b64encode(np.where(tone, 3_500, -3_500).astype("<i2").tobytes()).decode()
+        write = {HEADER: "console"}
+        async with httpx.AsyncClient(headers=write, timeout=60) as client:
+            answer = await client.post(f"{url}/add", json={"name": "Tom", "pcm": pcm})
+            assert [each["name"] for each in answer.json()["people"]] == ["Tom"]
+            assert known(assistant) == ["Tom"]
+            for wrong in ("no base64", "AAA=", pcm[:4000]):
+                refused = await client.post(f"{url}/add", json={"name": "Anna", "pcm": wrong})
+                assert refused.status_code == 400
+            assert (await client.post(f"{url}/remove", json={"name": "Tom"})).status_code == 200
+            assert (await client.get(url)).json() == {"people": []}
+        assert known(assistant) == []
