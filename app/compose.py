@@ -25,6 +25,7 @@ from app.models.engine_set import EngineSet, build_engine
 from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
+from app.people.household import Household
 from app.settings.languages import (
     read_clock,
     read_farewells,
@@ -81,6 +82,7 @@ class Assistant:
         self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
         self.ready = self.engines.ready
+        self.household = Household(settings, self.engines)
         self._rooms = Rooms()
         self.recorder: Recorder | None = None
         """Records sessions that start from now on."""
@@ -96,7 +98,7 @@ class Assistant:
         URL may come later. Raises what a build raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [self.tool_servers.run(), self.announcer.run()]
+                beside = [self.tool_servers.run(), self.announcer.run(), self.household.run()]
                 beside += [self.clock.run()] if self.clock else []
                 running = [group.create_task(each) for each in beside]
                 await self.engines.run(on_engine_ready, without_servers=without_servers)
@@ -187,7 +189,8 @@ class Assistant:
             apology=settings.conversation.apology,
             exchange_notice=settings.conversation.exchange_notice,
             filler=settings.conversation.filler,
-            accept=settings.array.accepted,
+            accept=settings.accepted,
+            people=settings.people.accept,
             rule=self._rule,
             clock=time.time if settings.conversation.clock else None,
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pipeline.bus import Bus
 from pipeline.commands import BACKGROUND_DB, SessionConfig
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
+from pipeline.engines.voices import Strangers
 from pipeline.events import Refused
 from pipeline.settings import (
     Endpointing,
@@ -49,6 +50,7 @@ class SessionContext:
     new_id: Callable[[str], str]
     heard_language: str = ""
     """The language that the user spoke last, ISO 639-1; empty: not known yet."""
+    strangers: Strangers = field(default_factory=Strangers)
     player_lag_s: float = 0.0
     """How long after being sent audio is heard."""
     _turn_at: float | None = None

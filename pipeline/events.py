@@ -100,12 +100,14 @@ class SpeechIgnored:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
-    """The utterance had no words: it was noise, and becomes no item. ``engine_seconds`` were spent
-    to find that out. ``invented``: why words that were recognised do not count. Internal."""
+    """The utterance had no words, or none that count: it becomes no item. ``engine_seconds`` were
+    spent to find that out. ``invented``: why words that were recognised do not count. ``speaker``:
+    see ``pipeline.engines.contract.Transcript``. Internal."""
 
     item_id: str
     engine_seconds: float = 0.0
     invented: Invention | Aside | None = None
+    speaker: str | None = None
 
 
 WakeReason = Literal["word", "touch", "client", "resumed"]
@@ -161,11 +163,13 @@ class TranscriptPartial:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReady:
-    """The final text of a committed item, transcribed from ``seconds`` of audio."""
+    """The final text of a committed item, transcribed from ``seconds`` of audio. ``speaker``: see
+    ``pipeline.engines.contract.Transcript``."""
 
     item_id: str
     text: str
     seconds: float
+    speaker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class AudioPart:
-    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length.
+    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length. ``speaker``:
+    whose voice it is; empty: nobody's that is known.
 
     ``audio`` is the speech, while it is kept. In an answer, ``audio`` and ``sent_seconds`` cover
     everything that was sent, even if less was heard. ``clauses`` are its words, each clause with
@@ -35,6 +36,7 @@ class AudioPart:
     audio: Recording | None = field(default=None, compare=False, repr=False)
     clauses: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
     sent_seconds: float | None = field(default=None, compare=False, repr=False)
+    speaker: str = ""
 
 
 @dataclass(frozen=True, slots=True)

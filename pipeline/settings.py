@@ -189,6 +189,9 @@ def with_all_commands(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
     return replace(own, commands=tuple(c for c in commands if c not in own.backchannels))
 
 
+Accept = Literal["everyone", "known", "front"]
+"""Whom the robot answers: everyone, those whose voices it knows, or who is in front of it."""
+
 Rule = Callable[[str, str], tuple[str, str] | None]
 """Of the user's words and their language (empty: unknown): the tool that is plainly meant, and its
 arguments as JSON."""
@@ -206,6 +209,7 @@ class SessionSettings:
     echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
     """With an array, the directions from which people are heard; ``None``: all."""
+    people: Accept = "everyone"
     wake: Wake = field(default_factory=Wake)
     farewells: tuple[str, ...] = ()
     """What sends the robot to sleep, in all languages, if it sleeps at all."""

@@ -19,9 +19,9 @@ Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hard
 """Why words cannot have been said: letters of another language; more than people say in that time;
 the credits of subtitles and their like; one phrase over and over; only a hum; few words, or thanks,
 out of a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
-Aside = Literal["call", "farewell", "elsewhere"]
-"""Why words that were said are no turn: the robot was only called, or sent to sleep; or somebody
-spoke from another place than the person who had called it (``pipeline.waking``)."""
+Aside = Literal["call", "farewell", "stranger", "elsewhere"]
+"""Why words that were said are no turn: the robot was only called, or sent to sleep; or it was
+somebody who is not enrolled, or somewhere else than those to whom it listens."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 
@@ -100,6 +100,8 @@ class TurnRecord:
 
     text: str | None = None
     """What the user said or wrote, as far as it is known."""
+    speaker: str | None = None
+    """Whose voice it was; empty: nobody's who is enrolled; ``None``: not asked, or too short."""
     invented: Invention | Aside | None = None
     """Why what was recognised does not count as said; then the text is empty."""
     heard: str = ""

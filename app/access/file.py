@@ -6,30 +6,21 @@ JSON, mode 0600. Keys are stored as SHA-256 digests.
 
 from __future__ import annotations
 
-import logging
-import os
 import secrets
-import tempfile
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.access.policy import Network, digest, parse_network
-from app.file_lock import locked
-from pipeline.errors import ConfigError, ReachyVoiceError
+from app.owner_file import OwnerFile
+from pipeline.errors import ReachyVoiceError
 
 KEY_PREFIX = "rv_"
 KEY_BYTES = 32
 """Bytes of randomness in a key: too many to recover it from its digest."""
-
-_OTHERS_MAY_WRITE = 0o022
-
-logger = logging.getLogger(__name__)
 
 
 class WrongAccess(ReachyVoiceError):
@@ -124,88 +115,9 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-# --- the file ----------------------------------------------------------------------------------
-
-
-class AccessFile:
-    """Reads and writes on the caller's thread: do not call it on the event loop."""
+class AccessFile(OwnerFile[AccessList]):
+    """The file of who may connect."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._signature: tuple[int, ...] | None = None
-        self._last = AccessList()
-        self._reading = threading.Lock()
-
-    def read(self) -> AccessList:
-        """The list in the file; empty if there is no file. Raises ``ConfigError``."""
-        try:
-            state = self.path.stat()
-            text = self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return AccessList()
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._error("cannot be read", str(error), f"Look at {self.path}") from error
-        if state.st_mode & _OTHERS_MAY_WRITE:
-            fix = f"If every line of it is yours: chmod 600 {self.path}"
-            raise self._error("is not used", "other users of this machine can write to it", fix)
-        try:
-            return AccessList.model_validate_json(text)
-        except ValidationError as errors:
-            first = errors.errors(include_url=False, include_input=False)[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
-            fix = f"Repair {self.path}, or delete it and `reachy-voice allow` each robot again"
-            raise self._error("cannot be understood", why, fix) from None
-
-    def current(self) -> AccessList:
-        """Like ``read``, but only if the file has changed; a bad file is logged and admits no
-        client."""
-        with self._reading:  # otherwise a slow thread could store an old list with a new signature
-            signature = self._sign()
-            if signature != self._signature:
-                try:
-                    self._last = self.read()
-                except ConfigError as error:
-                    logger.error("%s", error)
-                    self._last = AccessList()
-                self._signature = signature
-            return self._last
-
-    def change(self, edit: Callable[[AccessList], AccessList]) -> AccessList:
-        """Replace the list with what ``edit`` returns, under a lock.
-
-        Raises ``ConfigError``, and what ``edit`` raises; the file is then unchanged.
-        """
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with locked(self.path.with_suffix(".lock")):
-                before = self.read()
-                after = edit(before)
-                if after != before:
-                    self._write(after)
-                return after
-        except OSError as error:
-            fix = f"Make {self.path.parent} writable for you"
-            raise self._error("cannot be written", str(error), fix) from error
-
-    def _write(self, new: AccessList) -> None:
-        """Write atomically, and never readable by others meanwhile."""
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".access-")  # mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(new.model_dump_json(indent=2, exclude_defaults=True) + "\n")
-                file.flush()
-                os.fsync(handle)
-            os.replace(name, self.path)
-        except BaseException:
-            os.unlink(name)
-            raise
-
-    def _sign(self) -> tuple[int, ...]:
-        try:
-            state = self.path.stat()
-        except OSError:
-            return ()
-        return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-
-    def _error(self, what: str, why: str, fix: str) -> ConfigError:
-        return ConfigError(f"The list of who may connect {what}", why=why, fix=fix)
+        repair = "`reachy-voice allow` each robot again"
+        super().__init__(path, AccessList(), "The list of who may connect", repair)

@@ -19,6 +19,7 @@ from app.cli import (
     engines,
     models,
     pair,
+    people,
     say,
     serve,
     service,
@@ -46,6 +47,7 @@ cli.command()(access.allow)
 cli.command()(pair.pair)
 cli.command()(doctor.doctor)
 cli.add_typer(access.app, name="key")
+cli.add_typer(people.app, name="people")
 cli.add_typer(models.app, name="models")
 cli.add_typer(config.app, name="config")
 cli.add_typer(engines.app, name="engines")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from app.compose import Assistant
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import CORE
 from pipeline.recording.writing import Recorder
 
 RecordOption = Annotated[
@@ -38,7 +38,7 @@ def recording(
     about = {
         "reachy_voice": importlib.metadata.version("reachy-voice"),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "engines": {str(kind): assistant.describe(kind) for kind in Kind},
+        "engines": {str(kind): assistant.describe(kind) for kind in CORE},
     }
     recorder = Recorder(folder, about)
     tell(f"Everything said is saved in {folder}, with its audio; only you can read it.")

@@ -21,6 +21,7 @@ from app.settings.load import profile_names
 from app.settings.model import Settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import (
+    CORE,
     EngineOptions,
     EngineSpec,
     Kind,
@@ -112,7 +113,7 @@ class Choices:
 
     def _engines(self, profile: str) -> Iterator[tuple[Kind, EngineOptions]]:
         settings = self._settings(profile)
-        return ((kind, settings.engine(kind)) for kind in Kind)
+        return ((kind, settings.engine(kind)) for kind in CORE)
 
     def _runs(self, kind: Kind, options: EngineOptions) -> bool:
         return self._assistant.settings.engine(kind) == options

@@ -84,6 +84,7 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
     reads: dict[str, Read] = {
         "state": running.state,
         "access": running.who,
+        "people": running.people,
         "load": running.usage,
         "doctor": running.findings,
         "models": running.catalogue,
@@ -92,6 +93,8 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
         "access/allow": running.allow,
         "access/key": running.make_key,
         "access/remove-key": running.remove_key,
+        "people/add": running.add_person,
+        "people/remove": running.remove_person,
         "models/use": running.exchange,
         "models/choose": running.choose,
         "models/try": running.try_voice,

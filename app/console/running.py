@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
@@ -18,11 +19,17 @@ from app.access.api_errors import ApiError, read_body
 from app.access.file import AccessFile, new_key
 from app.access.policy import parse_network, shown_network
 from app.console.choices import AS_STARTED, Choices
+from app.people.household import Household
+from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
 
+PAGE_RATE = 24_000
+"""Of what the page records, in Hz."""
 HEADER = "x-reachy-voice"
 """Every write needs this header: a page of another origin cannot send it without a preflight."""
 MOST_BYTES = 16_384
 """Largest body of a write."""
+MOST_VOICE_BYTES = 4 << 20
+"""The same with a recording of a voice: a minute at 24 kHz, in base64."""
 
 Tell = Callable[[str], None]
 Rows = Sequence[Mapping[str, Any]]
@@ -47,7 +54,7 @@ class ConsoleServer:
     ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
     they block. ``choices``: engines to choose from. ``array``: the robot's microphones
-    (``app.server.robot_directions.ArraySeen``)."""
+    (``app.server.robot_directions.ArraySeen``). ``household``: people whose voices are known."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     notes: Callable[[], Mapping[str, str]] = dict
@@ -63,6 +70,7 @@ class ConsoleServer:
     models: Callable[[], Rows] | None = None
     profiles: Callable[[], Rows] = tuple
     choices: Choices | None = None
+    household: Household | None = None
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
     secure: TlsPort | None = None
     busy: list[str] = field(default_factory=list)
@@ -83,7 +91,9 @@ class ConsoleServer:
             "sessions": self.sessions(),
             "array": self.array(),
             "busy": list(self.busy),
-            "can": can + ["access"] * (self.access_file is not None),
+            "can": can
+            + ["access"] * (self.access_file is not None)
+            + ["people"] * (self.household is not None),
         }
 
     async def who(self) -> dict[str, Any]:
@@ -101,6 +111,11 @@ class ConsoleServer:
             if each["refused"] and each["status"] == 401 and not _within(each["address"], networks)
         ]
         return {"addresses": addresses, "keys": keys, "refused": refused}
+
+    async def people(self) -> dict[str, Any]:
+        """The people whose voices are known."""
+        known = await asyncio.to_thread(_available(self.household).file.read)
+        return {"people": [each.model_dump(include={"name", "added"}) for each in known.people]}
 
     async def usage(self) -> dict[str, Any]:
         return dict(self.load())
@@ -147,6 +162,20 @@ class ConsoleServer:
         file = _available(self.access_file)
         await asyncio.to_thread(file.change, lambda access: access.without_key(body.name))
         return await self.who()
+
+    async def add_person(self, request: Request) -> dict[str, Any]:
+        household = _available(self.household)
+        body = await _body(request, PersonBody, MOST_VOICE_BYTES)
+        async with self._alone():
+            for name in await asyncio.to_thread(household.missing_weights):
+                await self._pull(name)
+            await household.add(body.name, await asyncio.to_thread(body.recording))
+        return await self.people()
+
+    async def remove_person(self, request: Request) -> dict[str, Any]:
+        body = await _body(request, NameBody)
+        await _available(self.household).remove(body.name)
+        return await self.people()
 
     async def exchange(self, request: Request) -> dict[str, Any]:
         body, use = await _body(request, UseBody), _available(self.use)
@@ -213,6 +242,21 @@ class NameBody(_Body):
     name: Text
 
 
+class PersonBody(NameBody):
+    """``pcm``: int16 mono at ``PAGE_RATE`` Hz, in base64."""
+
+    pcm: Annotated[str, Field(repr=False)]
+
+    def recording(self) -> Pcm:
+        """At 16 kHz. Raises ``ApiError``."""
+        try:
+            pcm = pcm_from_bytes(base64.b64decode(self.pcm, validate=True))
+        except ValueError:
+            raise ApiError(400, "invalid_request", "pcm: not int16 in base64", "pcm") from None
+        resampler = Resampler(PAGE_RATE, LISTEN_RATE)
+        return np.concatenate((resampler.feed(pcm), resampler.flush()))
+
+
 class KeyBody(NameBody):
     admin: bool = False
 
@@ -239,14 +283,14 @@ _A = TypeVar("_A", bound=_Body)
 _T = TypeVar("_T")
 
 
-async def _body(request: Request, shape: type[_A]) -> _A:
+async def _body(request: Request, shape: type[_A], most_bytes: int = MOST_BYTES) -> _A:
     """The body of a write. Raises ``ApiError``."""
     if request.headers.get(HEADER) is None:
         raise ApiError(403, "console_forbidden", f"A write needs the header {HEADER}.")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError(415, "json_needed", "The body must be application/json.")
     try:
-        return shape.model_validate(json.loads(await read_body(request, MOST_BYTES)))
+        return shape.model_validate(json.loads(await read_body(request, most_bytes)))
     except ValidationError as errors:
         first = errors.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

@@ -28,6 +28,7 @@ from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import Gpus, find_gpus
 from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
+from app.people.file import PeopleFile, model_digest
 from app.server.discovery import is_loopback
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, ServerSettings, Settings
@@ -41,6 +42,7 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import (
+    CORE,
     AnyEngineSpec,
     EngineOptions,
     Kind,
@@ -64,7 +66,7 @@ def examine(
     checks = [Check("Python", "ok", platform.python_version()), configuration]
     if settings is None:
         return [*checks, check_cpu(_cpu_flags())]
-    specs = [engine_spec(kind, settings.engine(kind).engine) for kind in Kind]
+    specs = [engine_spec(kind, settings.engine(kind).engine) for kind in CORE]
     modules = [module for spec in specs for module in spec.modules]
     setup = setup_command(config, overrides)
     engines = [check_engine(spec, setup) for spec in specs]
@@ -78,6 +80,7 @@ def examine(
     checks += check_wake(settings)
     checks += check_servers(settings, specs)
     checks += check_tool_servers(settings.tools, setup)
+    checks += check_people(settings, environ)
     gpus = find_gpus()
     checks += check_choices(settings, gpus)
     sound = chosen_sound(settings.sound)
@@ -120,6 +123,25 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
         fix = f"Run: {setup}" if ours else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
+
+
+def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Can the voices that are known be told apart? Nothing, while nobody is enrolled."""
+    file = PeopleFile(settings.paths.access(environ))
+    try:
+        if not (known := file.read()).people:
+            if settings.people.accept == "known":
+                detail = "people.accept: known does nothing: nobody is enrolled"
+                yield Check("people", "warn", detail, "Run: reachy-voice people add NAME")
+            return
+        require_modules(engine_spec(Kind.SPEAKER, settings.speaker.engine))
+        catalogue = Catalogue.load(settings.paths.catalogue)
+        cache = WeightsCache(settings.paths.cache(environ), catalogue)
+        known.voices(model_digest(settings.speaker, cache))
+    except ReachyVoiceError as error:
+        yield Check("people", "fail", f"{error.what}: {error.why}".rstrip(": "), error.fix)
+    else:
+        yield Check("people", "ok", ", ".join(each.name for each in known.people))
 
 
 def check_judge(spec: AnyEngineSpec, setup: str) -> Check:

@@ -15,7 +15,7 @@ from app.settings.load import config_dir, display_name
 from app.settings.yaml_tree import Node, origin_of, plain, read_tree
 from pipeline.errors import ConfigError, WeightsError
 
-WeightsKind = Literal["vad", "turn", "stt", "llm", "tts", "test"]
+WeightsKind = Literal["vad", "turn", "stt", "llm", "tts", "speaker", "test"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -20,19 +20,27 @@ from app.setup.ran_here import RanHere
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (
+    CORE,
     EngineOptions,
     Kind,
     UrlEngineSpec,
     engine_spec,
     require_modules,
 )
-from pipeline.engines.stages import Stages
+from pipeline.engines.stages import SpeakerStage, Stages
 from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.speaking.apology import KeptSentences
 from pipeline.speaking.tuning import RAMP_SLOW
 from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import worker_for
-from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
+from pipeline.workers.stages import (
+    llm_stage,
+    speaker_stage,
+    stt_stage,
+    tts_stage,
+    turn_stage,
+    vad_stage,
+)
 from pipeline.workers.worker import Worker
 
 log = logging.getLogger("reachy_voice.llm")
@@ -75,10 +83,11 @@ class EngineSet:
         self._measured = False
         self._pool = Pool()
         self._instructions = settings.conversation.instructions
-        self._engines = {kind: self.build(settings.engine(kind), kind) for kind in Kind}
+        self._engines = {kind: self.build(settings.engine(kind), kind) for kind in CORE}
         self.exchanging: Kind | None = None
         """The engine that was unloaded so that its replacement can be loaded."""
         self._starting: set[Engine] = set()
+        self._speaker: ReadyEngine | None = None
         self._retired: set[Engine] = set()
         """Replaced engines that running work still uses."""
         self._lives: dict[Kind, asyncio.Task[None]] = {}
@@ -130,7 +139,8 @@ class EngineSet:
 
     def close(self) -> None:
         self.ready.clear()
-        for engine in (*self._engines.values(), *self._starting, *self._retired):
+        speaker = (self._speaker.engine,) if self._speaker else ()
+        for engine in (*self._engines.values(), *speaker, *self._starting, *self._retired):
             engine.close()
 
     def readiness(self) -> Mapping[str, str | None]:
@@ -186,11 +196,26 @@ class EngineSet:
             self._starting.discard(engine)
         return ReadyEngine(engine, life, scales)
 
+    async def engage_speaker(self, options: EngineOptions) -> SpeakerStage:
+        """Run the speaker engine as well, if it does not yet. Raises what building and loading
+        raise. Only while ``run`` does."""
+        if self._speaker is None:
+            engine = await asyncio.to_thread(self.build, options, Kind.SPEAKER)
+            self._speaker = await self.start(engine, Kind.SPEAKER)
+        stage = self.stages.speaker = speaker_stage(self._speaker.engine)
+        return stage
+
+    async def dismiss_speaker(self) -> None:
+        """End the speaker engine, if it runs."""
+        speaker, self._speaker, self.stages.speaker = self._speaker, None, None
+        if speaker:
+            await end(speaker)
+
     async def _live(self, engine: Engine, kind: Kind, ready: asyncio.Future[None]) -> None:
         def is_ready() -> None:
             if not ready.done():
                 ready.set_result(None)
-            elif engine is self._engines[kind]:
+            elif engine is self._engines.get(kind):
                 self._keep_sentences(kind)  # after a crash
 
         try:

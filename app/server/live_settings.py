@@ -11,7 +11,7 @@ from pathlib import Path
 from app.compose import Assistant
 from app.server.exchange import Exchange, Tell
 from app.settings.model import LoadedSettings, Settings
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import CORE, Kind
 from pipeline.errors import ConfigError, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.settings")
@@ -108,7 +108,7 @@ class LiveSettings:
                 self._used.pop(Kind(section), None)
             else:
                 log.warning("%s was changed; this takes effect when the server restarts", section)
-        for kind in [kind for kind in Kind if kind in self._owed]:
+        for kind in [kind for kind in CORE if kind in self._owed]:
             try:
                 if self._differs(kind, now):
                     await self._exchange.exchange(kind, now.engine(kind), _log_step)
@@ -117,7 +117,7 @@ class LiveSettings:
                 log.error("%s cannot be changed to what the file says: %s", kind, error)
 
 
-_ENGINES = frozenset(map(str, Kind))
+_ENGINES = frozenset(map(str, CORE))
 
 
 def _resolved(loaded: LoadedSettings) -> frozenset[Path]:
@@ -145,6 +145,6 @@ def _in_full(assignment: str) -> tuple[Kind, str, str]:
         return Kind(section), key, whole
     raise ConfigError(
         f"{section!r} cannot be changed while the server runs",
-        why=f"only engines can: {', '.join(Kind)}",
+        why=f"only engines can: {', '.join(CORE)}",
         fix="Write it into the settings and restart the server",
     )

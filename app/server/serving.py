@@ -29,7 +29,7 @@ from app.server.systemd_notice import notify_systemd
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
 from app.settings.model import Settings, TlsFiles
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import CORE, Kind
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.server")
@@ -90,9 +90,10 @@ async def run_server(
             console or ConsoleServer(),
             callers=callers.shown,
             access_file=access.file,
+            household=assistant.household,
             use=live.use if live else None,
             notes=lambda: assistant.engines.notes(),
-            in_use=lambda: {kind: assistant.describe(kind) for kind in Kind},
+            in_use=lambda: {kind: assistant.describe(kind) for kind in CORE},
             secure=secure,
             array=lambda: asdict(array) if array else None,
         )
@@ -198,10 +199,10 @@ def _beside(
     yield notify_systemd(assistant.ready, os.environ)
     if array is not None:
         yield robot_directions(assistant, array)
-    elif settings.array.accepted:
+    elif settings.accepted:
         log.warning(
-            "array.accept_deg does nothing: without robot.url and array.control: auto the "
-            "direction of speech is not known, and everyone is answered"
+            "array.accept_deg and people.accept: front do nothing: without robot.url and "
+            "array.control: auto the direction of speech is not known, and everyone is answered"
         )
     if settings.server.announce:
         yield _be_found(assistant, address, port, encrypted=tls is not None)
@@ -247,6 +248,9 @@ async def _answer_commands(
     async def carry(asked: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
         if "say" in asked:
             return await assistant.announcer.fulfil(Wish(**asked["say"]))
+        if "people" in asked:
+            await assistant.household.refresh()
+            return {}
         assignments = [str(text) for text in asked["assignments"]]
         await live.use(assignments, tell, asked.get("unload_first"))
         return {}

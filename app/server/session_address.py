@@ -47,7 +47,8 @@ def protocol_for(
     sends_audio: bool = True,
 ) -> RealtimeConnection:
     """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
-    and our own ``timings=true``, ``turn_records=true``, ``holds=true`` and ``sleep=true``.
+    and our own ``timings=true``, ``turn_records=true``, ``holds=true``, ``sleep=true`` and
+    ``speakers=true``.
 
     ``given``: the session fields of a client secret. They decide the kind of
     session, and the model unless the address names one.
@@ -65,6 +66,7 @@ def protocol_for(
         turn_records=query.get("turn_records") == "true",
         holds=query.get("holds") == "true",
         sleep=query.get("sleep") == "true",
+        speakers=query.get("speakers") == "true",
         on_error=on_error,
         sends_audio=sends_audio,
     )

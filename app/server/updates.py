@@ -37,7 +37,7 @@ from app.models.updates import (
 )
 from app.server.exchange import Exchange
 from pipeline.engines.contract import TextDelta
-from pipeline.engines.registry import EngineOptions, Kind
+from pipeline.engines.registry import CORE, EngineOptions, Kind
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, WeightsError
 from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest
 from pipeline.work import Cancelled, Priority, Work
@@ -94,7 +94,7 @@ class UpdateFollower:
         """``updates:`` is read once; a change takes effect when the server restarts."""
         await self._assistant.ready.wait()
         async with asyncio.TaskGroup() as group:
-            for kind in Kind:
+            for kind in CORE:
                 if source := getattr(self._assistant.settings.engine(kind), "updates", None):
                     follow = self._follow_url if "://" in source else self._follow_folder
                     group.create_task(follow(kind, source))

@@ -26,11 +26,21 @@ from app.settings.container import in_container
 from app.settings.section import Section
 from app.settings.tools import ToolSettings
 from hardware.settings import Array, Robot, Sound
-from pipeline.engines.registry import EngineOptions, Kind
+from pipeline.engines.registry import CORE, EngineOptions, Kind
 from pipeline.messages import Sampling
-from pipeline.settings import BargeIn, Echo, Endpointing, Filler, Speculation, Wake
+from pipeline.settings import (
+    Accept,
+    BargeIn,
+    Echo,
+    Endpointing,
+    Filler,
+    Sector,
+    Speculation,
+    Wake,
+)
 
 Probability = Annotated[float, Field(ge=0, le=1)]
+FRONT_DEG = 90.0
 Milliseconds = Annotated[int, Field(ge=0, le=60_000)]
 
 
@@ -256,6 +266,14 @@ class RobotSettings(Section, Robot):
     pass
 
 
+class PeopleSettings(Section):
+    """Who speaks."""
+
+    accept: Accept = "everyone"
+    """Whom the robot answers: everyone; known: those enrolled, once somebody is; front: speech from
+    array.accept_deg, 90 unless that is set."""
+
+
 class NeedsSettings(Section):
     """What a voice turn with these settings needs; `doctor` and the first start compare it with
     the machine. MB are 10^6 bytes."""
@@ -317,11 +335,13 @@ class Settings(Section):
     sound: SoundSettings = SoundSettings()
     array: ArraySettings = ArraySettings()
     robot: RobotSettings = RobotSettings()
+    people: PeopleSettings = PeopleSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]
     stt: SerializeAsAny[EngineOptions]
     llm: SerializeAsAny[EngineOptions]
     tts: SerializeAsAny[EngineOptions]
+    speaker: SerializeAsAny[EngineOptions]
     needs: NeedsSettings = NeedsSettings()
     paths: PathSettings = PathSettings()
 
@@ -334,14 +354,21 @@ class Settings(Section):
         only_here = self.server.host == "localhost" if host is None else host.is_loopback
         return only_here or not in_container()
 
+    @property
+    def accepted(self) -> Sector | None:
+        """From where people are listened to; ``None``: from everywhere."""
+        if self.people.accept == "front" and self.array.accept_deg is None:
+            return Sector(FRONT_DEG, self.array.accept_width_deg)
+        return self.array.accepted
+
     def engine(self, kind: Kind) -> EngineOptions:
         """The section for one kind of engine."""
         options: EngineOptions = getattr(self, kind)
         return options
 
     def engines(self) -> Iterator[tuple[Kind, EngineOptions]]:
-        """Every engine that is built: one of each kind, and the language model's word judge."""
-        for kind in Kind:
+        """What every conversation needs: one of each kind, and the language model's word judge."""
+        for kind in CORE:
             yield kind, self.engine(kind)
         if judge := self.llm.judge:
             yield Kind.LLM, judge
@@ -350,9 +377,13 @@ class Settings(Section):
         """Catalogue names of the weights that the engines use, without duplicates."""
         return _weights(options for _, options in self.engines())
 
+    def speaker_weights(self) -> list[str]:
+        """Those that are needed once somebody is enrolled."""
+        return _weights([self.speaker])
+
     def needed_weights(self) -> list[str]:
         """Those without which the server does not start: all but the word judge's."""
-        return _weights(map(self.engine, Kind))
+        return _weights(map(self.engine, CORE))
 
 
 def _weights(engines: Iterable[EngineOptions]) -> list[str]:

@@ -64,7 +64,7 @@ class Embodiment:
         async with asyncio.TaskGroup() as group:
             if self._settings.array.control == "auto":
                 group.create_task(self._watch.run())
-            elif self._settings.array.accepted:
+            elif self._settings.accepted:
                 self._state.say(EVERYBODY)
             group.create_task(self._body.run())
             group.create_task(self._hand_on())
@@ -93,7 +93,7 @@ class Embodiment:
                 # The sector is fixed in the room; the array may turn with the head.
                 self._direction = direction = self._body.unturned(notice.direction)
                 self._look_after_canceller(notice.aec_converged)
-                accepted = self._settings.array.accepted
+                accepted = self._settings.accepted
                 if accepted is None or direction.azimuth_deg in accepted:
                     self._body.heard(notice.direction)
                 self._news.set()
@@ -104,7 +104,7 @@ class Embodiment:
                 self._state.direction_deg = None
                 if self._is_news(notice.error):
                     self._tell(notice.error)
-                if self._settings.array.accepted:
+                if self._settings.accepted:
                     self._state.say(EVERYBODY)
 
     def _look_after_canceller(self, converged: bool | None) -> None:

@@ -140,7 +140,7 @@ class TalkApp:
             half_duplex = self._settings.sound.echo == "half-duplex" and not push_to_talk
             if half_duplex:
                 self._state.say(HALF_DUPLEX)
-            if self._settings.array.accepted:
+            if self._settings.accepted:
                 self._state.say(ALL_ACCEPTED)
             return RemoteConversation(self._url, push_to_talk, half_duplex)
         return LocalConversation(self._assistant, await self._hearing(devices), push_to_talk)

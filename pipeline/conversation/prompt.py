@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
 
@@ -33,6 +34,8 @@ NO_OUTPUT = "(No result yet.)"
 refuse a call without an output."""
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
+SOMEBODY = "Somebody else"
+"""Who speaks after a known person, before there was an answer."""
 _MERGED: frozenset[MessageRole] = frozenset({"user", "assistant"})
 
 
@@ -42,7 +45,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
     had just begun in between. So are adjacent answers, because many templates refuse two in a row.
     An answer is merged with its calls. The output of each call follows it at once, unless it came
-    only after the next answer.
+    only after the next answer. The words of a known speaker begin with the name, once.
 
     A turn whose time is known begins with it, once a minute: in the turn, the beginning of later
     prompts stays the same.
@@ -51,15 +54,21 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     noted = ""
     read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
+    heard: str | None = None
+    """Who spoke last in the last message, if that is known."""
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
             continue
+        before = messages[-1] if messages else None
+        if before is None or before.role != "user":
+            heard = None
+        if (speaker := _speaker(item)) is not None:
+            message, heard = _said_by(speaker, heard, message), speaker
         note = _time_note(item)
         if note and note != noted:
             noted = note
             message = joined(Message("user", note), message, " ")
-        before = messages[-1] if messages else None
         if before and before.role == "assistant" and message.tool_calls:
             calls = before.tool_calls + message.tool_calls
             messages[-1] = Message("assistant", before.content, calls)
@@ -68,6 +77,19 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         else:
             messages.append(message)
     return messages
+
+
+def _speaker(item: Item) -> str | None:
+    """Who says it, empty if that is not known; ``None``: it is not spoken by the user."""
+    parts = item.parts if isinstance(item, MessageItem) and item.role == "user" else ()
+    return next((part.speaker for part in parts if isinstance(part, AudioPart)), None)
+
+
+def _said_by(speaker: str, before: str | None, message: Message) -> Message:
+    """``before``: who said the words that it continues, if any."""
+    if speaker == (before or ""):
+        return message
+    return replace(message, content=f"{speaker or SOMEBODY} says: {message.content}")
 
 
 def _is_hidden(item: Item) -> bool:
@@ -87,9 +109,12 @@ def _time_note(item: Item) -> str:
     return _TIME_NOTE.format(datetime.fromtimestamp(item.at))
 
 
-def without_times(text: str) -> str:
+_SPEAKERS = re.compile(r"(?:^|(?<=[.!?] ))[^.:!?]{1,40} says: ")
+
+
+def without_notes(text: str) -> str:
     """What the user said."""
-    return _TIME_NOTES.sub("", text)
+    return _SPEAKERS.sub("", _TIME_NOTES.sub("", text))
 
 
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:

@@ -30,7 +30,7 @@ class Prompt:
     """They replace the conversation."""
     known: frozenset[str] | None = None
     """The ids of the only items of the conversation that count."""
-    uncommitted: Callable[[], str] = str
+    uncommitted: Callable[[], AudioPart | None] = lambda: None
     """Returns the user's words that are not part of the conversation yet."""
     silence: bool = False
     """Whether the user has been silent for a while."""
@@ -60,7 +60,7 @@ class ReplyPrompts:
 
     def conversation(
         self,
-        said: str = "",
+        said: AudioPart | None = None,
         instructions: str | None = None,
         known: frozenset[str] | None = None,
         start: str | None = None,
@@ -73,16 +73,17 @@ class ReplyPrompts:
         if known is not None:
             items = tuple(item for item in items if item.id in known)
         if said:
-            items += (MessageItem("", "user", (AudioPart(said),), at=self._context.turn_time()),)
+            items += (MessageItem("", "user", (said,), at=self._context.turn_time()),)
         if instructions is None:
             instructions = self.instructions(ResponseOptions())
         return prompt(instructions, items)
 
-    def unfinished(self, words: str) -> str:
+    def unfinished(self, said: AudioPart) -> str:
         """The user's words so far, as the next prompt will have them."""
-        if not words or self._context.turn_time() is None:
+        words = said.transcript or ""
+        if not words or (not said.speaker and self._context.turn_time() is None):
             return words
-        before, after = self.conversation()[-1:], self.conversation(words)[-1]
+        before, after = self.conversation()[-1:], self.conversation(said)[-1]
         continues = before and before[0].role == "user"
         return after.content[len(before[0].content) + 1 :] if continues else after.content
 

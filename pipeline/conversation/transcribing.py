@@ -13,6 +13,7 @@ from pipeline.conversation.item_editor import ItemEditor
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
+from pipeline.hearing.attribution import attributed
 from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import Recognition
@@ -79,7 +80,9 @@ class Transcriber:
     async def _follow(self, item: MessageItem, recognition: Recognition) -> None:
         said: Transcript | ReachyVoiceError
         try:
-            said = believed(self._context, await recognition.transcript(Work()), Segment())
+            said = believed(
+                self._context, await attributed(self._context, recognition, Work()), Segment()
+            )
         except ReachyVoiceError as error:
             said = error
         finally:
@@ -92,9 +95,8 @@ class Transcriber:
             return
         part = item.parts[0]
         assert isinstance(part, AudioPart)
-        self._publish_read(
-            item, replace(item, parts=(replace(part, transcript=said.text),)), said.seconds
-        )
+        part = replace(part, transcript=said.text, speaker=said.speaker or "")
+        self._publish_read(item, replace(item, parts=(part,)), said.seconds, said.speaker)
 
     async def _read(self, item: MessageItem) -> None:
         try:
@@ -105,7 +107,9 @@ class Transcriber:
             seconds = sum(part.seconds for part in known.parts if isinstance(part, AudioPart))
             self._publish_read(item, known, seconds)
 
-    def _publish_read(self, item: MessageItem, known: MessageItem, seconds: float) -> None:
+    def _publish_read(
+        self, item: MessageItem, known: MessageItem, seconds: float, speaker: str | None = None
+    ) -> None:
         """Store and publish ``known``, which is ``item`` with its text."""
         now = next((other for other in self._chat.items if other.id == item.id), None)
         if now and not _same_recordings(now, item):
@@ -114,7 +118,7 @@ class Transcriber:
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         text = " ".join(part.transcript for part in spoken if part.transcript)
-        self._context.bus.publish(TranscriptReady(item.id, text, seconds))
+        self._context.bus.publish(TranscriptReady(item.id, text, seconds, speaker))
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:
         parts = []

@@ -21,7 +21,14 @@ from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.engines.contract import Warmed
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import InputCommitted, ItemAdded, ReplyFinished
-from pipeline.items import FunctionCallItem, FunctionOutputItem, Item, MessageItem, text_chars
+from pipeline.items import (
+    AudioPart,
+    FunctionCallItem,
+    FunctionOutputItem,
+    Item,
+    MessageItem,
+    text_chars,
+)
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
 
@@ -31,6 +38,7 @@ log = logging.getLogger("reachy_voice.session")
 _FULL, _KEPT = 0.6, 0.3
 """Shares of the context after instructions and tools: when to shorten the history, and to what.
 Both histories are in the KV cells while the shorter one is read, so together they must fit."""
+NO_WORDS = AudioPart("")
 _MARKS_CHARS = 24
 """Cost of a template's marks around a message, in characters of text."""
 
@@ -42,7 +50,7 @@ class WarmUp:
         self._context = context
         self._memory = memory
         self._prompts = prompts
-        self._words = ""
+        self._words = NO_WORDS
         """The user's words so far in an unfinished turn."""
         self._due = False
         """Whether the model has something left to read."""
@@ -55,7 +63,7 @@ class WarmUp:
     def _follow(self, published: Published) -> None:
         match published.event:
             case InputCommitted():
-                self._words = ""
+                self._words = NO_WORDS
             case ItemAdded(FunctionCallItem() | FunctionOutputItem()):
                 # Read a tool's output before the client asks for an answer to it.
                 self._begin_if_quiet()
@@ -67,14 +75,14 @@ class WarmUp:
         self._due = True
         self._begin_if_quiet()
 
-    def hear(self, words: str) -> None:
+    def hear(self, words: AudioPart) -> None:
         """The user's words so far, which will only grow."""
         self._words, self._due = words, True
         self._begin_if_quiet()
 
     def end_turn(self) -> None:
         """No turn is open, or waits to be committed."""
-        self._words = ""
+        self._words = NO_WORDS
 
     def reply_began(self) -> None:
         """A reply is being made, perhaps behind a shut gate: stop, and go on after it."""

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, ReachyVoiceError
@@ -54,7 +57,7 @@ def info_of(kind: Kind, engine: Any) -> EngineInfo:
         case Kind.TTS:
             rate, voices, languages = engine.rate, tuple(engine.voices), tuple(engine.languages)
             return EngineInfo(rate=rate, voices=voices, languages=languages)
-        case Kind.LLM:
+        case Kind.LLM | Kind.SPEAKER:
             return EngineInfo()
 
 
@@ -123,14 +126,16 @@ class Partial:
 class Transcript:
     """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
     what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
-    ``language_probability``: how sure it is. ``invented``: not for engines; why a session does not
-    take the text for a turn's, which is empty then."""
+    ``language_probability``: how sure it is. Not for engines: ``invented``, why a session does not
+    count the text, which is empty then; ``speaker``, whose voice it is: a name, empty if it is
+    nobody's known, ``None`` if that was not asked or cannot be told."""
 
     text: str
     seconds: float
     language: str = ""
     language_probability: float = 1.0
     invented: Invention | Aside | None = None
+    speaker: str | None = None
 
 
 class Utterance(Protocol):
@@ -156,6 +161,19 @@ class Stt(Protocol):
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
         ``feed`` must return partials; if not, it may return nothing and cost less."""
+        ...
+
+
+Embedding = NDArray[np.float32]
+"""Where a voice is among all voices: shape ``(n,)``, of length 1. Two of one person point in nearly
+the same direction."""
+
+
+class SpeakerEncoder(Protocol):
+    rate: int
+
+    def embed(self, pcm: Pcm, cancel: CancelToken) -> Embedding:
+        """``pcm``: speech of one person without long pauses, half a second and more."""
         ...
 
 

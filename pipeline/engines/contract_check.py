@@ -23,7 +23,14 @@ STOP = SimpleNamespace(cancelled=True, preempted=False)
 
 def faults(kind: Kind, engine: Any) -> Iterator[str]:
     """What the engine does otherwise than ``pipeline.engines.contract`` says. Blocks."""
-    checks = {Kind.VAD: _vad, Kind.TURN: _turn, Kind.STT: _stt, Kind.LLM: _llm, Kind.TTS: _tts}
+    checks = {
+        Kind.VAD: _vad,
+        Kind.TURN: _turn,
+        Kind.STT: _stt,
+        Kind.LLM: _llm,
+        Kind.TTS: _tts,
+        Kind.SPEAKER: _speaker,
+    }
     try:
         if kind not in (Kind.LLM, Kind.TTS) and engine.rate != LISTEN_RATE:
             yield f"rate is {engine.rate!r}, but sound comes at {LISTEN_RATE} Hz"
@@ -81,6 +88,21 @@ def _tts(engine: Any) -> Iterator[str]:
         if (pcm.dtype, pcm.ndim) != (np.int16, 1):
             yield f"synthesize() gave {pcm.dtype} of shape {pcm.shape}, not int16 mono"
     yield from _stops("synthesize", engine.synthesize, request)
+
+
+def _speaker(engine: Any) -> Iterator[str]:
+    noise = np.random.default_rng(1).integers(-3000, 3000, LISTEN_RATE, np.int16)
+    lengths = set()
+    for pcm in (noise, SILENCE[: LISTEN_RATE // 2]):
+        voice = engine.embed(pcm, NEVER)
+        yield from _instance("embed", voice, np.ndarray)
+        if (voice.dtype, voice.ndim) != (np.float32, 1) or not np.isfinite(voice).all():
+            yield f"embed() gave {voice.dtype} of shape {voice.shape}, not finite float32"
+        elif pcm is noise and abs(float(np.linalg.norm(voice)) - 1) > 0.01:
+            yield f"embed() gave a vector of length {np.linalg.norm(voice):.2f}, not 1"
+        lengths.add(len(voice))
+    if len(lengths) > 1:
+        yield f"embed() gave vectors of {len(lengths)} sizes"
 
 
 def _instance(method: str, value: Any, kind: Any) -> Iterator[str]:

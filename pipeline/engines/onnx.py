@@ -23,8 +23,9 @@ def unreadable(path: Path, why: object) -> WeightsError:
     return WeightsError(f"The model {path} cannot be loaded", why=str(why).strip(), fix=_REPAIR)
 
 
-def open_session(path: Path) -> Any:
-    """An ``onnxruntime.InferenceSession`` on one CPU thread. Raises ``WeightsError``.
+def open_session(model: Path | bytes, path: Path | None = None) -> Any:
+    """An ``onnxruntime.InferenceSession`` on one CPU thread. ``path``: the file that ``model`` was
+    made from. Raises ``WeightsError``.
 
     These models are small and share a few cores. More threads would mean spin barriers, which cost
     far more than they gain as soon as another thread is busy.
@@ -36,7 +37,8 @@ def open_session(path: Path) -> Any:
     settings.inter_op_num_threads = 1
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.log_severity_level = 3  # errors only
+    content, file = (model, path) if isinstance(model, bytes) else (str(model), model)
     try:
-        return onnxruntime.InferenceSession(str(path), settings, ["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(content, settings, ["CPUExecutionProvider"])
     except Exception as error:  # its exception types are not public
-        raise unreadable(path, error) from error
+        raise unreadable(file or Path(), error) from error

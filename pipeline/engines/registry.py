@@ -25,7 +25,12 @@ class Kind(StrEnum):
     STT = "stt"
     LLM = "llm"
     TTS = "tts"
+    SPEAKER = "speaker"
+    """Runs only while somebody is enrolled (``app.people``)."""
 
+
+CORE = (Kind.VAD, Kind.TURN, Kind.STT, Kind.LLM, Kind.TTS)
+"""The kinds that every conversation needs."""
 
 Placement = Literal["inline", "thread", "process"]
 
@@ -117,6 +122,7 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
     (Kind.TTS, "espeak-ng"): "pipeline.engines.tts.espeak_ng",
     (Kind.TTS, "openai-speech"): "pipeline.engines.tts.openai_speech",
     (Kind.TTS, "qwen3-tts"): "pipeline.engines.tts.qwen3_tts",
+    (Kind.SPEAKER, "resemblyzer"): "pipeline.engines.speaker.resemblyzer",
 }
 """Modules with a ``SPEC``. Importing one imports nothing heavy."""
 

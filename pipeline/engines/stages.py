@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import Delta, Embedding, Partial, Transcript, Warmed
 from pipeline.engines.leases import Leases
+from pipeline.engines.voices import Person
 from pipeline.engines.word_scale import WordScale
 from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Work
@@ -69,6 +70,11 @@ class SttStage(Protocol):
     def languages(self) -> Sequence[str]: ...
 
     async def open(self, language: str, partials: bool, work: Work) -> UtteranceStage: ...
+
+
+@runtime_checkable
+class SpeakerStage(Protocol):
+    async def embed(self, pcm: Pcm, work: Work) -> Embedding: ...
 
 
 class ConversationStage(Protocol):
@@ -142,7 +148,10 @@ class Stages:
     """A version of ``tts`` that can speak notices even while its engine fails."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
-
+    speaker: SpeakerStage | None = None
+    people: tuple[Person, ...] = ()
+    """Those whose voices are known. Only while there are any, and ``speaker`` runs, is it asked who
+    speaks."""
     refused_languages: dict[str, SttStage] = field(default_factory=dict)
     """Languages that a recogniser refused; it works without them."""
 

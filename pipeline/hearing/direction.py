@@ -48,6 +48,11 @@ class Directions:
             return False
         return not any(azimuth_deg in self._sector for azimuth_deg in self._spoken_from(now))
 
+    def were_elsewhere(self, now: float) -> bool:
+        """Whether the utterance that has just ended came from beside the accepted sector."""
+        azimuth_deg = self.lately_deg(now) if self._sector else None
+        return azimuth_deg is not None and azimuth_deg not in (self._sector or ())
+
     def others(self, now: float) -> bool:
         """Whether the array hears speech from anywhere; it notices later than a VAD."""
         return next(self._spoken_from(now), None) is not None

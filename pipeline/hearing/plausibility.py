@@ -3,7 +3,8 @@
 A recogniser writes words for a motor, too: hums, thanks, the credits of subtitles, one phrase over
 and over. ``invention`` (pure) names what is wrong with a text; ``believed`` applies it to every
 final transcript, whatever the recogniser: of turns, of looks at speech over an answer, and of
-recordings. A text that is not believed counts as none, as if the sound had been noise.
+recordings. A text that is not believed counts as none, as if the sound had been noise. So does one
+of somebody to whom the robot does not listen (``people.accept``).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
 from pipeline.hearing import tuning
 from pipeline.hearing.recognition import plain_words
-from pipeline.settings import Lexicon, lexicon_of
+from pipeline.settings import Accept, Lexicon, lexicon_of
 from pipeline.spoken.language import SMALL_WORDS
-from pipeline.turn_record import Invention
+from pipeline.turn_record import Aside, Invention
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,20 @@ class Segment:
     """The sound behind a text. ``speech_s``: length of the speech, pauses included; ``certainty``:
     mean score of the VAD without these. ``moves``: whether its timbre does, as a voice's
     (``hearing.timbre``). ``over_answer``: an answer is at stake. ``after_question``: a
-    hum may answer what the robot has just asked. The defaults are for what the client commits."""
+    hum may answer what the robot has just asked. ``elsewhere``: it came from beside the accepted
+    sector. ``live``: the robot found it itself. The defaults are for what the client commits."""
 
     speech_s: float = 0.0
     certainty: float = 1.0
     moves: bool = True
     over_answer: bool = False
     after_question: bool = True
+    elsewhere: bool = False
+    live: bool = False
 
 
 def believed(context: SessionContext, transcript: Transcript, segment: Segment) -> Transcript:
-    """``transcript``, and its language noted; without text if it was invented."""
+    """``transcript``, and its language noted; without text if it was invented, or is unwanted."""
     every = lexicon_of(context.settings.lexicons, "")  # recognisers invent in any language
     lexicon = replace(
         context.lexicon,
@@ -46,7 +50,8 @@ def believed(context: SessionContext, transcript: Transcript, segment: Segment) 
     )
     if not plain_words(transcript.text):
         return replace(transcript, text="")
-    if why := invention(transcript, segment, lexicon):
+    accept = context.settings.people
+    if why := invention(transcript, segment, lexicon) or unwanted(transcript, segment, accept):
         return replace(transcript, text="", language="", invented=why)
     context.note_language(transcript)
     return transcript
@@ -70,6 +75,16 @@ def invention(transcript: Transcript, segment: Segment, lexicon: Lexicon) -> Inv
         # Over an answer, ``turn_taking.barge_in`` knows what a hum means.
         return None if sure and (segment.after_question or segment.over_answer) else "hum"
     return "hardly speech" if _is_hardly_speech(words, segment, lexicon) else None
+
+
+def unwanted(transcript: Transcript, segment: Segment, accept: Accept) -> Aside | None:
+    """Why the robot does not listen to who said this; ``None``: it does. Nobody is turned away for
+    what cannot be told."""
+    if not segment.live:
+        return None
+    if accept == "known" and transcript.speaker == "":
+        return "stranger"
+    return "elsewhere" if accept == "front" and segment.elsewhere else None
 
 
 def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> bool:

@@ -13,8 +13,8 @@ Beyond the API:
 - ``transcription.delay``, of any value, asks for partial transcripts; a transcription session
   always sends them.
 - The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``,
-  ``reachy_voice.asleep`` and ``.awake``, on request only. A client wakes the robot with
-  ``reachy_voice.wake``.
+  ``reachy_voice.asleep`` and ``.awake``, ``reachy_voice.speaker`` (whose voice an item is), on
+  request only. A client wakes the robot with ``reachy_voice.wake``.
 - The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
   request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
   all of a connection.
@@ -134,10 +134,10 @@ class RealtimeConnection:
     ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
     clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
     would refuse; ``holds`` those sent when an answer is held back because the user may be speaking
-    over it; ``sleep`` those sent when the robot falls asleep or wakes. ``turn_records`` adds the
-    figures of its record to every ``response.done``.
-    ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether retrieved items have
-    theirs.
+    over it; ``sleep`` those sent when the robot falls asleep or wakes; ``speakers`` the event
+    ``reachy_voice.speaker``. ``turn_records`` adds the figures of its record to every
+    ``response.done``. ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether
+    retrieved items have theirs.
     """
 
     def __init__(
@@ -149,6 +149,7 @@ class RealtimeConnection:
         turn_records: bool = False,
         holds: bool = False,
         sleep: bool = False,
+        speakers: bool = False,
         on_error: Callable[[str], None] = lambda code: None,
         sends_audio: bool = True,
     ) -> None:
@@ -157,6 +158,7 @@ class RealtimeConnection:
         self._turn_records = turn_records
         self._holds = holds
         self._sleep = sleep
+        self._speakers = speakers
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
@@ -296,6 +298,8 @@ class RealtimeConnection:
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
                 if self._session.transcribes:
                     self._transcripts.tell(event)
+                if self._speakers and isinstance(event, TranscriptReady):
+                    self._tell_speaker(event)
             case ItemAdded() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
             case ToolListing():
@@ -391,6 +395,11 @@ class RealtimeConnection:
         moments: Mapping[str, Any] = asdict(event)
         stages = {f"{stage}_ms": at for stage, at in moments.items() if stage != "reply_id"}
         self._send("reachy_voice.timeline", response_id=event.reply_id, **stages)
+
+    def _tell_speaker(self, event: TranscriptReady) -> None:
+        if event.speaker is not None:
+            name = event.speaker or None
+            self._send("reachy_voice.speaker", item_id=event.item_id, name=name)
 
     def _error(self, code: str, message: str, param: str | None, event_id: str | None) -> None:
         error = {

@@ -19,7 +19,7 @@ from pipeline.engines.stages import ConversationStage
 from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason
 from pipeline.hearing.arrivals import Arrivals
-from pipeline.items import MessageItem
+from pipeline.items import AudioPart, MessageItem
 from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
@@ -116,7 +116,9 @@ class Replies:
 
     # -- answering the user
 
-    def speculate(self, uncommitted: Callable[[], str], work: Work, since: float) -> Reply | None:
+    def speculate(
+        self, uncommitted: Callable[[], AudioPart | None], work: Work, since: float
+    ) -> Reply | None:
         """Begin a reply behind a shut gate; ``None`` if another reply is being given.
 
         ``uncommitted``: words that it answers in addition, until they are part of the conversation.
@@ -197,6 +199,18 @@ class Replies:
         """What the assistant said last, if the user has not replied yet."""
         last = self._chat.items[-1] if self._chat.items else None
         return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
+
+    @property
+    def last_speaker(self) -> str:
+        """Whose voice the user's newest speech was; empty: nobody's that is known."""
+        spoken = (
+            part.speaker
+            for item in reversed(self._chat.items)
+            if isinstance(item, MessageItem) and item.role == "user"
+            for part in item.parts
+            if isinstance(part, AudioPart)
+        )
+        return next(spoken, "")
 
     def fits(self, reply: Reply | None) -> bool:
         """Whether the reply begun in the pause still fits: the client may have changed items or the

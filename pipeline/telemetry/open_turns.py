@@ -43,6 +43,7 @@ class OpenTurn:
     stopped_at: float | None = None
     text: str | None = None
     invented: Invention | Aside | None = None
+    speaker: str | None = None
     transcript_at: float | None = None
     error: str | None = None
     pauses: list[Pause] = field(default_factory=list)
@@ -105,6 +106,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         answers_also=turn.answers_also,
         text=turn.text,
         invented=turn.invented,
+        speaker=turn.speaker,
         error=turn.error,
         speech_start_sample=None if turn.start_ms is None else sample_at(turn.start_ms),
         speech_end_sample=None if turn.end_ms is None else sample_at(turn.end_ms),

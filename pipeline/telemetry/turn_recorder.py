@@ -179,6 +179,7 @@ class TurnRecorder:
                 turn.background_db = event.background_db
             case SpeechRejected():
                 turn.text, turn.invented = "", event.invented
+                turn.speaker = event.speaker
                 turn.wasted_s += event.engine_seconds
                 self._drop_before(turn, at)
                 self._end(turn, "rejected", at)
@@ -224,6 +225,7 @@ class TurnRecorder:
                 turn.wasted_s += event.engine_seconds
             case TranscriptReady():
                 turn.text, turn.transcript_at = event.text, at
+                turn.speaker = event.speaker
             case TranscriptFailed():
                 turn.error = event.message
         transcribed = isinstance(event, TranscriptReady | TranscriptFailed)

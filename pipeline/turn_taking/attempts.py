@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from pipeline.audio import LISTEN_RATE, ms_of
@@ -20,9 +21,12 @@ from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.word_scale import scale_of
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
+from pipeline.hearing.attribution import attributed
+from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import StableWords
+from pipeline.items import AudioPart
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
@@ -36,11 +40,17 @@ class Attempts:
     """The attempts of one session, one at a time."""
 
     def __init__(
-        self, context: SessionContext, listener: Listener, replies: Replies, warm_up: WarmUp
+        self,
+        context: SessionContext,
+        listener: Listener,
+        directions: Directions,
+        replies: Replies,
+        warm_up: WarmUp,
     ) -> None:
         self._context = context
         self._stages = context.stages
         self._listener = listener
+        self._directions = directions
         self._replies = replies
         self._warm_up = warm_up
         self._budget = Budget(context.settings.speculation)
@@ -58,26 +68,28 @@ class Attempts:
         """A partial transcript of an open turn; ``words`` are new and will not change."""
         if utterance.attempt:
             return
-        if utterance.speculative and not utterance.speculative.answers(stable.newest):
+        # Most likely the one who spoke before; if not, the reply will not fit.
+        newest = AudioPart(stable.newest, speaker=self._replies.last_speaker)
+        if utterance.speculative and not utterance.speculative.answers(newest):
             self._discard_speculative(utterance)
         if not self._budget.may_guess:
             return
         if words:
-            self._warm_up.hear(stable.text)
+            self._warm_up.hear(replace(newest, transcript=stable.text))
         should_answer = stable.settled and self._context.config.answers_turns
         if should_answer and not utterance.speculative:
             now = asyncio.get_running_loop().time()
-            utterance.speculative = self._speculate(stable.newest, Work(Priority.SPECULATIVE), now)
+            utterance.speculative = self._speculate(newest, Work(Priority.SPECULATIVE), now)
 
-    def _speculate(self, text: str, work: Work, since: float) -> SpeculativeReply | None:
+    def _speculate(self, said: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
         """``None`` if another reply is being given."""
 
-        def uncommitted() -> str:
-            return "" if speculative and speculative.committed else text
+        def uncommitted() -> AudioPart | None:
+            return None if speculative and speculative.committed else said
 
         speculative: SpeculativeReply | None = None
         reply = self._replies.speculate(uncommitted, work, since)
-        speculative = SpeculativeReply(text, reply) if reply else None
+        speculative = SpeculativeReply(said, reply) if reply else None
         return speculative
 
     def _discard_speculative(self, utterance: TurnSpeech) -> None:
@@ -107,7 +119,7 @@ class Attempts:
         # Later its scores are forgotten.
         segment = self.segment(utterance, utterance.turn.speech_end)
         try:
-            transcript = await utterance.recognition.transcript(attempt.work)
+            transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:
             return error
         self._budget.recognised(transcript.seconds, loop.time() - began)
@@ -125,6 +137,8 @@ class Attempts:
             self._listener.moves(turn.onset, end),
             over_answer,
             self._replies.last_question.rstrip().endswith("?"),
+            self._directions.were_elsewhere(asyncio.get_running_loop().time()),
+            live=True,
         )
 
     async def decisions(
@@ -224,7 +238,7 @@ class Attempts:
     def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
         """Keep a reply that was begun before the pause if it answers all the words."""
         speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
-        if speculative and wants_answer and speculative.answers(attempt.text or ""):
+        if speculative and wants_answer and speculative.answers(attempt.said):
             attempt.speculative, utterance.speculative = speculative, None
             speculative.reply.began_at = attempt.paused_at
         self._discard_speculative(utterance)
@@ -232,7 +246,7 @@ class Attempts:
     def _answer(self, turn: Turn, attempt: Attempt) -> None:
         """Begin the reply, unless one has begun."""
         if attempt.text and turn.may_be_answered and attempt.speculative is None:
-            attempt.speculative = self._speculate(attempt.text, attempt.work, attempt.paused_at)
+            attempt.speculative = self._speculate(attempt.said, attempt.work, attempt.paused_at)
 
     # -- how it ends
 
@@ -243,7 +257,7 @@ class Attempts:
         if attempt and not within_word:
             self._own_pauses_ms.append(ms_of(start - utterance.turn.speech_end))
             if attempt.text and self._budget.may_answer:
-                self._warm_up.hear(attempt.text)
+                self._warm_up.hear(attempt.said)
 
     def discard(self, utterance: TurnSpeech) -> None:
         """Discard everything begun for a turn."""

@@ -72,8 +72,8 @@ class SpeechEvents:
         self._bus.publish(SpeechIgnored(*heard_ms, text or "", why))
 
     def reject(self, utterance: TurnSpeech) -> None:
-        """It had no words."""
+        """It had no words that count."""
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0
-        invented = attempt.invented if attempt else None
-        self._bus.publish(SpeechRejected(item_id, spent_s, invented))
+        why = (attempt.invented, attempt.speaker) if attempt else (None, None)
+        self._bus.publish(SpeechRejected(item_id, spent_s, *why))

@@ -78,7 +78,7 @@ class TurnRunner:
         self._machine = TurnMachine(context.settings.barge_in, context.config.answers_turns)
         self._overlaps = Overlaps(context, listener, replies)
         self._events = SpeechEvents(context, listener, directions)
-        self._attempts = Attempts(context, listener, replies, warm_up)
+        self._attempts = Attempts(context, listener, directions, replies, warm_up)
         self._utterances: dict[Turn, TurnSpeech] = {}
         self._suspicion: Hold | None = None
         """Holds the answer while the newest sound may be speech."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.recognition import Recognition, same_words
+from pipeline.items import AudioPart
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.reply import Reply
 from pipeline.turn_record import Aside, Invention
@@ -22,7 +23,7 @@ Words = Transcript | ReachyVoiceError
 class SpeculativeReply:
     """A reply behind a shut gate to words that may be all of the turn."""
 
-    text: str
+    said: AudioPart
     reply: Reply
     committed: bool = False
     """Whether the words are part of the conversation."""
@@ -38,9 +39,10 @@ class SpeculativeReply:
         """Whether the language model has judged the words, or took too long."""
         return self.late or self.reply.words.prompt_read.is_set()
 
-    def answers(self, text: str) -> bool:
-        """Whether it answers ``text``, apart from case and punctuation."""
-        return same_words(text, self.text)
+    def answers(self, said: AudioPart) -> bool:
+        """Whether it answers these words of this speaker, apart from case and punctuation."""
+        same = same_words(said.transcript or "", self.said.transcript or "")
+        return same and said.speaker == self.said.speaker
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +73,16 @@ class Attempt:
     def invented(self) -> Invention | Aside | None:
         """Why words that were recognised do not count."""
         return self.words.invented if isinstance(self.words, Transcript) else None
+
+    @property
+    def speaker(self) -> str | None:
+        """See ``Transcript``."""
+        return self.words.speaker if isinstance(self.words, Transcript) else None
+
+    @property
+    def said(self) -> AudioPart:
+        """The words as the conversation will have them."""
+        return AudioPart(self.text or "", speaker=self.speaker or "")
 
     @property
     def error(self) -> ReachyVoiceError | None:

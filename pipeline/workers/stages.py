@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Partial, Transcript, Warmed
+from pipeline.engines.contract import Delta, Embedding, Partial, Transcript, Warmed
 from pipeline.engines.stages import (
     LanguageChoice,
     LlmStage,
+    SpeakerStage,
     SttStage,
     TtsStage,
     TurnStage,
@@ -108,6 +109,14 @@ class WorkerStt(_WorkerStage):
 
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
         return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
+
+
+class WorkerSpeaker(_WorkerStage):
+    async def embed(self, pcm: Pcm, work: Work) -> Embedding:
+        embedding: Embedding = await self._worker.engine.call(
+            "embed", pcm, work=work, cancellable=True
+        )
+        return embedding
 
 
 class _Conversation:
@@ -213,6 +222,10 @@ def turn_stage(engine: Worker | LoopEngine) -> TurnStage:
 
 def stt_stage(engine: Worker | LoopEngine) -> SttStage:
     return _stage(engine, SttStage, WorkerStt)
+
+
+def speaker_stage(engine: Worker | LoopEngine) -> SpeakerStage:
+    return _stage(engine, SpeakerStage, WorkerSpeaker)
 
 
 def llm_stage(engine: Worker | LoopEngine) -> LlmStage:

@@ -23,6 +23,7 @@ LONGEST_STEP_S = {
     Kind.STT: 30.0,
     Kind.LLM: 30.0,
     Kind.TTS: 15.0,
+    Kind.SPEAKER: 5.0,
 }
 """A step in a child that takes longer counts as hung: ten times the slowest step measured, and no
 longer than a user waits for an answer. The child then exits, with a traceback on stderr."""

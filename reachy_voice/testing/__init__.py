@@ -2,7 +2,8 @@
 
 - A scene is a real session in virtual time: ``play`` it from a list of acts, or open it with
   ``scene`` and act step by step. What it published is in its ``events`` and properties.
-- ``ScriptedStt``, ``ScriptedLlm``, ``ScriptedTts`` and ``ScriptedTurn`` stand in for engines;
+- ``ScriptedStt``, ``ScriptedLlm``, ``ScriptedTts``, ``ScriptedTurn`` and ``ScriptedSpeaker`` (with
+  ``people``) stand in for engines;
   ``stage`` puts a real one on the stage.
 - ``in_virtual_time`` and ``run_virtual`` run any coroutine on a clock that jumps.
 - ``reachy_voice.engines.faults`` checks an engine's contract, as ``reachy-voice engines check``
@@ -20,11 +21,13 @@ from reachy_voice.testing.engines import (
     Noise,
     ScriptedConversation,
     ScriptedLlm,
+    ScriptedSpeaker,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
     ScriptedUtterance,
     Thought,
+    people,
 )
 from reachy_voice.testing.jobs import ScriptedEngine
 from reachy_voice.testing.scene import (
@@ -60,6 +63,7 @@ __all__ = [
     "ScriptedConversation",
     "ScriptedEngine",
     "ScriptedLlm",
+    "ScriptedSpeaker",
     "ScriptedStt",
     "ScriptedTts",
     "ScriptedTurn",
@@ -71,6 +75,7 @@ __all__ = [
     "commands",
     "events",
     "in_virtual_time",
+    "people",
     "play",
     "run_virtual",
     "say",

@@ -15,6 +15,7 @@ _STAGES = {
     Kind.STT: stages.stt_stage,
     Kind.LLM: stages.llm_stage,
     Kind.TTS: stages.tts_stage,
+    Kind.SPEAKER: stages.speaker_stage,
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import (
     Delta,
+    Embedding,
     EndOfTurn,
     Finished,
     Partial,
@@ -21,7 +22,8 @@ from pipeline.engines.contract import (
     Transcript,
     Warmed,
 )
-from pipeline.engines.stages import Stages, VadStage
+from pipeline.engines.stages import SpeakerStage, Stages, VadStage
+from pipeline.engines.voices import Person
 from pipeline.engines.word_scale import WordScale
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message, SpeechRequest, Tool, ToolChoice, Usage
@@ -73,6 +75,34 @@ class ScriptedTurn(ScriptedEngine):
         with self.job(work) as job:
             await job.take(self.takes_s)
         return self.probabilities.get(text, self.probability)
+
+
+@dataclass(eq=False)
+class ScriptedSpeaker(ScriptedEngine):
+    """Tells people apart by how loud they are: see ``people``."""
+
+    takes_s: float = 0.03
+    error: Exception | None = None
+    heard: list[int] = field(default_factory=list)
+    """Samples of each call."""
+
+    async def embed(self, pcm: Pcm, work: Work) -> Embedding:
+        self.heard.append(len(pcm))
+        with self.job(work) as job:
+            await job.take(self.takes_s)
+        if self.error:
+            raise self.error
+        return _voice(int(np.percentile(np.abs(pcm.astype(int)), 90)))
+
+
+def people(**levels: int) -> tuple[Person, ...]:
+    """Those whom ``ScriptedSpeaker`` knows, each by the level of their ``say``, in thousands:
+    ``people(Tom=3_000)``."""
+    return tuple(Person(name, _voice(level)) for name, level in levels.items())
+
+
+def _voice(level: int) -> Embedding:
+    return np.asarray(np.eye(33)[min(level // 1000, 32)], np.float32)
 
 
 # --- speech to text ----------------------------------------------------------------------------
@@ -332,12 +362,17 @@ class Cast:
     tts: ScriptedTts = field(default_factory=ScriptedTts)
     turn: ScriptedTurn = field(default_factory=ScriptedTurn)
     vad: VadStage = field(default_factory=LevelVad)
+    speaker: SpeakerStage | None = None
+    people: tuple[Person, ...] = ()
+    """Those whose voices are known."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
 
     def stages(self) -> Stages:
         engines = self.vad, self.turn, self.stt, self.llm, self.tts
-        return Stages(*engines, word_scales=self.word_scales)
+        return Stages(
+            *engines, word_scales=self.word_scales, speaker=self.speaker, people=self.people
+        )
 
     @property
     def engines(self) -> tuple[ScriptedEngine, ...]:

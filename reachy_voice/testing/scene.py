@@ -18,12 +18,14 @@ from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import (
     KeptVoice,
     LlmStage,
+    SpeakerStage,
     Stages,
     SttStage,
     TtsStage,
     TurnStage,
     VadStage,
 )
+from pipeline.engines.voices import Person
 from pipeline.events import (
     Refused,
     ReplyAudio,
@@ -249,6 +251,8 @@ async def scene(
     recorder: Recorder | None = None,
     tool_servers: ToolServers | None = None,
     wake_word: WakeWord | None = None,
+    speaker: SpeakerStage | None = None,
+    people: tuple[Person, ...] = (),
 ) -> AsyncIterator[Scene]:
     """A session that runs until the context ends, with scripted engines where none is given."""
     stages = Stages(
@@ -258,6 +262,8 @@ async def scene(
         llm or ScriptedLlm(),
         tts or ScriptedTts(),
         kept=kept,
+        speaker=speaker,
+        people=people,
     )
     bus = Bus()
     log: list[Published] = []

@@ -353,7 +353,7 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await expect(row.first.locator("svg")).to_have_count(0)
         session.bus.publish(TurnRecord("voice", "rejected", text="", invented="credits"))
         await expect(row.first).to_contain_text("(voice)")
-        await expect(row.first).to_contain_text("rejected · not believed: credits")
+        await expect(row.first).to_contain_text("rejected · does not count: credits")
         for name, shown in {
             "slow": 1,
             "cut off": 0,

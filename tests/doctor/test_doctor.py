@@ -27,6 +27,7 @@ from app.setup.place import Stamps
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
 from pipeline.engines.registry import (
+    CORE,
     AnyEngineSpec,
     EngineOptions,
     EngineSpec,
@@ -73,7 +74,7 @@ def assert_fails(check: Check, detail: str, fix: str) -> None:
 def test_examines_everything(empty_cache: dict[str, str]) -> None:
     checks = by_name(examine(environ=empty_cache))
     assert checks["settings"].state == checks["Python"].state == "ok"
-    engines = {f"{kind} engine" for kind in Kind}
+    engines = {f"{kind} engine" for kind in CORE}
     others = {
         "Python",
         "settings",

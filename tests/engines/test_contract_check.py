@@ -38,6 +38,7 @@ PARTS = {
         "languages": ("en",),
         "synthesize": lambda request, cancel: iter([None, np.ones(9, np.int16)]),
     },
+    Kind.SPEAKER: {"rate": 16_000, "embed": lambda pcm, cancel: np.eye(4, dtype=np.float32)[0]},
 }
 """Methods of a right engine of each kind and of what it opens, which is the same object here."""
 
@@ -74,6 +75,9 @@ def test_an_engine_that_keeps_its_contract(kind: Kind) -> None:
         (Kind.LLM, "warm", lambda *_: iter([]), r"warm\(\) gave None, not a Warmed"),
         (Kind.LLM, "reply", lambda *_: iter(["Hi", END]), "'Hi', not a Delta"),
         (Kind.LLM, "reply", lambda *_: iter([TextDelta("Hi")]), "did not end with a Finished"),
+        (Kind.SPEAKER, "embed", lambda pcm, cancel: np.ones(4, np.float32), "length 2.00, not 1"),
+        (Kind.SPEAKER, "embed", lambda pcm, cancel: np.eye(4)[0], "float64 of shape"),
+        (Kind.SPEAKER, "embed", lambda pcm, cancel: [1.0], "not a ndarray"),
         (Kind.TTS, "voices", (), "no voice"),
         (Kind.TTS, "synthesize", lambda *_: iter([np.ones(9)]), r"float64 of shape \(9,\)"),
         (Kind.TTS, "synthesize", lambda *_: iter([]), "no sound of 'It is a nice day today.'"),

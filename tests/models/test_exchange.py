@@ -28,7 +28,7 @@ from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import LoadedSettings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import CORE, Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
 from reachy_voice.testing import Noise
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
@@ -217,7 +217,7 @@ async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: We
             await server.use("server.port=1")
         await server.use("tts=small")
         assert server.steps == ["nothing to do: that is already running"]
-        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+        assert server.assistant.readiness() == dict.fromkeys(map(str, CORE))
 
 
 async def test_there_may_be_none_left_and_another_one_mends_it(
@@ -329,7 +329,7 @@ async def test_text_only_and_gone_clients_get_no_spoken_notice(
             await app.event("session.updated", 2)
             await server.use("tts.level=2000")
             assert app.count(DONE) == 0
-        assert server.assistant.readiness() == dict.fromkeys(map(str, Kind))
+        assert server.assistant.readiness() == dict.fromkeys(map(str, CORE))
 
 
 async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCache) -> None:

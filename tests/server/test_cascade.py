@@ -25,7 +25,7 @@ from pipeline import commands, events
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
 from pipeline.bus import Bus
 from pipeline.commands import CommitAudio, CreateResponse, ResponseOptions, SessionConfig
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import CORE
 from pipeline.engines.word_scale import UNMEASURED
 from pipeline.events import Event, ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
 from pipeline.session import Session
@@ -223,7 +223,7 @@ async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Ass
         await talking.do(write("Hi"), CreateResponse())
         await talking.until(ReplyAudio)
     # Nothing is left to do for a conversation that is gone.
-    workers: list[Any] = [assistant.engines[kind] for kind in Kind]
+    workers: list[Any] = [assistant.engines[kind] for kind in CORE]
     async with asyncio.timeout(10):
         for worker in workers:
             while worker._jobs:

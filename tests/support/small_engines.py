@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.engines.contract import Delta, Finished, Partial, TextDelta, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Embedding,
+    Finished,
+    Partial,
+    TextDelta,
+    Transcript,
+    Warmed,
+)
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, SpeechRequest, Usage
@@ -134,12 +142,19 @@ class LevelTts:
             yield np.full(self.rate // 20, self._level, np.int16)
 
 
+class LevelSpeaker:
+    def embed(self, pcm: Pcm, cancel: CancelToken) -> Embedding:
+        level = int(np.percentile(np.abs(pcm.astype(int)), 90)) // 1000
+        return np.asarray(np.eye(33)[level], np.float32)
+
+
 _ENGINES: dict[Kind, Any] = {
     Kind.VAD: LevelVad,
     Kind.TURN: lambda options: SureTurn(),
     Kind.STT: NameStt,
     Kind.LLM: NameLlm,
     Kind.TTS: LevelTts,
+    Kind.SPEAKER: lambda options: LevelSpeaker(),
 }
 
 

@@ -2,6 +2,7 @@
 import { html, svg, render, nothing } from "./lit-html.js";
 import { follow, get, post } from "./api.js";
 import { KINDS } from "./models.js";
+import { people } from "./people.js";
 
 const EVERY_MS = 2000;
 const DIRECTION_EVERY_MS = 500;
@@ -75,6 +76,7 @@ export const server = {
           </section>
           ${state.array ? array(state.array) : nothing}
           ${history()}
+          ${state.can.includes("people") ? household() : nothing}
           ${who ? access() : nothing}
           ${state.can.includes("doctor") ? doctor() : nothing}` : nothing}`, host);
     }
@@ -111,6 +113,8 @@ export const server = {
       </section>`;
     }
 
+    const household = people(draw);
+
     function access() {
       return html`<section class="panel"><h2>Who may connect</h2>
         ${who.refused.length ? html`<h3>Refused</h3><ul class="plain">${who.refused.map(({ address, refused }) => html`<li>
@@ -139,7 +143,7 @@ export const server = {
     }
 
     look();
-    return () => { over = true; clearTimeout(timer); stop(); };
+    return () => { over = true; clearTimeout(timer); household.close(); stop(); };
   },
 };
 

@@ -11,6 +11,7 @@ const FILTERS = {
   interrupted: (turn) => turn.outcome === "interrupted" || turn.origin === "rest",
   failed: (turn) => turn.outcome === "failed" || Boolean(turn.error),
 };
+const ASIDES = { call: "only called", farewell: "sent to sleep", stranger: "a voice that is not known", elsewhere: "from elsewhere in the room" };
 const RATE = 16; // samples in a millisecond
 const LEVEL_MS = 20;
 
@@ -71,9 +72,9 @@ function row(turn, sound, listen, chosen, choose) {
   const when = new Date(turn.at * 1000).toLocaleTimeString();
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
   return html`<li>
-    <p><strong>${turn.text || `(${turn.origin})`}</strong></p>
+    <p>${turn.speaker ? `${turn.speaker}: ` : ""}<strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
-    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · does not count: ${turn.invented}` : ""} · ${audio}</p>
+    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · ${ASIDES[turn.invented] ?? `does not count: ${turn.invented}`}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn, chosen, choose)}
     ${turn.recorded ? sound ?? html`<button @click=${() => listen(turn.number)}>Listen</button>` : nothing}

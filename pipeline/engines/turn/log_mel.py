@@ -35,10 +35,14 @@ def log_mel(samples: NDArray[np.float32], bands: int = BANDS) -> NDArray[np.floa
     ``samples``: float32, shape ``(n,)``, n > 200. Frame ``i`` is centred on sample ``160 * i``;
     the edges are mirrored.
     """
-    power = _power_spectrum(samples)
-    decades = np.log10(np.maximum(power @ _filters(bands), _FLOOR)).T
+    decades = np.log10(np.maximum(mel_power(samples, bands), _FLOOR)).T
     clipped = np.maximum(decades, decades.max() - _RANGE_DECADES)
     return np.ascontiguousarray((clipped + 4) / 4, dtype=np.float32)
+
+
+def mel_power(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
+    """The power behind these features, float32 of shape ``(len(samples) // 160, bands)``."""
+    return np.asarray(_power_spectrum(samples) @ _filters(bands), np.float32)
 
 
 def _power_spectrum(samples: NDArray[np.float32]) -> NDArray[np.float32]:

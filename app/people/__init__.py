@@ -1,0 +1,1 @@
+"""Who lives here: people whose voices are known."""

@@ -1,0 +1,133 @@
+"""The file of people, at the command line and on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.cli import __main__ as cli
+from app.people.file import PeopleFile, PeopleList, WrongPerson
+from pipeline.errors import ConfigError
+
+pytestmark = pytest.mark.quick
+
+MODEL, OTHER_MODEL = "a" * 64, "b" * 64
+VOICE = np.eye(8, dtype=np.float32)[0]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> PeopleFile:
+    return PeopleFile(tmp_path / "made" / "access.json")
+
+
+def add(file: PeopleFile, name: str, model: str = MODEL) -> PeopleList:
+    return file.change(lambda known: known.with_person(name, VOICE, model))
+
+
+def test_a_voice_is_kept_for_its_owner_alone_and_goes_when_removed(file: PeopleFile) -> None:
+    assert file.read() == PeopleList()
+    add(file, "Tom")
+    assert file.path.name == "people.json"
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    [tom] = file.read().voices(MODEL)
+    assert (tom.name, tom.voice.tolist()) == ("Tom", VOICE.tolist())
+    add(file, "Anna")
+    file.change(lambda known: known.without("tom"))
+    assert [each.name for each in file.read().people] == ["Anna"]
+    file.change(lambda known: known.without("Anna"))
+    assert not file.path.exists()
+    assert not list(file.path.parent.glob(".people*"))
+
+
+@pytest.mark.parametrize("name", ["Tom", "TOM", " ", "a\nb", "-rf", "x" * 41])
+def test_a_name_that_nobody_can_get(file: PeopleFile, name: str) -> None:
+    before = add(file, "Tom")
+    with pytest.raises(WrongPerson):
+        add(file, name)
+    assert file.read() == before
+
+
+def test_voices_of_another_model_are_refused_and_kept(file: PeopleFile) -> None:
+    before = add(file, "Tom")
+    for use in (lambda: before.voices(OTHER_MODEL), lambda: add(file, "Anna", OTHER_MODEL)):
+        with pytest.raises(ConfigError, match="another speaker engine") as refusal:
+            use()
+        assert "Set it back" in refusal.value.fix
+    assert file.read() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        '{"people": [{"name": "Tom"}]}',
+        '{"version": 2}',
+        '{"people": [{"name": "Tom", "voice": "AAAA"}]}',
+        '{"people": [{"name": "Tom", "voice": "no base64"}]}',
+    ],
+)
+def test_an_unreadable_file_is_not_overwritten(file: PeopleFile, content: str) -> None:
+    file.path.parent.mkdir()
+    file.path.write_text(content)
+    file.path.chmod(0o600)
+    with pytest.raises(ConfigError, match="cannot be understood"):
+        add(file, "Tom")
+    assert file.path.read_text() == content
+
+
+@pytest.mark.parametrize(("mode", "verb"), [(0o644, "read"), (0o620, "write to")])
+def test_a_file_that_others_can_use_is_not_used(file: PeopleFile, mode: int, verb: str) -> None:
+    add(file, "Tom")
+    file.path.chmod(mode)
+    with pytest.raises(ConfigError, match=f"can {verb} it"):
+        file.read()
+
+
+def test_a_full_disk_loses_nobody(file: PeopleFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = add(file, "Tom")
+
+    def full(handle: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        add(file, "Anna")
+    monkeypatch.undo()
+    assert file.read() == before
+    assert not list(file.path.parent.glob(".people*"))
+
+
+def test_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    access = tmp_path / "access.json"
+    monkeypatch.setenv("REACHY_VOICE__PATHS__ACCESS_FILE", str(access))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["reachy-voice", "people", *words])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out + captured.err
+
+    assert run("list") == (0, "Nobody. To add somebody: reachy-voice people add NAME\n")
+    add(PeopleFile(access), "Tom")
+    code, text = run("list")
+    assert code == 0
+    assert text.startswith("Tom ")
+    assert run("remove", "Anna")[0] == 2
+    assert run("add", "tom", "--file", "absent.wav")[0] == 2  # before anything is recorded
+    assert run("remove", "Tom") == (0, "Tom is forgotten.\n")
+    assert not access.with_name("people.json").exists()
+
+
+def test_the_voice_is_in_no_error_or_listing(file: PeopleFile) -> None:
+    known = add(file, "Tom")
+    text = json.loads(file.path.read_text())["people"][0]["voice"]
+    assert text not in repr(known)

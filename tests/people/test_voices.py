@@ -1,0 +1,76 @@
+"""Comparing voices: whose it is, and whether a recording has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from pipeline.audio import LISTEN_RATE
+from pipeline.engines.contract import Embedding
+from pipeline.engines.voices import EnrolmentError, Person, Strangers, learned, speech_in
+
+pytestmark = pytest.mark.quick
+
+
+def between(angle_deg: float, other_axis: int = 1) -> Embedding:
+    """At this angle to axis 0."""
+    vector = np.zeros(8, np.float32)
+    vector[0], vector[other_axis] = np.cos(np.radians(angle_deg)), np.sin(np.radians(angle_deg))
+    return vector
+
+
+PEOPLE = (Person("Tom", between(0)), Person("Anna", between(90)))
+
+
+@pytest.mark.parametrize(
+    ("angle_deg", "speech_s", "name"),
+    [
+        *((0, 1.0, "Tom"), (35, 4.0, "Tom"), (80, 8.0, "Anna")),
+        *((38, 1.0, "Tom"), (38, 8.0, ""), (45, 1.0, "")),  # a short turn may be less alike
+    ],
+)
+def test_whose_voice_it_is(angle_deg: float, speech_s: float, name: str) -> None:
+    assert Strangers().name(PEOPLE, between(angle_deg), speech_s, 1) == name
+
+
+def test_a_stranger_who_has_been_heard_is_not_taken_for_somebody_alike() -> None:
+    strangers = Strangers()
+    alike = between(39, other_axis=2)
+    assert strangers.name(PEOPLE, alike, 1.0, 1) == "Tom"
+    assert strangers.name(PEOPLE, between(55, other_axis=2), 8.0, 2) == ""
+    assert strangers.name(PEOPLE, alike, 1.0, 3) == ""
+    assert strangers.name(PEOPLE, between(5), 4.0, 4) == "Tom"
+
+
+def test_the_beginning_of_a_turn_is_no_stranger_to_the_rest() -> None:
+    strangers = Strangers()
+    assert strangers.name(PEOPLE, between(50, other_axis=2), 0.7, 1) == ""
+    assert strangers.name(PEOPLE, between(35, other_axis=2), 2.0, 1) == "Tom"
+    assert strangers.name(PEOPLE, between(35, other_axis=2), 2.0, 2) == "Tom"
+
+
+@pytest.mark.parametrize("pieces", [[0, 5, 10, 3, 8, 6], [0, 5, 10, 60, 8, 6]])
+def test_one_voice_is_learned_with_an_odd_piece(pieces: list[float]) -> None:
+    voice = learned([between(each) for each in pieces])
+    assert voice.dtype == np.float32
+    assert np.linalg.norm(voice) == pytest.approx(1)
+    assert voice @ between(7) > 0.97
+
+
+def test_two_voices_are_refused() -> None:
+    with pytest.raises(EnrolmentError, match="two voices"):
+        learned([between(each) for each in (0, 70, 5, 75, 10, 72)])
+
+
+def pieces() -> Iterator[tuple[float, int]]:
+    yield from ((0.5, 0), (1.0, 3000), (1.0, 2), (0.8, 2500), (2.0, 0))
+
+
+def test_pauses_are_left_out() -> None:
+    rng = np.random.default_rng(1)
+    parts = [rng.choice([-level, level], round(s * LISTEN_RATE)) for s, level in pieces()]
+    speech = speech_in(np.concatenate(parts).astype(np.int16))
+    assert 1.8 <= len(speech) / LISTEN_RATE <= 2.3
+    assert not len(speech_in(np.zeros(10, np.int16)))
