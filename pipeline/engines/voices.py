@@ -25,7 +25,7 @@ PIECE_S = 2.0
 """It is learned in such pieces, to see whether all are of one person."""
 LIKENESS = ((1.0, 0.76), (2.0, 0.76), (4.0, 0.77), (8.0, 0.80))
 """Seconds of speech, and the cosine from which on it is taken for a person's."""
-FAR = 0.7
+FAR = 0.65
 """Whoever is less alike is surely a stranger, and remembered."""
 NEARER = 0.04
 """It must be so much nearer to the person than to any stranger."""
@@ -34,8 +34,8 @@ SAME_STRANGER = 0.8
 MOST_STRANGERS = 24
 """More of them are forgotten, the oldest first."""
 TWO_VOICES = 0.72
-"""If the two most different halves of an enrolment are less alike, two people spoke: so it is in
-82 % of 300 mixtures of two, and in none of 30 recordings of one."""
+"""If the two most different halves of an enrolment are less alike, two people spoke: of 300
+mixtures of two, 77 % are at 0.70 and 90 % at 0.75; of 30 recordings of one, none at 0.72."""
 
 _FRAME = LISTEN_RATE // 50
 _NEAR_DB = 20.0
@@ -92,7 +92,7 @@ class Strangers:
         strangest = max((float(_unit(each) @ embedding) for each in self._sums), default=-1.0)
         if likeness >= max(least, strangest + NEARER):
             return name
-        if likeness < FAR or likeness < strangest:
+        if likeness < FAR:
             self._nobody = embedding
         return ""
 

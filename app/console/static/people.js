@@ -46,9 +46,9 @@ export function people(draw) {
     stop();
     busy = true;
     draw();
-    const pcm = pieces.map(base64).join(""); // a piece has 960 bytes, so none is padded
+    const recording = pieces.map(base64).join(""); // a piece has 960 bytes, so none is padded
     pieces = [];
-    const learned = await ask("people/add", { name, pcm });
+    const learned = await ask("people/add", { name, pcm: recording });
     busy = false;
     done = learned ? `${name} is known now.` : "";
     draw();
