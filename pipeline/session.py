@@ -44,12 +44,10 @@ from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
-from pipeline.hearing.arrivals import Arrivals, PushToTalkBuffer
+from pipeline.hearing.arrivals import Arrivals
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
-from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.recognition import Recognition
 from pipeline.items import MessageItem, ToolServerItem
 from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.announcements import AnnouncementEnd, Announcements
@@ -59,6 +57,7 @@ from pipeline.telemetry.turn_recorder import TurnRecorder
 from pipeline.tools.contract import NoToolServers, ToolServers
 from pipeline.tools.server_tools import ServerTools
 from pipeline.turn_taking.idle_timer import IdleTimer
+from pipeline.turn_taking.input_buffer import InputBuffer
 from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.work import CLIENT, new_client
 
@@ -70,8 +69,6 @@ INBOX_CAPACITY = 256
 
 GAPS_OF_A_STALL = 1.5
 """A client has stalled after this many times the longest gap in its audio lately."""
-MIN_COMMIT_MS = 100
-"""The Realtime API refuses to commit less."""
 
 
 class CommandObserver(Protocol):
@@ -122,7 +119,6 @@ class Session:
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
         self._listener = Listener(stages, self._hearing, context.endpointing, self._directions)
-        self._buffer = PushToTalkBuffer(settings.endpointing.max_utterance_s)
 
         chat = self._memory.chat
         self._editor = ItemEditor(context, chat)
@@ -149,6 +145,9 @@ class Session:
             self._transcriber,
             self._warm_up,
             self._waking,
+        )
+        self._buffer = InputBuffer(
+            context, self._listener, self._turns, self._transcriber, self._replies
         )
         self._tools = ServerTools(
             context,
@@ -320,10 +319,7 @@ class Session:
         return await self._announcements.say(text, until)
 
     def _nobody_speaks(self) -> bool:
-        """Not even into a push-to-talk buffer, which a client on a track always fills."""
-        if not self._running or self.attentive:
-            return False
-        return self._buffer.live or not self._buffer.samples
+        return self._running and not self.attentive and self._buffer.resting
 
     def model_exchanged(self) -> None:
         """The language model was replaced; the new one has read nothing yet."""
@@ -369,9 +365,9 @@ class Session:
                 if self._waking:
                     self._waking.touch()
             case CommitAudio():
-                self._commit(command)
+                self._buffer.commit(command)
             case ClearAudio():
-                self._clear_input()
+                self._buffer.clear()
                 self._turns.drop_ended()
                 self._bus.publish(InputCleared())
             case AddItem():
@@ -402,7 +398,7 @@ class Session:
         config = self._context.config
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
-            self._clear_input()
+            self._buffer.clear()
         if self._context.endpointing != heard_as:
             self._listener.configure(self._context.endpointing)
         if config.turn_detection != before.turn_detection:
@@ -427,57 +423,14 @@ class Session:
         self._directions.note(command.direction, asyncio.get_running_loop().time())
         self._bus.publish(DirectionHeard(command.direction))
 
-    # -- audio in
-
     async def _hear(self, command: AppendAudio) -> None:
         pcm = self._listener.resample(command.pcm, command.rate)
-        if command.begins:
-            self._buffer.overflowed = False
         if self._context.config.turn_detection:
             played = Playback(command.reference, command.reference_moved)
             await self._turns.hear(pcm, played)  # lets other tasks run between windows
             return
         await asyncio.sleep(0)
-        if not self._buffer.overflowed and not self._buffer.append(pcm, live=command.live):
-            self._context.refuse(
-                command.event_id,
-                "input_audio_buffer_full",
-                "The input audio buffer is full: commit or clear it before you send more.",
-            )
-
-    def _clear_input(self) -> None:
-        self._listener.end_of_input()
-        self._buffer.take()
-        self._turns.drop()
-
-    def _commit(self, command: CommitAudio) -> None:
-        context = self._context
-        if context.config.turn_detection is None:
-            self._buffer.append(self._listener.end_of_input())
-        if self._transcriber.busy:
-            message = "Too many commits wait to be transcribed; wait for the completed events."
-            context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif taken := self._turns.take():
-            self._commit_ended_turns()
-            self._transcriber.commit(taken.turn.item_id, taken.recognition)
-        elif (held_ms := self._buffer.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
-            message = (
-                f"Error committing input audio buffer: buffer too small. Expected at least "
-                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {held_ms:.2f}ms of audio."
-            )
-            context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
-        else:
-            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
-            recognition.append(self._buffer.take())
-            recognition.begin(self._tasks)
-            self._commit_ended_turns()
-            self._transcriber.commit(context.new_id("item"), recognition)
-
-    def _commit_ended_turns(self) -> None:
-        """Commit earlier speech first. The client asks for answers itself."""
-        self._replies.forget_pending()
-        for ended in self._turns.take_ended():
-            self._transcriber.commit(ended.turn.item_id, ended.recognition)
+        self._buffer.append(command, pcm)
 
 
 def _unheard(command: Command) -> Command:

@@ -16,235 +16,47 @@ session that sleeps, without what carries its sound, in silence and while people
 from __future__ import annotations
 
 import argparse
-import asyncio
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from app.models.wake_word import wake_word
-from app.settings.languages import read_farewells, read_lexicons, read_sentences
-from app.settings.load import config_dir, load_settings
+from app.settings.languages import read_sentences
+from app.settings.load import config_dir
 from benchmarks.harness.acoustics import (
     NoiseKind,
     Signal,
     gained,
     noise,
-    rms_dbfs,
     room_tone,
     to_pcm,
     to_signal,
 )
-from benchmarks.harness.heard_speech import run_program, trim
 from benchmarks.harness.labels import read_sound
-from benchmarks.harness.program import finish, load, weights
+from benchmarks.harness.program import finish, load
 from benchmarks.harness.rooms import draw_room, through
-from benchmarks.harness.virtual_engines import InlineVad
-from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, Resampler
-from pipeline.bus import Bus, Published
-from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
-from pipeline.engines.contract import Partial, Stt, Transcript, Utterance, WakeWord
-from pipeline.engines.stages import Stages
-from pipeline.engines.stt import moonshine
-from pipeline.engines.tts import piper
-from pipeline.engines.vad import silero
-from pipeline.events import FellAsleep, ReplyAudio, TranscriptReady, Woke
-from pipeline.messages import SpeechRequest
-from pipeline.session import Session
-from pipeline.settings import SessionSettings, Wake
-from pipeline.waking.calls import Calls
-from pipeline.waking.tuning import FIRST_WORDS
-from pipeline.waking.waking import calls_of
-from pipeline.work import Work
-from reachy_voice.testing import ScriptedLlm, ScriptedTurn
+from benchmarks.wake.asleep import LEAD_S, SleepEars, SleepScene, ears, live, model_times
+from benchmarks.wake.speakers import NEAR_DBFS, VOICES, Speakers, at_level
+from pipeline.audio import LISTEN_RATE
+from pipeline.bus import Bus
+from pipeline.events import TranscriptReady, Woke
 from reachy_voice.testing.virtual_time import run_virtual
-from tests.support.pico import spoken_by_pico
-from tests.support.recordings import Uncancelled
 
 ENGINES = ("phrase", "micro-wakeword")
 CALLS = {"phrase": "Hey Reachy", "micro-wakeword": "Okay nah boo"}
 """As the voices read them."""
 QUESTIONS = (", what time is it?", ", tell me a joke about robots.", ".", ", turn to the left.")
 PLACES = ("near", "far", "noise at 10 dB", "over its own speech")
-NEAR_DBFS, FAR_DBFS, ECHO_DBFS = -26.0, -38.0, -32.0
-"""Of a call, active; and of the robot's own voice in its microphone."""
-ECHO_DELAY_S, LEAD_S = 0.12, 3.0
+FAR_DBFS, ECHO_DBFS = -38.0, -32.0
+"""Active: of a call, and of the robot's own voice in its microphone."""
 ANNOUNCEMENT = (
     "It is time to get up now. The sun is shining outside, and breakfast is on the table. "
     "Please do not forget your umbrella, because it may rain in the afternoon."
 )
-VOICES = (
-    *("piper-joe", "flite awb", "flite rms", "flite slt", "flite kal16"),
-    *("pico 1.0", "pico 0.8"),
-    *(f"espeak-ng en-us+{each}" for each in ("m1", "m3", "m7", "f1", "f2", "f4")),
-    *("espeak-ng en-gb-x-rp+f3", "espeak-ng en-gb-scotland+m5"),
-)
-
-
-class Speakers:
-    """Packaged voices by name."""
-
-    def __init__(self) -> None:
-        self._piper = piper.build(piper.PiperOptions(), weights("piper-joe"))
-
-    def say(self, voice: str, text: str, dbfs: float = NEAR_DBFS) -> Signal:
-        """At this level, without silence around it."""
-        if voice.startswith("pico"):
-            pcm = spoken_by_pico(text, "en", pitch=float(voice.split()[1]))
-        elif voice == "piper-joe":
-            chunks = self._piper.synthesize(SpeechRequest(text), Uncancelled())
-            pcm = np.concatenate([chunk for chunk in chunks if chunk is not None])
-            pcm = Resampler(self._piper.rate, LISTEN_RATE).feed(pcm)
-        else:
-            pcm = run_program(voice, text)
-        return at_level(to_signal(trim(voice, text, pcm).speech), dbfs)
-
-
-def at_level(signal: Signal, dbfs: float) -> Signal:
-    loud = signal[np.abs(signal) > 0.05 * np.abs(signal).max()]
-    return gained(signal, dbfs - rms_dbfs(loud))
-
-
-# --- a session in virtual time --------------------------------------------------------------------
-
-
-@dataclass
-class InlineStt:
-    """The real recogniser, without a worker. ``busy_s``: processor time."""
-
-    engine: Stt
-    streams: bool = False
-    languages: Sequence[str] = ("en",)
-    busy_s: float = 0.0
-    passes: int = 0
-
-    async def open(self, language: str, partials: bool, work: Work) -> InlineUtterance:
-        return InlineUtterance(self, self.engine.open("en", False))
-
-
-@dataclass
-class InlineUtterance:
-    stt: InlineStt
-    utterance: Utterance
-
-    async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        return self.utterance.feed(pcm)
-
-    async def finish(self, work: Work) -> Transcript:
-        began = time.process_time()
-        transcript = self.utterance.finish(Uncancelled())
-        self.stt.busy_s += time.process_time() - began
-        self.stt.passes += 1
-        return transcript
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class ClipVoice:
-    """Says everything in the same sound."""
-
-    clip: Pcm
-    rate: int = LISTEN_RATE
-    voices: Sequence[str] = ("clip",)
-
-    async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        yield self.clip
-
-
-@dataclass
-class SleepEars:
-    """Real engines that hear, made once."""
-
-    vad: silero.SileroVad
-    stt: InlineStt
-    wake: Wake
-    wake_word: WakeWord | None
-
-    def session(self, bus: Bus, clip: Pcm, answer: str) -> Session:
-        llm = ScriptedLlm((answer,), first_s=0.05)
-        stages = Stages(InlineVad(self.vad), ScriptedTurn(), self.stt, llm, ClipVoice(clip))
-        languages = config_dir() / "languages"
-        settings = SessionSettings(
-            wake=self.wake,
-            lexicons=read_lexicons(languages),
-            farewells=read_farewells(languages),
-        )
-        config = SessionConfig("Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
-        ids = itertools.count()
-        new_id = "{}_{}".format
-        return Session(
-            stages,
-            config,
-            settings,
-            bus,
-            lambda prefix: new_id(prefix, next(ids)),
-            wake_word=self.wake_word,
-        )
-
-    def called(self, sound: Signal) -> bool:
-        """Whether it hears the call, without a session: a model hears every sample anyway; the
-        recogniser gets the two seconds from ``LEAD_S`` on, less what comes before an onset."""
-        if self.wake_word:
-            return bool(model_times(self.wake_word, sound))
-        first = round((LEAD_S - 0.3) * LISTEN_RATE)
-        utterance = self.stt.engine.open("en", False)
-        heard = sound[first : first + FIRST_WORDS + LISTEN_RATE * 3 // 10]
-        utterance.feed(to_pcm(heard))
-        calls = Calls(calls_of(self.wake, None), ())
-        return calls.begins(utterance.finish(Uncancelled()).text)
-
-
-def ears(engine: str) -> SleepEars:
-    sets = ["wake.mode=word", f"wake.engine={engine}", "wake.follow_up_s=1"]
-    settings = load_settings(None, sets, {}).settings
-    recogniser = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-    vad = silero.build(silero.SileroOptions(), weights("silero-vad"))
-    return SleepEars(vad, InlineStt(recogniser), settings.wake, wake_word(settings))
-
-
-@dataclass
-class SleepScene:
-    """What a session hears and says. ``echo``: how its voice sounds here."""
-
-    sound: Signal
-    echo: Signal | None = None
-    events: list[Published] = field(default_factory=list)
-    _played_to: int = 0
-
-    def note(self, published: Published) -> None:
-        at, event = published
-        if isinstance(event, Woke | FellAsleep | TranscriptReady):
-            self.events.append(published)
-        if isinstance(event, ReplyAudio) and self.echo is not None:
-            heard = through(to_signal(event.pcm), self.echo)
-            start = max(self._played_to, round((at + ECHO_DELAY_S) * LISTEN_RATE))
-            self._played_to = start + len(heard)
-            place = self.sound[start : self._played_to]
-            place += heard[: len(place)]
-
-
-async def live(session: Session, bus: Bus, microphone: SleepScene, announce: bool) -> None:
-    """Hear all of the sound in real time."""
-    bus.tap(microphone.note)
-    running = asyncio.create_task(session.run())
-    loop = asyncio.get_running_loop()
-    began, step = loop.time(), LISTEN_RATE // 50
-    try:
-        for start in range(0, len(microphone.sound), step):
-            if announce and start == step:
-                await session.submit(CreateResponse())
-            pcm = to_pcm(microphone.sound[start : start + step])
-            await session.submit(AppendAudio(pcm, LISTEN_RATE))
-            await asyncio.sleep(max(0.0, began + (start + step) / LISTEN_RATE - loop.time()))
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -408,13 +220,6 @@ def wake_times(hearing: SleepEars, sound: Signal) -> list[float]:
     microphone, bus = SleepScene(sound), Bus()
     run_virtual(live(hearing.session(bus, to_pcm(sound[:8000]), "Yes."), bus, microphone, False))
     return [at for at, event in microphone.events if isinstance(event, Woke)]
-
-
-def model_times(model: WakeWord, sound: Signal) -> list[float]:
-    stream, step, pcm = model.open(), 512, to_pcm(sound)
-    starts = range(0, len(pcm), step)
-    times = [at / LISTEN_RATE for at in starts if stream.called(pcm[at : at + step])]
-    return [at for n, at in enumerate(times) if not n or at - times[n - 1] > 2]
 
 
 def _texts() -> list[str]:

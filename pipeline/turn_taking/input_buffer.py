@@ -1,0 +1,90 @@
+"""The client's input audio buffer: what it commits and clears by hand.
+
+With turn detection it is the open turn. Without, as with push to talk, it is all that the client
+has appended.
+"""
+
+from __future__ import annotations
+
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.commands import AppendAudio, CommitAudio
+from pipeline.context import SessionContext
+from pipeline.conversation.transcribing import Transcriber
+from pipeline.hearing.arrivals import PushToTalkBuffer
+from pipeline.hearing.keywords import keywords_of
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.recognition import Recognition
+from pipeline.speaking.replies import Replies
+from pipeline.turn_taking.turn_runner import TurnRunner
+
+MIN_COMMIT_MS = 100
+"""The Realtime API refuses to commit less."""
+
+
+class InputBuffer:
+    """Of one session."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        listener: Listener,
+        turns: TurnRunner,
+        transcriber: Transcriber,
+        replies: Replies,
+    ) -> None:
+        self._context = context
+        self._listener = listener
+        self._turns = turns
+        self._transcriber = transcriber
+        self._replies = replies
+        self._appended = PushToTalkBuffer(context.settings.endpointing.max_utterance_s)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nobody is known to speak into it: a client on a track always fills it."""
+        return self._appended.live or not self._appended.samples
+
+    def append(self, command: AppendAudio, pcm: Pcm) -> None:
+        """Without turn detection. ``pcm``: the command's audio at 16 kHz."""
+        if command.begins:
+            self._appended.overflowed = False
+        if not self._appended.overflowed and not self._appended.append(pcm, live=command.live):
+            self._context.refuse(
+                command.event_id,
+                "input_audio_buffer_full",
+                "The input audio buffer is full: commit or clear it before you send more.",
+            )
+
+    def clear(self) -> None:
+        self._listener.end_of_input()
+        self._appended.take()
+        self._turns.drop()
+
+    def commit(self, command: CommitAudio) -> None:
+        context = self._context
+        if context.config.turn_detection is None:
+            self._appended.append(self._listener.end_of_input())
+        if self._transcriber.busy:
+            message = "Too many commits wait to be transcribed; wait for the completed events."
+            context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
+        elif taken := self._turns.take():
+            self._commit_ended()
+            self._transcriber.commit(taken.turn.item_id, taken.recognition)
+        elif (audio_ms := self._appended.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
+            message = (
+                f"Error committing input audio buffer: buffer too small. Expected at least "
+                f"{MIN_COMMIT_MS}ms of audio, but buffer only has {audio_ms:.2f}ms of audio."
+            )
+            context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
+        else:
+            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
+            recognition.append(self._appended.take())
+            recognition.begin(context.tasks)
+            self._commit_ended()
+            self._transcriber.commit(context.new_id("item"), recognition)
+
+    def _commit_ended(self) -> None:
+        """Commit earlier speech first. The client asks for answers itself."""
+        self._replies.forget_pending()
+        for ended in self._turns.take_ended():
+            self._transcriber.commit(ended.turn.item_id, ended.recognition)
