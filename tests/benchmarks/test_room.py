@@ -25,7 +25,12 @@ pytestmark = pytest.mark.quick
 SECOND = LISTEN_RATE
 NONE = EngineOptions(engine="none")
 SETTINGS = Settings(
-    vad=SileroOptions(), turn=SmartTurnOptions(), stt=MoonshineOptions(), llm=NONE, tts=NONE
+    vad=SileroOptions(),
+    turn=SmartTurnOptions(),
+    stt=MoonshineOptions(),
+    llm=NONE,
+    tts=NONE,
+    speaker=NONE,
 )
 
 

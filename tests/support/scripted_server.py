@@ -122,6 +122,7 @@ class ScriptedAssistant:
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
         self.stages = Cast().stages()
         self.announcer = Announcer(lambda: ())
+        self.household = None
 
     def defaults(self) -> SessionDefaults:
         assert not self.reasons["stt"], "no session does without that"

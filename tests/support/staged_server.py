@@ -53,6 +53,7 @@ class StagedAssistant:
         self.sessions: list[Session] = []
         self.places: list[str] = []
         self.announcer = Announcer(lambda: zip(self.sessions, self.places, strict=True))
+        self.household = None
         self.buses: list[Bus] = []
         self.draining = asyncio.Event()
         self._settings = with_words(settings)
