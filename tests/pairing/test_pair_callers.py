@@ -113,6 +113,7 @@ class Listening(StagedAssistant):
             # Another way to write 127.0.0.1: what is announced is where it really listens.
             server=ServerSettings(announce=announce, host="127.1"),
             limits=LimitSettings(),
+            accepted=None,
         )
         self.ready = asyncio.Event()
         self.closed = asyncio.Event()
