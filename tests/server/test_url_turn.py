@@ -45,7 +45,8 @@ LOCAL = (
 
 def settings_for(*far: FarServer, more: tuple[str, ...] = ()) -> tuple[str, ...]:
     urls = zip(("stt", "llm", "tts"), far, strict=True)
-    return (*LOCAL, *(f"{kind}.url={server.url}" for kind, server in urls), *more)
+    sets = (f"{kind}.url={server.url}" for kind, server in urls)
+    return (*LOCAL, "tools.clock=never", *sets, *more)  # the model is asked for the time, too
 
 
 async def assistant_for(overrides: tuple[str, ...], cache: WeightsCache) -> Assistant:
