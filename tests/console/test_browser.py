@@ -449,10 +449,11 @@ async def test_a_first_visit_says_what_to_say_and_why_the_microphone_is_asked_fo
 DRAWINGS = """async () => {
   const { Being, WORDS } = await import("./being.js");
   const being = new Being({});
+  const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   const drawn = {};
   for (const state of Object.keys(WORDS)) {
     being.show(state);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    for (let count = 0; count < 3; count += 1) await frame();
     drawn[state] = [...being.element.children].map((part) => part.outerHTML).join("");
   }
   const last = being.element.innerHTML;
@@ -535,15 +536,7 @@ async def test_what_was_not_heard_of_an_interrupted_answer_stays_apart(
         assert sent == ["conversation.item.retrieve"]
 
 
-WIDEST = """(name) => new Promise((resolve) => {
-  const part = document.querySelector(name), widths = [];
-  const look = () => {
-    widths.push(part.getBBox().width);
-    if (widths.length < 60) requestAnimationFrame(look);
-    else resolve(Math.max(...widths));
-  };
-  look();
-})"""
+WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 
 async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
@@ -554,7 +547,7 @@ async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> N
         await page.goto(f"http://localhost:{served.port}/console/")
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
-        assert await page.evaluate(WIDEST, ".being .ring") > 2 * 84 + 8
+        await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
 
 
 async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
@@ -667,7 +660,7 @@ async def test_speech_over_the_answer_stops_it(
         await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible(
             timeout=SLOW_MS
         )
-        assert await page.evaluate(WIDEST, ".being .head") > 2 * 62 + 6
+        await page.wait_for_function(WIDER, arg=[".being .head", 2 * 62 + 6])
         await page.get_by_role("button", name="Start talking").click()
         await expect(lines.nth(1)).to_contain_text("Reachy, interrupted", timeout=SLOW_MS)
         await expect(lines.nth(1).locator(".unheard")).to_contain_text("not heard: ")
