@@ -143,8 +143,20 @@ class NotRunning(ReachyVoiceError):
 
 def _another(path: Path) -> str:
     """How to reach a server on another port, if one is running."""
-    ports = sorted(other.stem for other in path.parent.glob("*.sock") if other != path)
-    return f"One runs at port {ports[0]}: add --set server.port={ports[0]}" if ports else ""
+    for other in sorted(path.parent.glob("*.sock")):
+        if other != path and other.stem.isdigit() and _answers(other):
+            return f"One runs at port {other.stem}: add --set server.port={other.stem}"
+    return ""
+
+
+def _answers(path: Path) -> bool:
+    """Not a socket that a killed server has left."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def ask(path: Path, asked: Mapping[str, Any], tell: Tell) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import typer
 
 from app.announcing.announcer import Announcer, NotSaid, UnknownName
 from app.cli.say import say
-from app.server.control import NotRunning
+from app.server.control import NotRunning, ask
 from app.talk.talk_app import take_wishes
 from pipeline.errors import ReachyVoiceError
 from pipeline.speaking.announcements import Outcome
@@ -80,3 +82,16 @@ def test_without_a_server_or_a_text_that_fits() -> None:
         say("Dinner.", overrides=["server.port=1"])
     with pytest.raises(typer.BadParameter, match="1000 characters"):
         say("x" * 1001)
+
+
+def test_only_a_server_that_runs_is_named(tmp_path: Path) -> None:
+    """Not one that was killed, and not ``talk``, which has no port."""
+    with ExitStack() as stack:
+        for name in ("1", "2", "talk"):
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(tmp_path / f"{name}.sock"))
+            if name != "1":
+                listener.listen()
+        with pytest.raises(NotRunning) as refusal:
+            ask(tmp_path / "8765.sock", {}, print)
+    assert refusal.value.fix == "One runs at port 2: add --set server.port=2"
