@@ -1,1 +1,1 @@
-"""Speaking first: what somebody wants said in the conversations of this process."""
+"""Announcements: sentences that the robot says on request, unasked by the person it talks to."""

@@ -1,4 +1,4 @@
-"""Says things in the conversations of one process, at once or when somebody connects.
+"""Delivers announcements to the conversations of one process, now or once a client connects.
 
 A conversation is named after its client's address, or a note about that address
 (``reachy-voice allow ADDRESS --note kitchen``); that of ``talk`` on this machine is "talk".
@@ -24,17 +24,17 @@ TALK = "talk"
 MOST_CHARS = 1000
 """About a minute of speech."""
 MOST_KEPT = 32
-"""Announcements that wait for somebody to connect."""
+"""Announcements kept until a client connects."""
 
 
-class NotSaid(ReachyVoiceError):
-    """Nobody heard an announcement."""
+class AnnouncementError(ReachyVoiceError):
+    """An announcement reached nobody."""
 
     exit_code = 22
 
 
-class UnknownName(ReachyVoiceError):
-    """A conversation has no such name."""
+class UnknownConversation(ReachyVoiceError):
+    """No conversation has this name."""
 
     exit_code = 2
 
@@ -48,9 +48,9 @@ class AnnouncingSession(Protocol):
     async def announce(self, text: str, until: float) -> AnnouncementEnd: ...
 
 
-class Wish(BaseModel):
-    """What somebody wants said. ``to``: a name, or ``all``. ``within_s``: how long it may wait for
-    a pause; ``keep_s``: how long for somebody to connect, if nobody is."""
+class AnnouncementRequest(BaseModel):
+    """``to``: the name of a conversation, or ``all``. ``within_s``: how long to wait for a pause.
+    ``keep_s``: how long to wait for a client, if none is connected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -95,18 +95,18 @@ class Announcer:
         places = list(self._sessions())
         return {each: place for each, place in places if each.announces and matches(place)}
 
-    async def fulfil(self, wish: Wish) -> dict[str, Any]:
-        """The answer to it, as JSON data. Raises ``UnknownName``, and ``NotSaid`` if nobody is
-        there and it cannot be kept."""
-        if not speakable(wish.text):
-            raise NotSaid("There is nothing to say", why="the text has no words")
+    async def announce(self, request: AnnouncementRequest) -> dict[str, Any]:
+        """Returns what became of it, as JSON data. Raises ``UnknownConversation``, and
+        ``AnnouncementError`` if no client is connected and it cannot be kept."""
+        if not speakable(request.text):
+            raise AnnouncementError("There is nothing to say", why="the text has no words")
         notes = await self._notes()
-        matches = _matches(wish.to, notes)
-        reports = await self.say(wish.text, matches, wish.within_s)
+        matches = _matches(request.to, notes)
+        reports = await self.say(request.text, matches, request.within_s)
         kept_s = 0.0
         if not reports:
-            kept_s = wish.keep_s
-            self._keep(wish, matches)
+            kept_s = request.keep_s
+            self._keep(request, matches)
         conversations = [asdict(each) | {"name": _shown(each.name, notes)} for each in reports]
         return {"conversations": conversations, "kept_s": kept_s}
 
@@ -129,8 +129,8 @@ class Announcer:
     async def deliver(
         self, text: Callable[[], str], matches: Callable[[str], bool], within_s: float
     ) -> bool:
-        """Say ``text()``, again for each conversation that begins, until it was heard. False:
-        nobody heard it in that time."""
+        """Say ``text()`` now and whenever a conversation begins, until it was heard. Returns
+        whether anybody did within ``within_s``."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
         while (left_s := until - loop.time()) > 0:
@@ -154,20 +154,20 @@ class Announcer:
         entries = (await asyncio.to_thread(self.file.current)).addresses
         return [(each.note, parse_network(each.network)) for each in entries if each.note]
 
-    def _keep(self, wish: Wish, matches: Callable[[str], bool]) -> None:
-        if not wish.keep_s or self._tasks is None:
+    def _keep(self, request: AnnouncementRequest, matches: Callable[[str], bool]) -> None:
+        if not request.keep_s or self._tasks is None:
             fix = "Connect one, or let it be kept for a while (--keep 600, keep_s)"
-            raise NotSaid("Nobody heard it", why="no such conversation is open", fix=fix)
+            raise AnnouncementError("Nobody heard it", why="no such conversation is open", fix=fix)
         if len(self._deliveries) >= MOST_KEPT:
             why = f"{MOST_KEPT} announcements wait for a conversation already"
-            raise NotSaid("Nobody will hear it", why=why, fix="Connect a robot")
-        task = self._tasks.create_task(self.deliver(lambda: wish.text, matches, wish.keep_s))
+            raise AnnouncementError("Nobody will hear it", why=why, fix="Connect a robot")
+        task = self._tasks.create_task(self.deliver(lambda: request.text, matches, request.keep_s))
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
 
 def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], bool]:
-    """Raises ``UnknownName``."""
+    """Raises ``UnknownConversation``."""
     name = to.casefold()
     if name == EVERYBODY:
         return lambda place: True
@@ -176,7 +176,7 @@ def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], b
     networks = [network for note, network in notes if note.casefold() == name]
     address = parse_address(to)
     if address is None and not networks:
-        raise UnknownName(
+        raise UnknownConversation(
             f"No conversation is called {to!r}",
             why="it is neither an address nor the note of one",
             fix="Name an address: reachy-voice allow ADDRESS --note NAME; or say it to all",

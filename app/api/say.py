@@ -6,7 +6,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.access.api_errors import ApiError, parsed
-from app.announcing.announcer import Announcer, NotSaid, UnknownName, Wish
+from app.announcing.announcer import (
+    AnnouncementError,
+    AnnouncementRequest,
+    Announcer,
+    UnknownConversation,
+)
 from app.api.answering import whole
 from app.api.turnstile import Passage, Turnstile
 
@@ -15,14 +20,14 @@ async def say(
     request: Request, body: bytes, turnstile: Turnstile, announcer: Announcer
 ) -> Response:
     """If the client leaves first, what has not begun is not said. Raises ``ApiError``."""
-    wish = parsed(Wish, body)
+    announcement = parsed(AnnouncementRequest, body)
 
     async def make(passage: Passage) -> Response:
         try:
-            return JSONResponse(await announcer.fulfil(wish))
-        except UnknownName as error:
+            return JSONResponse(await announcer.announce(announcement))
+        except UnknownConversation as error:
             raise ApiError(400, "unknown_name", str(error), "to") from None
-        except NotSaid as error:
+        except AnnouncementError as error:
             raise ApiError(409, "not_said", str(error)) from None
 
     return await whole(request, turnstile, make)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.announcing.announcer import EVERYBODY, MOST_CHARS, NotSaid, Wish
+from app.announcing.announcer import EVERYBODY, MOST_CHARS, AnnouncementError, AnnouncementRequest
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.server.control import NotRunning, ask, socket_path, talk_socket_path
 from app.settings.load import load_settings
@@ -42,20 +42,24 @@ def say(
     settings = load_settings(config, overrides or ()).settings
     if len(text) > MOST_CHARS:
         raise typer.BadParameter(f"has more than {MOST_CHARS} characters", param_hint="TEXT")
-    wish = Wish(text=text, to=to, within_s=within_s, keep_s=keep_s).model_dump()
+    announcement = AnnouncementRequest(
+        text=text, to=to, within_s=within_s, keep_s=keep_s
+    ).model_dump()
     try:
-        answer = ask(socket_path(settings.server.port, os.environ), {"say": wish}, typer.echo)
+        answer = ask(
+            socket_path(settings.server.port, os.environ), {"say": announcement}, typer.echo
+        )
     except NotRunning:
         if not (talks := talk_socket_path(os.environ)).exists():
             raise
-        answer = ask(talks, {"say": wish}, typer.echo)
+        answer = ask(talks, {"say": announcement}, typer.echo)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     else:
         _print(answer)
     heard = [each for each in answer["conversations"] if each["heard"]]
     if not heard and not answer["kept_s"]:
-        raise NotSaid("Nobody heard it", fix="Try again with a longer --within")
+        raise AnnouncementError("Nobody heard it", fix="Try again with a longer --within")
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -32,8 +32,8 @@ class Household:
         """One change at a time."""
 
     async def run(self) -> None:
-        """Know the people in the file once all other engines are ready. Never fails: without them
-        everybody is answered as a stranger is."""
+        """Load the people in the file once all other engines are ready. A failure is logged, and
+        then nobody is known and everybody is answered."""
         await self._engines.ready.wait()
         await self.refresh()
 

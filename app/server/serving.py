@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.announcing.announcer import Wish
+from app.announcing.announcer import AnnouncementRequest
 from app.compose import Assistant, first_error
 from app.console.running import ConsoleServer, TlsPort
 from app.server.callers import Callers, note_callers
@@ -247,7 +247,7 @@ async def _answer_commands(
 
     async def carry(asked: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
         if "say" in asked:
-            return await assistant.announcer.fulfil(Wish(**asked["say"]))
+            return await assistant.announcer.announce(AnnouncementRequest(**asked["say"]))
         if "people" in asked:
             await assistant.household.refresh()
             return {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.announcing.announcer import Announcer, Wish
+from app.announcing.announcer import AnnouncementRequest, Announcer
 from app.compose import Assistant, first_error
 from app.server.control import Tell, answer_requests, talk_socket_path
 from app.settings.model import Settings
@@ -96,7 +96,7 @@ class TalkApp:
                 group.create_task(self._card.run())
                 if self._assistant:
                     group.create_task(self._assistant.run(self._engine_ready))
-                    group.create_task(take_wishes(self._assistant.announcer))
+                    group.create_task(take_announcements(self._assistant.announcer))
                 devices = await self._devices
                 if self._assistant:
                     await self._assistant.ready.wait()
@@ -254,13 +254,13 @@ class TalkApp:
             state.say(NOT_HEARD)
 
 
-async def take_wishes(
+async def take_announcements(
     announcer: Announcer, on_listening: Callable[[], None] = lambda: None
 ) -> None:
     """``reachy-voice say``, of this user on this machine."""
 
     async def carry(asked: Mapping[str, Any], tell: Tell) -> Mapping[str, Any]:
-        return await announcer.fulfil(Wish(**asked["say"]))
+        return await announcer.announce(AnnouncementRequest(**asked["say"]))
 
     try:
         path = await asyncio.to_thread(talk_socket_path, os.environ)

@@ -13,7 +13,13 @@ import pytest
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import parse_network
-from app.announcing.announcer import MOST_KEPT, Announcer, NotSaid, UnknownName, Wish
+from app.announcing.announcer import (
+    MOST_KEPT,
+    AnnouncementError,
+    AnnouncementRequest,
+    Announcer,
+    UnknownConversation,
+)
 from pipeline.speaking.announcements import Outcome
 from reachy_voice.testing import run_virtual
 from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
@@ -53,8 +59,8 @@ def fulfil(house: House, folder: Path, **wish: Any) -> dict[str, Any]:
     for note, network in NOTES.items():
         allow = partial(AccessList.with_address, network=parse_network(network), note=note)
         file.change(allow)
-    wanted = Wish(text="Dinner.", **wish)
-    return house.play(lambda announcer: announcer.fulfil(wanted), asyncio.run)  # reads a file
+    wanted = AnnouncementRequest(text="Dinner.", **wish)
+    return house.play(lambda announcer: announcer.announce(wanted), asyncio.run)  # reads a file
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_names(to: str, names: list[str], tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="neither an address nor the note of one"):
+    with pytest.raises(UnknownConversation, match="neither an address nor the note of one"):
         fulfil(House(), tmp_path, to="garage")
 
 
@@ -87,17 +93,17 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
     [({"keep_s": 0}, "no such conversation is open"), ({"text": "🎉"}, "the text has no words")],
 )
 def test_what_nobody_can_hear_is_told(wish: dict[str, Any], why: str) -> None:
-    asked = Wish(**({"text": "Dinner."} | wish))
-    with pytest.raises(NotSaid, match=why):
-        House().play(lambda announcer: announcer.fulfil(asked))
+    asked = AnnouncementRequest(**({"text": "Dinner."} | wish))
+    with pytest.raises(AnnouncementError, match=why):
+        House().play(lambda announcer: announcer.announce(asked))
 
 
 def test_what_is_kept_is_bounded() -> None:
     async def keep(announcer: Announcer) -> None:
         for _ in range(MOST_KEPT):
-            await announcer.fulfil(Wish(text="Dinner."))
-        with pytest.raises(NotSaid, match=f"{MOST_KEPT} announcements wait"):
-            await announcer.fulfil(Wish(text="Dinner."))
+            await announcer.announce(AnnouncementRequest(text="Dinner."))
+        with pytest.raises(AnnouncementError, match=f"{MOST_KEPT} announcements wait"):
+            await announcer.announce(AnnouncementRequest(text="Dinner."))
 
     House().play(keep)
 
@@ -117,7 +123,7 @@ def test_it_is_said_to_who_comes_in_time(
     house = House()
 
     async def come(announcer: Announcer) -> list[str]:
-        await announcer.fulfil(Wish(text="Dinner.", to=to, keep_s=10))
+        await announcer.announce(AnnouncementRequest(text="Dinner.", to=to, keep_s=10))
         await asyncio.sleep(after_s)
         for _ in range(2):
             house.speakers.append(ScriptedSpeaker(place))

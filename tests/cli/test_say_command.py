@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from app.announcing.announcer import Announcer, NotSaid, UnknownName
+from app.announcing.announcer import AnnouncementError, Announcer, UnknownConversation
 from app.cli.say import say
 from app.server.control import NotRunning, ask
-from app.talk.talk_app import take_wishes
+from app.talk.talk_app import take_announcements
 from pipeline.errors import ReachyVoiceError
 from pipeline.speaking.announcements import Outcome
 from tests.support.scripted_speaker import ScriptedSpeaker
@@ -31,7 +31,7 @@ async def say_to_talk(*outcomes: Outcome, to: str = "all", keep_s: float = 0.0) 
     speakers = [ScriptedSpeaker("", outcomes)] if outcomes else []
     announcer = Announcer(lambda: [(each, each.place) for each in speakers])
     listening = asyncio.Event()
-    jobs = announcer.run(), take_wishes(announcer, listening.set)
+    jobs = announcer.run(), take_announcements(announcer, listening.set)
     running = [asyncio.create_task(each) for each in jobs]
     try:
         await listening.wait()
@@ -59,15 +59,15 @@ async def test_what_is_printed(
 @pytest.mark.parametrize(
     ("outcomes", "to", "kind", "printed"),
     [
-        (("busy",), "all", NotSaid, "talk: not said: there was no pause\n"),
-        ((), "all", NotSaid, ""),
-        (("said",), "garage", UnknownName, ""),
+        (("busy",), "all", AnnouncementError, "talk: not said: there was no pause\n"),
+        ((), "all", AnnouncementError, ""),
+        (("said",), "garage", UnknownConversation, ""),
     ],
 )
 async def test_what_fails(
     outcomes: Sequence[Outcome],
     to: str,
-    kind: type[NotSaid | UnknownName],
+    kind: type[AnnouncementError | UnknownConversation],
     printed: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
