@@ -4,7 +4,6 @@ are only appended, its beginning stays the same, so the model's KV prefix stays 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -100,21 +99,12 @@ def _is_hidden(item: Item) -> bool:
 
 
 _TIME_NOTE = "(It is {:%A, %d %B %Y, %H:%M}.)"
-_TIME_NOTES = re.compile(r"\(It is \w+, \d\d \w+ \d{4}, \d\d:\d\d\.\) ")
 
 
 def _time_note(item: Item) -> str:
     if not isinstance(item, MessageItem) or item.at is None:
         return ""
     return _TIME_NOTE.format(datetime.fromtimestamp(item.at))
-
-
-_SPEAKERS = re.compile(r"(?:^|(?<=[.!?] ))[^.:!?]{1,40} says: ")
-
-
-def without_notes(text: str) -> str:
-    """What the user said."""
-    return _SPEAKERS.sub("", _TIME_NOTES.sub("", text))
 
 
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
@@ -181,7 +171,8 @@ def _message(item: Item) -> Message | None:
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
             if text and item.role == "assistant" and item.status == "incomplete":
                 text = f"{text.rstrip()}{CUT_OFF}"
-            return Message(item.role, text, images=_images(item)) if text else None
+            words = text if item.role == "user" else ""
+            return Message(item.role, text, images=_images(item), words=words) if text else None
         case FunctionCallItem():
             call = {
                 "id": item.call_id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.conversation.prompt import without_notes
 from pipeline.engines.contract import ToolCall
 from pipeline.messages import Message
 from pipeline.speaking.delivery import ReplyPlan
@@ -17,7 +16,7 @@ def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> Tool
         return None
     if not messages or messages[-1].role != "user":
         return None
-    call = rule(without_notes(messages[-1].content), language)
+    call = rule(messages[-1].words, language)
     # A tool that had to be renamed is not meant: the client has one of that name.
     origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
     return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None

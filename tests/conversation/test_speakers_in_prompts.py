@@ -44,3 +44,11 @@ def test_each_message_says_who_speaks_once(items: list[Item], texts: list[str]) 
         before = prompt("", items[:count])
         for early, late in zip(before, messages, strict=False):
             assert late.content.startswith(early.content)
+
+
+def test_the_users_words_stay_known_beside_the_notes() -> None:
+    tom = AudioPart("Dad says: 9.", speaker="Tom")
+    items = [MessageItem("1", "user", (tom,), at=0.0), said("Now.", "Anna"), ANSWER, typed("Two.")]
+    messages = prompt("Be brief.", items)
+    assert [each.words for each in messages] == ["", "Dad says: 9. Now.", "", "Two."]
+    assert messages[1].content.endswith(".) Tom says: Dad says: 9. Anna says: Now.")

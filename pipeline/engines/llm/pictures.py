@@ -20,7 +20,8 @@ def joined(first: Message, second: Message, between: str) -> Message:
     start = len(first.content) + len(between)
     later_images = (replace(image, start=start + image.start) for image in second.images)
     content = f"{first.content}{between}{second.content}"
-    return replace(first, content=content, images=(*first.images, *later_images))
+    words = between.join(filter(None, (first.words, second.words)))
+    return replace(first, content=content, images=(*first.images, *later_images), words=words)
 
 
 def pieces(message: Message) -> Iterator[str | Image]:
