@@ -46,6 +46,7 @@ CHECKS = (
     CheckCommand("mypy", ["mypy"]),
     CheckCommand("mypy script", ["mypy", "--config-file=", "--strict", "script/setup.py"]),
     CheckCommand("lint-imports", ["lint-imports"]),
+    CheckCommand("commands page --check", ["python", "script/commands_page.py", "--check"]),
     CheckCommand("shape", ["python", "script/shape", "--check"]),
     CheckCommand("config schema --check", ["reachy-voice", "config", "schema", "--check"]),
 )

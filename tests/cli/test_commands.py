@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from app.cli.doctor import doctor
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
-from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
 
@@ -156,12 +153,3 @@ def test_doctor_as_json(run: Run) -> None:
     states = {check["name"]: check["state"] for check in checks}
     assert states["settings"] == "fail"
     assert states["Python"] == "ok"
-
-
-# --- docs/commands.md follows the code ---------------------------------------------------------
-
-
-def test_the_page_of_commands_is_up_to_date() -> None:
-    command = [sys.executable, "script/commands_page.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
