@@ -123,6 +123,8 @@ class Nearness:
         """What was remembered before the newest turn."""
         self._left_samples = 0
         """How much longer the level is remembered."""
+        self._quiet_samples = 0
+        """Length of the quiet up to now."""
 
     def hear(
         self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
@@ -150,7 +152,9 @@ class Nearness:
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold
             least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
-            self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
+            if evidence.post_filtered is None:  # an echo may cover what goes on far away
+                self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
+                self._wait_in_quiet(frame, evidence.score)
             if evidence.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
             return score
@@ -170,6 +174,7 @@ class Nearness:
     def _turn_changes(self, turn_is_open: bool, frame: AudioFrame) -> None:
         speaker_db = self._speaker_db
         self._turn_is_open = turn_is_open
+        self._quiet_samples = 0
         if turn_is_open:
             self._before_db = self._remembered_db
             self._begin(frame.index)
@@ -205,7 +210,17 @@ class Nearness:
         samples_left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
         self._left_samples = min(samples_left, tuning.REMEMBERED_SAMPLES)
         if samples_left <= 0:
-            self._remembered_db, self._sunk = None, False
+            self._forget_speaker()
+
+    def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
+        """Where nobody else is heard, the next to speak may be further away than the last one."""
+        is_quiet = score < tuning.QUIET_SCORE
+        self._quiet_samples = self._quiet_samples + len(frame.pcm) if is_quiet else 0
+        if self._quiet_samples >= tuning.QUIET_SAMPLES:
+            self._forget_speaker()
+
+    def _forget_speaker(self) -> None:
+        self._remembered_db, self._sunk = None, False
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
         """Whether the newest speech is background that was heard before the speaker, or is heard
