@@ -47,7 +47,7 @@ LOADING_S = 180.0
 """Longest wait while a server loads its model or asks to wait. Ollama and LM Studio load it on its
 first request, large ones in a minute or two."""
 ASLEEP_S = 240.0
-"""A server that was not used for this long may have unloaded its model: Ollama does after 5 min."""
+"""A server that has not answered for so long may have unloaded its model, as Ollama after 5 min."""
 LOADING_AGAIN_S = (0.25, 0.5)
 """Pauses before a request that met a loading server is repeated; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
@@ -89,6 +89,11 @@ class HttpExchange:
     def is_abandoned(self, client: int) -> bool:
         """Whether ``client`` no longer wants the answer."""
         return self._work.client == client and (self.closed or self._work.cancelled)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether part of an answer, which is no error, has arrived."""
+        return self._limit[1] == "between_s" and self.answer.status == 200
 
     @property
     def compressed(self) -> bool:
@@ -230,7 +235,9 @@ class Endpoint:
         self.patience_s = options.first_s
         """Longest wait for an answer to begin."""
         self.last_used = 0.0
-        """When the last answer ended, in loop time."""
+        """When the last request ended, in loop time."""
+        self.last_answered = 0.0
+        """When the server was last seen to use its model, or to take too long for loading it."""
         self._pool = pool
         self._doubt = doubt
         self._on_load = on_load
@@ -331,11 +338,14 @@ class Endpoint:
                     exchange.answer.task.add_done_callback(partial(self._end_answer, exchange))
             except ServerTimeout:
                 self._doubt(None)
+                self.last_answered = asyncio.get_running_loop().time()
                 raise
             finally:
                 work.unwatch(exchange)
                 self._under_way.discard(exchange)
                 self.last_used = asyncio.get_running_loop().time()
+                if exchange.has_begun:
+                    self.last_answered = self.last_used
                 work.job_ended(exchange.waited_s)
         finally:
             self._places.give_back(work)
@@ -345,8 +355,8 @@ class Endpoint:
         exchange.is_over.set()
 
     def _first_s(self) -> float:
-        idle_s = asyncio.get_running_loop().time() - self.last_used
-        asleep = self.loading or (self.last_used and idle_s > ASLEEP_S)
+        idle_s = asyncio.get_running_loop().time() - self.last_answered
+        asleep = self.loading or (self.last_answered and idle_s > ASLEEP_S)
         return max(self.patience_s, LOADING_S) if asleep else self.patience_s
 
     def _require_ready(self) -> None:

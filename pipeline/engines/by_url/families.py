@@ -22,8 +22,8 @@ class Family:
     if it ``loads_when_asked``. ``context_path``: reports the context size of ``{model}``;
     ``context`` reads a model's size from that answer, ``slots`` the number of concurrent requests,
     ``shows_tools`` whether the model sees tools: a server drops them if its chat template has no
-    place for them, and ``template`` that template. ``cuts``: it silently truncates a prompt that is
-    too long.
+    place for them, ``template`` that template, and ``sleeps`` whether the model is unloaded until
+    it is asked. ``cuts``: it silently truncates a prompt that is too long.
     ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
 
     name: str
@@ -41,6 +41,7 @@ class Family:
     slots: Callable[[Any], int] = lambda answer: 0
     shows_tools: Callable[[Any], bool] = lambda answer: True
     template: Callable[[Any], str] = lambda answer: ""
+    sleeps: Callable[[Any], bool] = lambda answer: False
     cuts: bool = False
     calls_by_schema: bool = False
 
@@ -89,6 +90,7 @@ LLAMA_SERVER = Family(
     slots=lambda answer: _int(_at(answer, "total_slots")),
     shows_tools=lambda answer: _at(answer, "chat_template_caps", "supports_tools") is not False,
     template=lambda answer: text if isinstance(text := _at(answer, "chat_template"), str) else "",
+    sleeps=lambda answer: _at(answer, "is_sleeping") is True,  # --sleep-idle-seconds
     calls_by_schema=True,
 )
 LLAMA_SWAP = replace(

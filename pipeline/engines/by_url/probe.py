@@ -96,6 +96,7 @@ async def _describe(
         slots=family.slots(answer),
         shows_tools=family.shows_tools(answer),
         template=family.template(answer),
+        loaded=False if family.sleeps(answer) else result.loaded,
     )
 
 

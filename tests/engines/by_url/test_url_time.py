@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import httpx  # noqa: F401  # a real pool loads it in a thread, not on the loop
@@ -17,7 +17,7 @@ from pipeline.engines.contract import Finished, TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest
-from pipeline.work import Cancelled, Work
+from pipeline.work import Cancelled, Priority, Work
 from reachy_voice.testing import run_virtual
 from tests.engines.by_url.test_url_requests import ALL, finished
 from tests.support.url_engines import HELLO, built
@@ -180,15 +180,16 @@ def test_an_answer_ends_when_its_server_has_closed_its_port(
 
 class LoadingPool(ScriptedPool):
     """Its server loads its model until ``loaded_s``. Before that a request waits for its first byte
-    (``refuses`` is false), or is refused. ``tells``: it lists the models that are loaded."""
+    (``refuses`` is false), or is refused. ``owner``: of its model; ``acme`` does not tell whether
+    it is loaded."""
 
     says = b'{"error": {"message": "Loading model"}}'
 
-    def __init__(self, loaded_s: float, *, refuses: bool, tells: bool) -> None:
+    def __init__(self, loaded_s: float, *, refuses: bool, owner: str) -> None:
         super().__init__(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END]))
         self.loaded_s = loaded_s
         self.refuses = refuses
-        self.tells = tells
+        self.owner = owner
         self.retry_after = ""
         self.posts = 0
 
@@ -204,14 +205,19 @@ class LoadingPool(ScriptedPool):
             busy.status = 503
             busy.headers |= {"retry-after": self.retry_after} if self.retry_after else {}
             return busy
-        content: Any = {"data": [{"id": "m", "owned_by": "library" if self.tells else "acme"}]}
+        content: Any = {"data": [{"id": "m", "owned_by": self.owner}]}
         if request.url.endswith("/api/ps"):
             content = {"models": [{"name": "m"}] if loaded else []}
+        elif "/props?" in request.url:
+            content = {"is_sleeping": not loaded}
         return ScriptedAnswer("application/json", [json.dumps(content).encode()])
 
 
-def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, list[str]]:
-    """When a question asked at ``begin_s`` is answered, and with what; why it was not ready."""
+def after_loading(
+    pool: LoadingPool, begin_s: float = 0.0, read_s: float = 0.0
+) -> tuple[float, Any, list[str]]:
+    """When a question asked at ``begin_s``, or after reading ahead for ``read_s``, is answered, and
+    with what; why it was not ready."""
     problems: list[str] = []
 
     async def main() -> Any:
@@ -224,6 +230,11 @@ def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, 
         await finished(engine, Work())
         await asyncio.sleep(begin_s)
         pool.loaded_s = asyncio.get_running_loop().time() + loaded_s
+        if read_s:
+            reading = Work(Priority.WARM_UP)
+            asyncio.get_running_loop().call_later(read_s, reading.cancel)
+            with suppress(Cancelled):
+                await engine.open().warm(LlmRequest(HELLO), reading)
         asked = asyncio.create_task(finished(engine, Work()))
         await asyncio.sleep(10)
         problems.append(engine.problem or "")
@@ -238,9 +249,12 @@ def after_loading(pool: LoadingPool, begin_s: float = 0.0) -> tuple[float, Any, 
     return round(ended - begin_s - 1, 1), error, problems
 
 
-@pytest.mark.parametrize(("refuses", "tells"), [(True, True), (True, False), (False, True)])
-def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, tells: bool) -> None:
-    pool = LoadingPool(45.0, refuses=refuses, tells=tells)
+@pytest.mark.parametrize(
+    ("refuses", "owner"),
+    [(True, "library"), (True, "acme"), (False, "library"), (False, "llamacpp")],
+)
+def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, owner: str) -> None:
+    pool = LoadingPool(45.0, refuses=refuses, owner=owner)
     ended, error, (problem,) = after_loading(pool)
     assert error is None
     assert 45.0 <= ended <= 47.0
@@ -261,7 +275,7 @@ def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, tells: bo
 def test_a_question_waits_as_long_as_the_server_asks(
     says: bytes, retry_after: str, answered_s: float | None, requests: int
 ) -> None:
-    pool = LoadingPool(45.0, refuses=True, tells=False)
+    pool = LoadingPool(45.0, refuses=True, owner="acme")
     pool.says, pool.retry_after = says, retry_after
     ended, error, (problem,) = after_loading(pool)
     assert pool.posts == requests
@@ -274,25 +288,30 @@ def test_a_question_waits_as_long_as_the_server_asks(
         assert "is not ready: HTTP 503, Maintenance. Wait, or check its log" in str(error)
 
 
-@pytest.mark.parametrize(("begin_s", "answered"), [(0.0, False), (3600.0, True)])
+@pytest.mark.parametrize(
+    ("begin_s", "read_s", "answered"),
+    [(0.0, 0.0, False), (3600.0, 0.0, True), (3600.0, 3.0, True), (3600.0, 30.0, True)],
+)
 def test_a_server_that_does_not_tell_may_load_after_an_idle_hour(
-    begin_s: float, answered: bool
+    begin_s: float, read_s: float, answered: bool
 ) -> None:
-    ended, error, _ = after_loading(LoadingPool(45.0, refuses=False, tells=False), begin_s)
+    """Reading ahead that is cancelled before an answer shows nothing about the model."""
+    pool = LoadingPool(45.0, refuses=False, owner="acme")
+    ended, error, _ = after_loading(pool, begin_s, read_s)
     assert ended == pytest.approx(45.0 if answered else 20.0, abs=0.5)
     assert (error is None) == answered
 
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_the_wait_for_a_model_has_an_end(refuses: bool) -> None:
-    ended, error, _ = after_loading(LoadingPool(9999.0, refuses=refuses, tells=True))
+    ended, error, _ = after_loading(LoadingPool(9999.0, refuses=refuses, owner="library"))
     assert ended == pytest.approx(180.0, abs=3.0)
     assert isinstance(error, EngineError)
 
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_cancelled_work_no_longer_waits_for_the_model(refuses: bool) -> None:
-    pool = LoadingPool(60.0, refuses=refuses, tells=False)
+    pool = LoadingPool(60.0, refuses=refuses, owner="acme")
     work = Work()
 
     async def main() -> None:
@@ -309,7 +328,7 @@ def test_cancelled_work_no_longer_waits_for_the_model(refuses: bool) -> None:
 
 def test_a_model_that_is_kept_warm_is_used_every_few_minutes() -> None:
     async def main(keep_warm: bool) -> int:
-        pool = LoadingPool(0.0, refuses=False, tells=True)
+        pool = LoadingPool(0.0, refuses=False, owner="library")
         engine = well(pool, Kind.LLM, "openai-chat", keep_warm=keep_warm)
         life = asyncio.create_task(engine.run(lambda: None))
         await asyncio.sleep(3000)
