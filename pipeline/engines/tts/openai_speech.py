@@ -39,6 +39,8 @@ _FORMAT_WORDS = re.compile(
 )
 """In the messages of servers that do not make the format; not "information", or "'utf-8' codec
 can't decode"."""
+_RAW_HEADERS = ("x-sample-rate", "x-channels")
+"""Which servers use for what the content type of raw PCM would say."""
 LEAST_S = 0.02
 """Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
 
@@ -145,15 +147,23 @@ class UrlTts(UrlEngine):
 
     async def _samples(self, exchange: HttpExchange) -> AsyncGenerator[Pcm, None]:
         rate = self._options.rate
-        reader = SpeechReader(rate, exchange.answer.headers.get("content-type", ""))
+        headers = exchange.answer.headers
+        kind = headers.get("content-type", "")
+        extra = (f";{name[2:]}={headers[name]}" for name in _RAW_HEADERS if name in headers)
+        reader = SpeechReader(rate, kind + "".join(extra))
         samples = EMPTY
-        async with aclosing(exchange.pieces()) as pieces:
-            async for piece in pieces:
-                samples = np.concatenate((samples, reader.feed(piece)))
-                if len(samples) >= LEAST_S * rate:
-                    yield samples
-                    samples = EMPTY
-        samples = np.concatenate((samples, reader.finish()))
+        try:
+            async with aclosing(exchange.pieces()) as pieces:
+                async for piece in pieces:
+                    samples = np.concatenate((samples, reader.feed(piece)))
+                    if len(samples) >= LEAST_S * rate:
+                        yield samples
+                        samples = EMPTY
+            samples = np.concatenate((samples, reader.finish()))
+        except (EngineError, NotPlayable):
+            if len(samples := np.concatenate((samples, reader.rest()))):
+                yield samples
+            raise
         if len(samples):
             yield samples
 

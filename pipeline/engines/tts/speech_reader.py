@@ -2,7 +2,8 @@
 
 Raw PCM is asked for, but some servers send a WAV file in any of its encodings, often without a true
 length, or one file per sentence; both are played. Anything else is refused by name: compressed
-audio or text would be loud noise. The bytes decide, and the content type only where they cannot.
+audio or text would be loud noise. The bytes decide, and the content type only where they cannot:
+it names the rate, channels and encoding of raw samples.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import codecs
 import io
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm, Resampler
 
 FADE_MS = 5
-"""Fade at the end of a piece that does not end in silence; without it there would be a click."""
+"""Fade where a piece ends, or one file does not go on where the last one ended; without it there
+would be a click."""
+STEP = 1500
+STEEPER = 2
+"""A step from one file to the next is a click if it is higher than this, and so many times higher
+than any in the last ``FADE_MS``."""
 SILENT = 64
 """A last sample below this (-54 dBFS) makes no click."""
 MOST_HEADER_BYTES = 256 * 1024
@@ -46,12 +54,16 @@ class NotPlayable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How samples stand in the bytes, in soundfile's terms."""
+    """How samples stand in the bytes, in soundfile's terms. ``endian``: ``None`` is unknown."""
 
     rate: int
     channels: int
     subtype: str
-    frame_bytes: int
+    endian: Literal["LITTLE", "BIG"] | None = "LITTLE"
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.channels * _BYTES[self.subtype]
 
 
 _BYTES = {"PCM_U8": 1, "PCM_16": 2, "PCM_24": 3, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 8}
@@ -73,9 +85,21 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
-_TYPES = re.compile(r"text/|application/(json|xml)|.*\b(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a)\b")
+_TYPES = re.compile(
+    r"text/|application/(json|xml)|.*(\b|_)(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a|vorbis|speex|amr|gsm"
+    r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
+)
 """Content types whose bytes cannot be played, whatever they look like."""
-_RATE = re.compile(r";\s*rate=\"?(\d{4,6})\b", re.IGNORECASE)
+_RATE = re.compile(r"(?<!bit)(?<!bit[-_])rate=\"?(\d{4,6})\b")
+_CHANNELS = re.compile(r"channel[\w-]*=\"?([1-8])\b")
+_LAW = re.compile(r"\b(basic|pcmu|(x-)?(mu?-?|[uµ]-?)law)\b|\b(pcma|(x-)?a-?law)\b")
+_FLOAT = re.compile(r"float|double|\bf(32|64)|_f(32|64)")
+_BITS = re.compile(r"(?<![\d-])(8|24|32|64)(?![\dk])")
+_NETWORK_ORDER = re.compile(r"\bl(16|24)\b")
+"""Big-endian by RFC 2586 and 3190; many servers that say so send little-endian samples."""
+_BIG_ENDIAN = re.compile(r"\d_?be\b|=\"?big\b|big-?endian(?!=\"?false)")
+ORDER_BYTES = 512
+"""This much sound tells the order of its bytes."""
 
 
 class SpeechReader:
@@ -84,10 +108,9 @@ class SpeechReader:
     def __init__(self, rate: int, content_type: str) -> None:
         """``rate``: of the samples that come out, and of raw PCM unless ``content_type`` names
         another."""
-        rate_match = _RATE.search(content_type)
         self._rate = rate
-        self._raw = Layout(int(rate_match[1]) if rate_match else rate, 1, "PCM_16", 2)
-        self._content_type = content_type.partition(";")[0].strip().lower()
+        self._content_type = content_type.strip().lower()
+        self._raw = _raw_layout(self._content_type, rate)
         self._buffer = b""
         self._layout: Layout | None = None
         self._files = 0
@@ -95,37 +118,61 @@ class SpeechReader:
         self._bytes_left = math.inf
         """Bytes of samples left in this file."""
         self._resampler = Resampler(rate, rate)
-        self._tail = EMPTY
-        """The latest samples; they fade if nothing follows."""
+        self._sound = EMPTY
+        """What is made; the last ``FADE_MS`` of it wait, and fade if nothing follows."""
+        self._latest = EMPTY
+        """The last ``FADE_MS`` before resampling."""
+        self._next_file = False
+        """Whether the next sample is the first one of another file."""
+        self._bridge: NDArray[np.float64] = np.zeros(0)
+        """What is added to the next samples, so that they go on where the last file ended."""
 
     def feed(self, data: bytes, *, last: bool = False) -> Pcm:
         """The samples that ``data`` completes. Raises ``NotPlayable``."""
         self._buffer += data
-        pieces = [self._tail]
         while self._layout or self._begin(last):
             assert self._layout
             size = self._sample_bytes(last)
             size -= size % self._layout.frame_bytes
-            pieces.append(self._resampler.feed(_mono(self._buffer[:size], self._layout)))
+            self._play(_mono(self._buffer[:size], self._layout))
             self._buffer = self._buffer[size:]
             self._bytes_left -= size
             if self._bytes_left >= self._layout.frame_bytes:
                 break
             self._buffer = self._buffer[int(self._bytes_left) :]
-            pieces.append(self._resampler.flush())
-            self._layout = None
-        if last and self._layout:
-            pieces.append(self._resampler.flush())
-        return self._without_tail(np.concatenate(pieces))
+            self._layout, self._next_file = None, True
+        ready = max(0, len(self._sound) - _fade_samples(self._rate))
+        sound, self._sound = self._sound[:ready], self._sound[ready:]
+        return sound
 
     def finish(self) -> Pcm:
         """The last samples; half a sample is dropped. Raises ``NotPlayable``."""
-        rest = np.concatenate((self.feed(b"", last=True), self._tail))
+        return np.concatenate((self.feed(b"", last=True), self.rest()))
+
+    def rest(self) -> Pcm:
+        """The last samples of an answer that breaks off."""
+        rest = np.concatenate((self._sound, self._resampler.flush()))
+        self._sound = EMPTY
         if len(rest) and abs(int(rest[-1])) >= SILENT:
-            end = rest[-self._fade_samples :]
+            end = rest[-_fade_samples(self._rate) :]
             ramp = np.linspace(1.0, 0.0, len(end) + 1)[1:]
             rest = np.concatenate((rest[: -len(end)], (end * ramp).astype(np.int16)))
         return rest
+
+    def _play(self, pcm: Pcm) -> None:
+        """Add what follows, at the rate of its file."""
+        if not len(pcm):
+            return
+        fade = _fade_samples(self._resampler.from_rate)
+        if self._next_file:
+            self._bridge = _bridge(self._latest, int(pcm[0]), fade)
+            self._next_file = False
+        if count := min(len(pcm), len(self._bridge)):
+            begin = np.clip(np.rint(pcm[:count] + self._bridge[:count]), -32768, 32767)
+            pcm = np.concatenate((begin.astype(np.int16), pcm[count:]))
+            self._bridge = self._bridge[count:]
+        self._latest = np.concatenate((self._latest, pcm))[-fade:]
+        self._sound = np.concatenate((self._sound, self._resampler.feed(pcm)))
 
     def _sample_bytes(self, last: bool) -> int:
         """How much of what is held is samples. A file of unknown length ends where another one
@@ -136,15 +183,6 @@ class SpeechReader:
             elif not last:
                 return max(0, len(self._buffer) - CUT_WAV_BYTES)
         return int(min(len(self._buffer), self._bytes_left))
-
-    @property
-    def _fade_samples(self) -> int:
-        return FADE_MS * self._rate // 1000
-
-    def _without_tail(self, pcm: Pcm) -> Pcm:
-        count = max(0, len(pcm) - self._fade_samples)
-        self._tail = pcm[count:]
-        return pcm[:count]
 
     # -- what it is
 
@@ -162,6 +200,10 @@ class SpeechReader:
             return False
         if start and (what := _name_of(start) or self._named_by_type()):
             raise NotPlayable(what, start if _is_text(start[:TEXT_BYTES]) else b"")
+        if self._raw.endian is None:
+            if not last and len(start.lstrip(b"\0")) < ORDER_BYTES:
+                return False
+            self._raw = _in_order(start, self._raw)
         return bool(start) and self._settle(self._raw, 0, math.inf)
 
     def _named_by_type(self) -> str:
@@ -180,9 +222,19 @@ class SpeechReader:
         return self._settle(layout, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
 
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
+        before_rate = self._resampler.from_rate
+        if layout.rate != before_rate:
+            if len(self._latest):  # it ends, and the next file begins, in silence
+                self._play(np.zeros(_fade_samples(before_rate), np.int16))
+                self._next_file = True
+            self._sound = np.concatenate((self._sound, self._resampler.flush()))
+            self._resampler = Resampler(layout.rate, self._rate)
         self._layout, self._buffer, self._bytes_left = layout, self._buffer[at:], size
-        self._resampler = Resampler(layout.rate, self._rate)
         return True
+
+
+def _fade_samples(rate: int) -> int:
+    return FADE_MS * rate // 1000
 
 
 def _chunks(wav: bytes) -> dict[str, tuple[int, int]]:
@@ -209,11 +261,54 @@ def _layout(form: bytes) -> Layout:
         raise NotPlayable("WAV in an unknown encoding") from None
     if subtype not in _BYTES:
         raise NotPlayable(f"WAV in the encoding {subtype}")
-    return Layout(rate, channels, subtype, channels * _BYTES[subtype])
+    return Layout(rate, channels, subtype)
+
+
+def _raw_layout(content_type: str, rate: int) -> Layout:
+    """The layout of raw samples that a content type, in small letters, describes: by RFC 2046, 3551
+    or 4856, or by parameters such as ``encoding=float32``. 16-bit mono at ``rate`` if by none."""
+    rates, channels = _RATE.search(content_type), _CHANNELS.search(content_type)
+    encoding = _RATE.sub("", content_type)
+    bits = match[1] if (match := _BITS.search(encoding)) else ""
+    if law := _LAW.search(encoding):
+        subtype, rate = "ULAW" if law[1] else "ALAW", 8_000
+    elif _FLOAT.search(encoding):
+        subtype = "DOUBLE" if bits == "64" or "double" in encoding else "FLOAT"
+    else:
+        subtype = {"8": "PCM_U8", "24": "PCM_24", "32": "PCM_32"}.get(bits, "PCM_16")
+    order: Literal["LITTLE", "BIG"] | None = "BIG" if _BIG_ENDIAN.search(encoding) else "LITTLE"
+    return Layout(
+        int(rates[1]) if rates else rate,
+        int(channels[1]) if channels else 1,
+        subtype,
+        None if _NETWORK_ORDER.search(encoding) else order,
+    )
+
+
+def _in_order(data: bytes, layout: Layout) -> Layout:
+    """``layout`` with the byte order that makes the smoother sound."""
+    data = data[: len(data) - len(data) % layout.frame_bytes]
+    both = replace(layout, endian="BIG"), replace(layout, endian="LITTLE")
+    return min(both, key=lambda each: _roughness(_mono(data, each)))
+
+
+def _roughness(pcm: Pcm) -> float:
+    levels = pcm.astype(int)
+    return float(np.abs(np.diff(levels)).sum() / (1 + np.abs(levels).sum()))
+
+
+def _bridge(end: Pcm, begin: int, count: int) -> NDArray[np.float64]:
+    """What to add to ``count`` samples so that they go on where ``end`` does, if there would be a
+    click."""
+    steps = np.abs(np.diff(end.astype(int)))
+    step = int(end[-1]) - begin if len(end) else 0
+    if abs(step) <= max(STEP, STEEPER * int(steps.max(initial=0))):
+        return np.zeros(0)
+    return step * np.linspace(1.0, 0.0, count, endpoint=False)
 
 
 def _mono(data: bytes, layout: Layout) -> Pcm:
-    if layout.channels == 1 and layout.subtype == "PCM_16":
+    if (layout.channels, layout.subtype, layout.endian) == (1, "PCM_16", "LITTLE"):
         return np.frombuffer(data, "<i2").astype(np.int16)
     if not data:
         return EMPTY
@@ -227,7 +322,7 @@ def _mono(data: bytes, layout: Layout) -> Pcm:
         subtype=layout.subtype,
         channels=layout.channels,
         samplerate=layout.rate,
-        endian="LITTLE",
+        endian=layout.endian,
     )
     mono = np.nan_to_num(samples.mean(axis=1)) * 32768
     pcm: Pcm = np.clip(np.rint(mono), -32768, 32767).astype(np.int16)

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import wave
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.quick
 
 STT, TTS = "openai-transcriptions", "openai-speech"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
+RATE = 24_000
 FADE = 5 * 24
 """Samples of the fade at the end of a piece, at 24 kHz."""
 SPEECH: Pcm = (1000 * np.sin(np.arange(2 * LISTEN_RATE) / 20)).astype(np.int16)
@@ -284,6 +286,7 @@ MP3_FRAMES = 6 * (b"\xff\xfb\x90\x64" + bytes(413))
         (Mood(200, "audio/pcm", [json.dumps({"error": "no voice"}).encode()]), "says: no voice"),
         (Mood(200, "audio/wav", [b"<html>", b"<body>Busy</body></html>"]), "sends text"),
         (Mood(200, "text/event-stream", [b"data: {}\n\n"]), "sends text"),
+        (Mood(200, "audio/pcm;codec=opus", [TONE.tobytes()]), "sends audio/pcm;codec=opus"),
     ],
 )
 async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: str) -> None:
@@ -295,11 +298,42 @@ async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: 
     assert "response_format" in error.value.fix
 
 
+@pytest.mark.parametrize("size", [4801, 100_000])
+@pytest.mark.parametrize(
+    "mood",
+    [Mood(200, "audio/pcm", torn=True), Mood(200, "audio/pcm", [None])],
+    ids=["torn", "hangs"],
+)
+async def test_an_answer_that_breaks_off_ends_without_a_click(mood: Mood, size: int) -> None:
+    loud = np.full(RATE // 5, -20_000, "<i2").tobytes()
+    pieces = [loud[at : at + size] for at in range(0, len(loud), size)]
+    far = FarServer("speech", moods={SAID: [replace(mood, body=[*pieces, *mood.body])]})
+    heard: list[Pcm] = []
+    async with serving(far), running(Kind.TTS, TTS, far.url, between_s=0.05) as engine:
+
+        async def play() -> None:
+            async for pcm in engine.synthesize(SpeechRequest("Hi."), Work()):
+                heard.append(pcm)
+
+        with pytest.raises(EngineError, match=r"broke off|in time"):
+            await play()
+    assert len(np.concatenate(heard)) == RATE // 5, "all that came"
+    assert heard[-1][-1] == 0
+
+
 async def test_an_error_in_place_of_speech_is_what_its_code_says() -> None:
     busy = json.dumps({"error": {"code": 429, "message": "Slow down"}}).encode()
     far = FarServer("speech", moods={SAID: [Mood(200, "application/json", [busy])]})
     async with serving(far), running(Kind.TTS, TTS, far.url, warm_up=True) as engine:
         assert len(await spoken_by(engine)) == len(TONE)
+
+
+async def test_a_header_may_name_the_rate_of_raw_speech() -> None:
+    headers = [("x-sample-rate", "48000"), ("x-channels", "2")]
+    mood = Mood(200, "audio/pcm", [np.repeat(TONE, 2).tobytes()], headers=headers)
+    far = FarServer("speech", moods={SAID: [mood]})
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
+        assert len(await spoken_by(engine)) == pytest.approx(len(TONE) / 2, abs=2)
 
 
 async def test_speech_in_a_wav_file_is_played_at_the_rate_of_the_voice() -> None:

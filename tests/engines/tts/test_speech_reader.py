@@ -105,9 +105,58 @@ def test_wav_is_resampled(subtype: str, rate: int, channels: int) -> None:
     assert np.abs(heard).max() == pytest.approx(8000, rel=0.05)
 
 
-def test_the_content_type_may_name_the_rate_of_raw_pcm() -> None:
-    heard = read(RAW, "audio/pcm; rate=12000; channels=1")
-    assert len(heard) == pytest.approx(2 * len(SPEECH), abs=2)
+BIG = SPEECH.astype(">i2").tobytes()
+STEREO = np.repeat(SPEECH, 2).tobytes()
+QUIET: Pcm = np.concatenate((np.zeros(4000, np.int16), SPEECH))
+
+
+def raw(subtype: str, endian: str = "LITTLE", speech: Pcm = SPEECH) -> bytes:
+    file = io.BytesIO()
+    samples = speech / 32768
+    soundfile.write(file, samples, RATE, format="RAW", subtype=subtype, endian=endian)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("size", [7, 4801])
+@pytest.mark.parametrize(
+    ("content", "kind", "rate"),
+    [
+        (RAW, "audio/pcm; rate=12000; channels=1", 12_000),
+        (RAW, 'audio/pcm;sample-rate="48000";bits=16', 48_000),
+        (RAW, "audio/pcm;bitrate=384000", RATE),
+        (STEREO, "audio/pcm;rate=24000;channels=2", RATE),
+        (np.repeat(QUIET, 2).astype(">i2").tobytes(), "audio/L16; channels=2;rate=24000", RATE),
+        (BIG, "audio/L16;rate=24000", RATE),
+        (RAW, "audio/L16;codec=pcm;rate=24000", RATE),
+        (QUIET.tobytes(), "audio/x-l16;rate=24000", RATE),
+        (QUIET.astype(">i2").tobytes(), "audio/L16;rate=24000", RATE),
+        (raw("PCM_24", "BIG"), "audio/L24;rate=24000", RATE),
+        (BIG, "audio/pcm;format=s16be", RATE),
+        (BIG, "audio/lpcm;sample-rate=24000;sample-size-bits=16;is-big-endian=true", RATE),
+        (RAW, "audio/lpcm;sample-rate=24000;sample-size-bits=16;is-big-endian=false", RATE),
+        (FLOATS, "audio/pcm;encoding=float32", RATE),
+        (FLOATS, "audio/x-raw;format=F32LE;rate=24000", RATE),
+        (raw("FLOAT", "BIG"), "audio/pcm_f32be", RATE),
+        (raw("DOUBLE"), "audio/pcm;encoding=float;bits=64", RATE),
+        (raw("PCM_24"), "audio/pcm;bit_depth=24", RATE),
+        (raw("PCM_32"), "audio/pcm;encoding=pcm_s32le", RATE),
+        (raw("PCM_U8"), "audio/L8;rate=24000", RATE),
+        (raw("ULAW"), "audio/basic", 8_000),
+        (raw("ULAW"), "audio/PCMU;rate=12000", 12_000),
+        (raw("ULAW"), "audio/x-mulaw", 8_000),
+        (raw("ULAW"), "audio/pcm;encoding=mu-law;rate=24000", RATE),
+        (raw("ALAW"), "audio/PCMA", 8_000),
+    ],
+)
+def test_raw_samples_are_what_the_content_type_says(
+    content: bytes, kind: str, rate: int, size: int
+) -> None:
+    silence = len(QUIET) - len(SPEECH) if content[:512] == bytes(512) else 0
+    heard = read(content, kind, size)[silence * RATE // rate :]
+    assert len(heard) == pytest.approx(len(SPEECH) * RATE / rate, abs=2)
+    known = heard[:: RATE // rate] if rate < RATE else heard
+    played = SPEECH[:: max(1, rate // RATE)]
+    assert np.abs(known[: len(played)].astype(int) - played[: len(known)]).max() < 300
 
 
 @pytest.mark.parametrize("kind", ["audio/pcm", "audio/wav", "application/octet-stream", ""])
@@ -158,6 +207,10 @@ def adts(length: int) -> bytes:
         (wav(form(0x55, 1, RATE, 0), RAW), "audio/wav", "WAV in an unknown encoding"),
         (wav(MONO, b"")[:30], "audio/wav", "WAV without samples"),
         (RAW, "audio/mpeg", "audio/mpeg"),
+        (RAW, "audio/pcm;codec=opus", "audio/pcm;codec=opus"),
+        (RAW, "audio/pcm;encoding=pcm_u16le", "audio/pcm;encoding=pcm_u16le"),
+        (RAW, "audio/x-raw;format=float16", "audio/x-raw;format=float16"),
+        (RAW, "audio/G722", "audio/g722"),
         (b'{"error": {"message": "' + "höre ".encode() * 20, "audio/pcm", "text"),
         (b"<!DOCTYPE html>\r\n<html>", "audio/wav", "text"),
         (b'\xef\xbb\xbf{"error": 1}', "audio/pcm", "text"),
@@ -180,6 +233,27 @@ def test_a_piece_that_ends_loud_ends_without_a_click(end: Sequence[int]) -> None
     assert len(heard) == len(loud)
     assert abs(int(heard[-1])) < 64
     assert np.abs(np.diff(heard[-150:].astype(int))).max() < 1500
+
+
+LOUD: Pcm = np.full(2000, 32767, np.int16)
+
+
+@pytest.mark.parametrize("size", [7, 4801])
+@pytest.mark.parametrize("length", [None, 0])
+@pytest.mark.parametrize("rates", [(RATE, RATE), (RATE, 12_000), (12_000, RATE)])
+@pytest.mark.parametrize(
+    ("ends", "begins"), [(LOUD, SPEECH), (LOUD, -LOUD), (SPEECH, LOUD), (SPEECH[:700], -LOUD)]
+)
+def test_no_click_is_between_two_files(
+    ends: Pcm, begins: Pcm, rates: tuple[int, int], length: int | None, size: int
+) -> None:
+    first, second = (form(1, 1, rate, 16) for rate in rates)
+    files = wav(first, ends.tobytes(), size=length), wav(second, begins.tobytes(), size=length)
+    heard = read(b"".join(files), "audio/wav", size)
+    assert len(heard) == pytest.approx(
+        len(ends) * RATE / rates[0] + len(begins) * RATE / rates[1], abs=125
+    )
+    assert np.abs(np.diff(heard.astype(int))[10:-150]).max() < 1600
 
 
 def test_a_piece_that_ends_softly_is_left_alone() -> None:
