@@ -34,6 +34,7 @@ from pipeline.engines.llm.chat_completions import PATH, ChatReader, body_of, usa
 from pipeline.engines.llm.chat_template import capabilities_of
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
+from pipeline.engines.llm.token_estimate import estimated_tokens
 from pipeline.engines.llm.url_prompts import (
     MalformedAnswer,
     ReplyParser,
@@ -58,7 +59,8 @@ mid-sentence."""
 JUDGE_CONTEXT_TOKENS = 4096
 """A judge reads the instructions once, and only the latest words of each conversation."""
 TOKENS_PER_CHAR = 0.25
-"""Length of a prompt before the server has counted one; English."""
+"""Of instructions and tools, before the server has counted a prompt: nothing in them can be left
+out, so that nothing is refused that may fit."""
 LINGER_S = 0.5
 """Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
 keeps the connection for the next request."""
@@ -150,8 +152,8 @@ class UrlConversation:
         self._closed = False
         self._usage = Usage()
         """Usage of the last answer or reading ahead."""
-        self._tokens_per_char = TOKENS_PER_CHAR
-        """Ratio in its prompt."""
+        self._counted = 0, 1.0
+        """The tokens of its prompt, and what they were estimated at."""
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         """Have the server read the prompt. Without reading ahead, the last answer's usage shows how
@@ -227,18 +229,22 @@ class UrlConversation:
     # -- room
 
     def _require_room(self, request: UrlRequest) -> None:
-        """Raise ``PromptTooLong`` if the server would not. The length is estimated from the last
-        prompt."""
+        """Raise ``PromptTooLong`` if the server would not. The length is the last prompt's, and an
+        estimate of what has been added."""
         llm = self._llm
         most = llm.context_tokens
         cuts = llm.server.family.cuts or llm.chat_options.context_tokens
-        tokens = round(self._tokens_per_char * _chars(request))
-        if cuts and most and tokens > most:
+        if not (cuts and most):
+            return
+        (counted, before), now = self._counted, _estimate(request)
+        ratio = counted / before
+        tokens = round(ratio * min(now, before) + max(1.0, ratio) * max(0.0, now - before))
+        if tokens > most:
             raise PromptTooLong(tokens, most)
 
     def _learn(self, request: UrlRequest, usage: Usage) -> None:
-        if usage.prompt and (chars := _chars(request)):
-            self._tokens_per_char = usage.prompt / chars
+        if usage.prompt:
+            self._counted = usage.prompt, max(1.0, _estimate(request))
 
     # -- requests
 
@@ -342,26 +348,23 @@ def _is_of_template(refusal: EngineError) -> bool:
     return bool(_TEMPLATE_WORDS.search(refusal.why or ""))
 
 
-_MARKS_CHARS = 24
-"""Tokens that a template adds around a message, as the equivalent in characters of text."""
+_MARKS_TOKENS = 6
+"""What a template adds around a message."""
 
 
-def _tool_chars(request: UrlRequest) -> int:
-    return sum(len(json.dumps([tool.description, tool.parameters])) for tool in request.tools)
+def _talk_tokens(request: UrlRequest) -> float:
+    return _MARKS_TOKENS * len(request.messages) + estimated_tokens(request.talk)
 
 
-def _chars(request: UrlRequest) -> int:
-    """Length of everything that the model reads."""
-    texts = sum(len(message.content) + _MARKS_CHARS for message in request.messages)
-    calls = sum(len(json.dumps(call)) for m in request.messages for call in m.tool_calls)
-    return _tool_chars(request) + texts + calls
+def _estimate(request: UrlRequest) -> float:
+    """The estimated tokens of everything that the model reads."""
+    return TOKENS_PER_CHAR * len(request.fixed) + _talk_tokens(request)
 
 
 def _fixed_tokens(request: UrlRequest, usage: Usage) -> int:
     """Tokens of instructions and tools, by their share of the text: servers report only the sum."""
-    first = request.messages[0] if request.messages else None
-    system = len(first.content) + _MARKS_CHARS if first and first.role == "system" else 0
-    return usage.prompt * (_tool_chars(request) + system) // max(1, _chars(request))
+    fixed = estimated_tokens(request.fixed)
+    return int(usage.prompt * fixed / max(1.0, fixed + _talk_tokens(request)))
 
 
 class NoCall(EngineError):

@@ -75,6 +75,20 @@ class UrlRequest:
             for call in message.tool_calls:
                 yield arguments_text(call["function"]["arguments"])
 
+    @property
+    def fixed(self) -> str:
+        """Instructions and tools."""
+        tools = (json.dumps([tool.description, tool.parameters]) for tool in self.tools)
+        front = (each.content for each in self.messages[:1] if each.role == "system")
+        return "\n".join((*front, *tools))
+
+    @property
+    def talk(self) -> str:
+        """Everything else that the model reads."""
+        talk = [each for at, each in enumerate(self.messages) if at or each.role != "system"]
+        calls = (json.dumps(call, ensure_ascii=False) for each in talk for call in each.tool_calls)
+        return "\n".join((*(each.content for each in talk), *calls))
+
     def read_ahead(self, words: str) -> UrlRequest:
         """The same prompt, to be read without an answer. ``words``: the user's next words so
         far."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -95,6 +97,37 @@ async def test_a_prompt_that_is_too_long_says_so_when_it_is_read_ahead() -> None
 
 
 # --- room and slots ---------------------------------------------------------------------------
+
+CALL = {"id": "c", "type": "function", "function": {"name": "dance", "arguments": "{}"}}
+STREET = "今天天气很好，我们一起去公园散步吧。"
+
+
+@pytest.mark.parametrize(
+    ("result", "refused"),
+    [
+        ("The lamp in the kitchen is on. " * 300, False),
+        ("3141592653589793" * 300, True),
+        ("12 7 93 4 " * 700, True),
+        ("9f86d081884c7d65" * 320, True),
+        ("n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg" * 160, True),
+        ("acgtgcat" * 1000, True),
+        (STREET * 300, True),
+        ("Сегодня очень хорошая погода. " * 300, True),
+        (json.dumps([{"id": n, "xy": [n / 7, n]} for n in range(160)]), True),
+    ],
+)
+async def test_a_result_that_is_dense_in_tokens_is_refused_before_it_is_cut(
+    result: str, refused: bool
+) -> None:
+    dense = (*HELLO, Message("assistant", "", (CALL,)), Message("tool", result, tool_call_id="c"))
+    far = FarServer("ollama")
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for measured in (False, True):
+            talk = engine.open()
+            if measured:
+                await talk.warm(LlmRequest(HELLO, [DANCE]), Work())
+            with pytest.raises(PromptTooLong) if refused else nullcontext():
+                await talk.warm(LlmRequest(dense, [DANCE]), Work())
 
 
 @pytest.mark.parametrize("ahead", [True, False])
