@@ -24,7 +24,15 @@ import uvicorn
 from tests.support import far_answers
 
 Kind = Literal[
-    "llama-server", "llama-router", "llama-swap", "vllm", "ollama", "lm-studio", "openai", "speech"
+    "llama-server",
+    "llama-router",
+    "llama-swap",
+    "vllm",
+    "ollama",
+    "lm-studio",
+    "openai",
+    "koboldcpp",
+    "speech",
 ]
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]

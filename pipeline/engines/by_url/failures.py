@@ -162,7 +162,7 @@ def complaint(status: int, body: Any) -> Complaint:
     (FastAPI). Some proxies send an error with status 200; the status meant is in its body."""
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     if isinstance(error, list):  # FastAPI's list of problems repeats the input
-        error = {"message": "; ".join(str(e.get("msg", "")) for e in error if isinstance(e, dict))}
+        error = {"message": "; ".join(_problem(one) for one in error if isinstance(one, dict))}
     if not isinstance(error, dict):
         error = {"message": str(error or "")}
     message = error.get("message") or error.get("error") or error.get("msg") or ""
@@ -180,6 +180,13 @@ def complaint(status: int, body: Any) -> Complaint:
         _number(error.get("n_prompt_tokens")) or (int(length[1]) if long and length else 0),
         _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
     )
+
+
+def _problem(entry: Mapping[str, Any]) -> str:
+    """A field of the body, and what is wrong with it."""
+    place = entry.get("loc")
+    field = [str(name) for name in place[1:2]] if isinstance(place, list) else []
+    return ": ".join((*field, str(entry.get("msg", ""))))
 
 
 def _is_too_long(status: int, message: str) -> bool:
@@ -289,12 +296,13 @@ def _number(value: Any) -> int:
 # --- privacy -----------------------------------------------------------------------------------
 
 _HARMLESS_TEXT = (
-    "a all an and any are as at auto be but by can cannot choice context does enable error exceeds "
-    "failed field fields for found from function has have if in input invalid is it its key length "
-    "limit loaded loading many max maximum message messages missing model must no not of on only "
-    "or output parameter parser please prompt request requests required requires role server set "
-    "should size supported template that the then this to token tokens too tool tools try type "
-    "unknown use value was when with you your"
+    "a all an and any are argument as at auto be but by can cannot chat choice context does effort "
+    "enable error exceeds extra failed field fields for found from function has have if in input "
+    "inputs invalid is it its key kwargs length limit loaded loading many max maximum message "
+    "messages missing model must no not of on only or output parameter parser permitted please "
+    "prompt reasoning request requests required requires role server set should size supported "
+    "template that the then thinking this to token tokens too tool tools try type unexpected "
+    "unknown unrecognized unsupported use validation value was when with you your"
 )
 """Words that servers need and that reveal nothing about a conversation."""
 _HARMLESS = frozenset(_HARMLESS_TEXT.split())

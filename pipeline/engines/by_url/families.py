@@ -15,16 +15,17 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class Family:
     """``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API
-    lacks. ``chat``: extra request fields, mostly to turn thinking off. ``most``: its name for
-    the token limit of a chat answer. ``any_model``: it ignores the requested model name.
-    ``ready_path``: answers 200 once a model is loaded. ``running_path``: reports what ``running``
-    reads from it, the names of the loaded models; asking at ``context_path`` loads any other model
-    if it ``loads_when_asked``. ``context_path``: reports the context size of ``{model}``;
-    ``context`` reads a model's size from that answer, ``slots`` the number of concurrent requests,
-    ``shows_tools`` whether the model sees tools: a server drops them if its chat template has no
-    place for them, ``template`` that template, and ``sleeps`` whether the model is unloaded until
-    it is asked. ``cuts``: it silently truncates a prompt that is too long.
-    ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
+    lacks. ``chat``: extra request fields, mostly to turn thinking off; left out if it refuses them.
+    ``most``: its name for the token limit of a chat answer. ``any_model``: it ignores the
+    requested model name. ``ready_path``: answers 200 once a model is loaded. ``running_path``:
+    reports what ``running`` reads from it, the names of the loaded models; asking at
+    ``context_path`` loads any other model if it ``loads_when_asked``. ``context_path``: reports
+    the context size of ``{model}``; ``context`` reads a model's size from that answer,
+    ``slots`` the number of concurrent requests, ``shows_tools`` whether the model sees tools: a
+    server drops them if its chat template has no place for them, ``template`` that template,
+    and ``sleeps`` whether the model is unloaded until it is asked. ``cuts``: it silently
+    truncates a prompt that is too long. ``calls_by_schema``: a forced call is requested as JSON
+    with the tool's schema."""
 
     name: str
     owners: tuple[str, ...] = ()
@@ -126,13 +127,16 @@ LM_STUDIO = Family(
     "LM Studio",
     ("organization_owner",),
     {"min_p": "min_p", "repeat_penalty": "repeat_penalty"},
+    {"reasoning_effort": "none"},
     running_path="/api/v0/models",
     running=_lm_studio_running,
     context_path="/api/v0/models",
     context=_lm_studio_context,
 )
 OPENAI = Family("OpenAI", ("openai", "system"), most="max_completion_tokens")
-OTHER = Family("an OpenAI-compatible server")
+OTHER = Family("an OpenAI-compatible server", chat={**_NO_THOUGHTS, "reasoning_effort": "none"})
+"""TabbyAPI, Jan, Lemonade and others know the first field, KoboldCpp and LocalAI the second; most
+ignore the other one, and what is refused is left out."""
 
 FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 

@@ -5,12 +5,10 @@ The server caches what it has read, so a conversation here holds only its token 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Literal
 
@@ -19,7 +17,6 @@ from pydantic import Field
 from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import (
-    Misconfiguration,
     ServerFailure,
     broke_off,
     complaint,
@@ -28,19 +25,17 @@ from pipeline.engines.by_url.failures import (
 )
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.options import UrlOptions
-from pipeline.engines.by_url.pool import Pool, json_body
+from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Delta, Finished, Warmed
-from pipeline.engines.llm.chat_completions import PATH, ChatReader, body_of, usage_of
-from pipeline.engines.llm.chat_template import capabilities_of
+from pipeline.engines.llm.chat_completions import ChatReader, usage_of
+from pipeline.engines.llm.chat_requests import ChatRequests
 from pipeline.engines.llm.llama_options import LlamaCppOptions
-from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
 from pipeline.engines.llm.token_estimate import estimated_tokens
 from pipeline.engines.llm.url_prompts import (
     MalformedAnswer,
     ReplyParser,
     StreamError,
     UrlRequest,
-    error_in,
     for_eyes,
     for_the_blind,
 )
@@ -97,10 +92,7 @@ class UrlLlm(UrlEngine):
         self.chat_options = options
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
-        self._capabilities = "", capabilities_of("")
-        """The server's chat template, and what it can take."""
-        self._rungs: dict[str, int] = {}
-        """Where the ladder begins for each model."""
+        self.requests = ChatRequests(self)
 
     @property
     def reads_ahead(self) -> bool:
@@ -122,22 +114,6 @@ class UrlLlm(UrlEngine):
 
     def open(self) -> UrlConversation:
         return UrlConversation(self)
-
-    async def ladder(self) -> list[tuple[int, Capabilities]]:
-        """What the model's template may take, likeliest first, without what it has refused."""
-        server = self.server
-        if self._capabilities[0] != server.template:
-            # It is a program that takes some 10 ms.
-            capabilities = await asyncio.to_thread(capabilities_of, server.template)
-            self._capabilities = server.template, capabilities
-        likeliest = Capabilities() if server.family is OPENAI else self._capabilities[1]
-        rungs = [replace(one, tools=server.shows_tools) for one in (likeliest, STRICT)]
-        return list(enumerate([*rungs, BARE]))[self._rungs.get(server.model, 0) :]
-
-    def descend(self, rung: int, refusal: EngineError) -> None:
-        """Remember that all before this one of ``ladder`` was refused."""
-        self._rungs[self.server.model] = rung
-        log.warning("conversations are now written in a simpler form: %s", refusal)
 
     async def warm_up(self) -> None:
         hello = LlmRequest([Message("user", "Hello")])
@@ -206,7 +182,7 @@ class UrlConversation:
     ) -> AsyncGenerator[Delta, None]:
         reader, parts = ChatReader(), ReplyParser(request)
         async with (
-            self._ask(request, work, stream=True) as exchange,
+            self._llm.requests.ask(request, work, stream=True) as exchange,
             aclosing(self._texts(exchange, reader, request)) as texts,
         ):
             async for text in texts:
@@ -264,43 +240,6 @@ class UrlConversation:
             request.sampling,
         )
 
-    @asynccontextmanager
-    async def _ask(
-        self, request: UrlRequest, work: Work, *, stream: bool
-    ) -> AsyncIterator[HttpExchange]:
-        async with AsyncExitStack() as open_exchange:
-            yield await self._accept(request, work, stream, open_exchange)
-
-    async def _accept(
-        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
-    ) -> HttpExchange:
-        """The answer to a request. If the server refuses it, it is written for templates that can
-        take less; what is accepted is remembered, unless the refusal may be a passing failure."""
-        llm, before, refusal = self._llm, None, None
-        for rung, capabilities in await llm.ladder():
-            if capabilities is BARE and refusal and not _is_of_template(refusal):
-                break  # tools in words are a loss, so only if they are the reason
-            body = body_of(replace(request, capabilities=capabilities), stream=stream)
-            if body == before:
-                continue
-            before, content = body, json_body(llm.options.with_extra(body))
-            try:
-                async with AsyncExitStack() as attempt:
-                    exchange = await attempt.enter_async_context(
-                        llm.endpoint.ask(PATH, content, work, request.private)
-                    )
-                    if error := error_in(await exchange.peek()):
-                        raise refused(llm.place, complaint(200, error), request.private)
-                    open_exchange.push_async_exit(attempt.pop_all())
-            except (Rejection, ServerFailure, Misconfiguration) as problem:
-                refusal = refusal or problem
-            else:
-                if refusal and (isinstance(refusal, Rejection) or _is_of_template(refusal)):
-                    llm.descend(rung, refusal)
-                return exchange
-        assert refusal
-        raise refusal
-
     async def _texts(
         self, exchange: HttpExchange, reader: ChatReader, request: UrlRequest
     ) -> AsyncGenerator[str, None]:
@@ -324,7 +263,7 @@ class UrlConversation:
             raise broke_off(place, "its stream ended before the answer did")
 
     async def _read(self, request: UrlRequest, work: Work) -> Usage:
-        async with self._ask(request, work, stream=False) as exchange:
+        async with self._llm.requests.ask(request, work, stream=False) as exchange:
             content = await exchange.body()
         try:
             usage = usage_of(json.loads(content)) or Usage()
@@ -332,20 +271,6 @@ class UrlConversation:
             return Usage()
         self._learn(request, usage)
         return usage
-
-
-_TEMPLATE_WORDS = re.compile(
-    r"template|jinja|\broles?\b|alternat(?:e|ing)\b|\bsystem (?:message|prompt)"
-    r"|(?:support|requir|enabl).{0,60}\b(?:tool|function)"
-    r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
-    re.IGNORECASE,
-)
-"""In the messages of servers whose chat template refuses a conversation, or which take no tools:
-"… does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
-
-
-def _is_of_template(refusal: EngineError) -> bool:
-    return bool(_TEMPLATE_WORDS.search(refusal.why or ""))
 
 
 _MARKS_TOKENS = 6

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.quick
 
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(
-    "server", ["llama-server", "llama-swap", "vllm", "ollama", "lm-studio", "openai"]
+    "server", ["llama-server", "llama-swap", "vllm", "ollama", "lm-studio", "openai", "koboldcpp"]
 )
 
 
@@ -84,7 +84,8 @@ async def test_each_server_is_told_what_it_knows(server: Server) -> None:
         "llama-swap": llama,
         "vllm": {"min_p": 0.07, "repetition_penalty": 1.2, **no_thoughts},
         "ollama": {"reasoning_effort": "none"},
-        "lm-studio": {"min_p": 0.07, "repeat_penalty": 1.2},
+        "lm-studio": {"min_p": 0.07, "repeat_penalty": 1.2, "reasoning_effort": "none"},
+        "koboldcpp": {"reasoning_effort": "none", **no_thoughts},
         "openai": {"max_completion_tokens": 9},
     }[server]
     most = {} if server == "openai" else {"max_tokens": 9}

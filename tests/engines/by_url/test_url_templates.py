@@ -109,6 +109,46 @@ async def test_tools_that_a_server_refuses_in_its_own_way_are_described(
     assert '"name":"dance"' in sent(far)[0]["content"]
 
 
+FORBIDDEN = {"loc": ["body", "chat_template_kwargs"], "msg": "Extra inputs are not permitted"}
+
+
+@pytest.mark.parametrize(
+    ("server", "status", "body"),
+    [
+        ("koboldcpp", 422, {"detail": [FORBIDDEN]}),
+        ("koboldcpp", 422, {"object": "error", "message": {"detail": [FORBIDDEN]}}),  # Mistral
+        ("koboldcpp", 400, {"error": 'Unknown name "chat_template_kwargs": Cannot find field.'}),
+        ("koboldcpp", 400, {"error": "Unrecognized request argument: chat_template_kwargs"}),
+        ("koboldcpp", 400, {"error": "`reasoning_effort` is not supported with this model"}),
+        ("koboldcpp", 500, {"error": "unexpected keyword argument 'reasoning_effort'"}),
+        ("lm-studio", 400, {"error": "Model 'm' does not expose reasoning configuration."}),
+        ("ollama", 400, {"error": 'think value "none" is not supported for this model'}),
+        ("vllm", 400, {"message": "1 validation error:\n  {'loc': ('chat_template_kwargs',)}"}),
+        ("vllm", 200, {"error": {"code": 400, "message": "Unsupported parameter"}}),
+    ],
+)
+async def test_fields_that_a_server_refuses_are_left_out_from_then_on(
+    server: Server, status: int, body: Any
+) -> None:
+    far = FarServer(server, moods={PATH: [problem(status, body)]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for _ in range(2):
+            assert await answer(engine, *TALKS[1], tools=(DANCE,))
+    fields = {"chat_template_kwargs", "reasoning_effort"}
+    assert [bool(fields & set(seen.json)) for seen in far.asked(PATH)] == [True, False, False]
+    assert "tools" in far.asked(PATH)[-1].json
+
+
+async def test_a_server_may_refuse_fields_and_then_the_conversation() -> None:
+    system = problem(400, {"error": "System message must be at the beginning"})
+    far = FarServer("koboldcpp", moods={PATH: [problem(422, {"detail": [FORBIDDEN]}), system]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for _ in range(2):
+            assert await answer(engine, *TALKS[1], tools=(DANCE,))
+    assert len(far.asked(PATH)) == 4
+    assert "reasoning_effort" not in far.asked(PATH)[-1].json
+
+
 @pytest.mark.parametrize(
     ("status", "why"),
     [

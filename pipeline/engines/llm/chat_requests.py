@@ -1,0 +1,148 @@
+"""Requests for chat answers, written anew where a server refuses them, and what is learnt of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from pipeline.engines.by_url.endpoint import HttpExchange
+from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.failures import Misconfiguration, ServerFailure, complaint, refused
+from pipeline.engines.by_url.families import OPENAI
+from pipeline.engines.by_url.pool import json_body
+from pipeline.engines.llm.chat_completions import PATH, body_of
+from pipeline.engines.llm.chat_template import capabilities_of
+from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
+from pipeline.engines.llm.url_prompts import UrlRequest, error_in
+from pipeline.errors import EngineError, Rejection
+from pipeline.work import Work
+
+log = logging.getLogger("reachy_voice.llm")
+
+
+class ChatRequests:
+    """The requests of one language model."""
+
+    def __init__(self, engine: UrlEngine) -> None:
+        self._engine = engine
+        self._capabilities = "", capabilities_of("")
+        """The server's chat template, and what it can take."""
+        self._rungs: dict[str, int] = {}
+        """Where the ladder begins for each model."""
+        self._plain: set[str] = set()
+        """Models whose server refuses the fields that turn thoughts off."""
+
+    @asynccontextmanager
+    async def ask(
+        self, request: UrlRequest, work: Work, *, stream: bool
+    ) -> AsyncIterator[HttpExchange]:
+        """The answer to a request. If the server refuses it, it is written for templates that can
+        take less; what is accepted is remembered, unless the refusal may be a passing failure."""
+        async with AsyncExitStack() as open_exchange:
+            yield await self._accept(request, work, stream, open_exchange)
+
+    async def _accept(
+        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+    ) -> HttpExchange:
+        before, refusal = None, None
+        for rung, capabilities in await self._ladder():
+            if capabilities is BARE and refusal and not _is_of_template(refusal):
+                break  # tools in words are a loss, so only if they are the reason
+            attempt = replace(request, capabilities=capabilities)
+            if (body := body_of(attempt, stream=stream)) == before:
+                continue
+            before = body
+            try:
+                exchange = await self._accept_fields(attempt, work, stream, open_exchange)
+            except (Rejection, ServerFailure, Misconfiguration) as problem:
+                refusal = refusal or problem
+            else:
+                if refusal and (isinstance(refusal, Rejection) or _is_of_template(refusal)):
+                    self._rungs[self._engine.server.model] = rung
+                    log.warning("conversations are now written in a simpler form: %s", refusal)
+                return exchange
+        assert refusal
+        raise refusal
+
+    async def _ladder(self) -> list[tuple[int, Capabilities]]:
+        """What the model's template may take, likeliest first, without what it has refused."""
+        server = self._engine.server
+        if self._capabilities[0] != server.template:
+            # It is a program that takes some 10 ms.
+            capabilities = await asyncio.to_thread(capabilities_of, server.template)
+            self._capabilities = server.template, capabilities
+        likeliest = Capabilities() if server.family is OPENAI else self._capabilities[1]
+        rungs = [replace(one, tools=server.shows_tools) for one in (likeliest, STRICT)]
+        return list(enumerate([*rungs, BARE]))[self._rungs.get(server.model, 0) :]
+
+    async def _accept_fields(
+        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+    ) -> HttpExchange:
+        """The answer, if need be without the fields that turn thoughts off."""
+        refusal: EngineError | None = None
+        plain = replace(request, family=replace(request.family, chat={}))
+        if request.family.chat and request.model not in self._plain:
+            try:
+                return await self._send(request, work, stream, open_exchange)
+            except (Rejection, ServerFailure) as problem:
+                if not _is_of_fields(problem):
+                    raise
+                refusal = problem
+        try:
+            exchange = await self._send(plain, work, stream, open_exchange)
+        except (Rejection, ServerFailure) as problem:
+            if refusal and not _is_of_fields(problem):  # else it was about others
+                self._leave_out(request, refusal)
+            raise
+        if refusal:
+            self._leave_out(request, refusal)
+        return exchange
+
+    def _leave_out(self, request: UrlRequest, refusal: EngineError) -> None:
+        self._plain.add(request.model)
+        log.warning("%s: no longer sent: %s", ", ".join(request.family.chat), refusal)
+
+    async def _send(
+        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+    ) -> HttpExchange:
+        engine = self._engine
+        content = json_body(engine.options.with_extra(body_of(request, stream=stream)))
+        async with AsyncExitStack() as attempt:
+            exchange = await attempt.enter_async_context(
+                engine.endpoint.ask(PATH, content, work, request.private)
+            )
+            if error := error_in(await exchange.peek()):
+                raise refused(engine.place, complaint(200, error), request.private)
+            open_exchange.push_async_exit(attempt.pop_all())
+        return exchange
+
+
+_TEMPLATE_WORDS = re.compile(
+    r"template|jinja|\broles?\b|alternat(?:e|ing)\b|\bsystem (?:message|prompt)"
+    r"|(?:support|requir|enabl).{0,60}\b(?:tool|function)"
+    r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
+    re.IGNORECASE,
+)
+"""In the messages of servers whose chat template refuses a conversation, or which take no tools:
+"… does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
+
+
+_FIELD_WORDS = re.compile(
+    r"chat_template_kwargs|reasoning|\bthink|validation error|not permitted"
+    r"|(?:unknown|unrecogni[sz]ed|unexpected|unsupported|extra|additional)\b.{0,20}"
+    r"\b(?:name|field|key|input|(?:arg|param|propert)\w*)",
+    re.IGNORECASE,
+)
+"""In the messages of servers that do not know a field, or not for this model."""
+
+
+def _is_of_fields(refusal: EngineError) -> bool:
+    return bool(_FIELD_WORDS.search(refusal.why or ""))
+
+
+def _is_of_template(refusal: EngineError) -> bool:
+    return bool(_TEMPLATE_WORDS.search(refusal.why or ""))
