@@ -203,7 +203,9 @@ def check_server(spec: UrlEngineSpec, options: EngineOptions) -> Check:
 async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
     async with Pool() as pool:
         engine: UrlEngine = spec.build(options, pool)
-        info = await probe(engine.place, engine.options, pool)
+        engine.server = info = await probe(engine.place, engine.options, pool)
+        if info.missing:
+            await engine.use_model()
     context = f", {info.context_tokens:,} tokens of context" if info.context_tokens else ""
     return f"{info.model or 'its default model'} at {engine.place.url}, {info.family.name}{context}"
 

@@ -99,6 +99,10 @@ class FarServer:
     """Name and arguments (JSON) of each."""
     transcript: str = "What time is it?"
     models: Sequence[str] = ("qwen3",)
+    aliases: Sequence[str] = ()
+    """Names that it knows but does not list."""
+    any_model: bool = False
+    """Whether it takes any other name, too; llama-server and koboldcpp do."""
     shows_tools: bool = True
     """Whether llama-server's chat template has a place for tools."""
     loaded: Sequence[str] = ()
@@ -230,6 +234,9 @@ class FarServer:
                 shared = {"state": "loaded", "loaded_context_length": 6000}
                 return _json({"data": [{"id": name, **shared} for name in loaded]})
             case "/v1/chat/completions":
+                if not self._knows(seen.json.get("model")):
+                    error = {"message": "The model does not exist", "code": 404}
+                    return problem(404, {"error": error})
                 if far_answers.has_open_calls(seen.json["messages"]):
                     error = {"message": "'tool_calls' must be followed by tool messages"}
                     return problem(400, {"error": error})
@@ -242,6 +249,11 @@ class FarServer:
             case "/v1/audio/speech":
                 return self._speech()
         return problem(404, {"error": {"message": "File Not Found", "type": "not_found_error"}})
+
+    def _knows(self, model: str | None) -> bool:
+        listed = [*self.models, *(id.removesuffix(":latest") for id in self.models)]
+        any_model = self.any_model or self.kind in ("llama-server", "koboldcpp")
+        return any_model or model in (None, *listed, *self.aliases)
 
     def _models(self) -> list[Any]:
         return [far_answers.model(self, id) for id in self.models]

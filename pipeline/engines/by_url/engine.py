@@ -17,6 +17,7 @@ from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
     EngineAddress,
     Misconfiguration,
+    ServerFailure,
     ServerLoading,
     ServerTimeout,
     loading,
@@ -26,7 +27,7 @@ from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import HttpFailure, Pool
 from pipeline.engines.by_url.probe import probe
 from pipeline.engines.registry import Kind
-from pipeline.errors import EngineError, Unreachable
+from pipeline.errors import EngineError, Rejection, Unreachable
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.by_url")
@@ -173,10 +174,12 @@ class UrlEngine:
             await self._pause(again_s)
             looks += 1
 
-    async def _look(self) -> None:
+    async def _look(self, *, just_used: bool = False) -> None:
         self._doubtful = False
         try:
-            self.server = await probe(self.place, self.options, self._pool, self.server)
+            self.server = await probe(
+                self.place, self.options, self._pool, self.server, just_used=just_used
+            )
         finally:
             self._looked_at = asyncio.get_running_loop().time()
         self.endpoint.limit(self.server.slots)
@@ -184,20 +187,38 @@ class UrlEngine:
     async def _load_model(self) -> None:
         """The engine is ready once its model is loaded. Raises ``Unreachable``, ``ServerTimeout``
         and ``Misconfiguration``; other errors are left to the requests that meet them."""
-        if self.options.warm_up and self.server.family is not OPENAI:
-            self.problem = "its server is loading the model"
-            self.endpoint.problem = None  # for this one request
-            self.endpoint.patience_s = LOADING_S
-            try:
-                await self.warm_up()
-            except (Unreachable, ServerTimeout, Misconfiguration):
-                raise
-            except EngineError as error:
-                log.warning("the %s engine was not warmed up: %s", self.name, error)
-            finally:
-                self.endpoint.patience_s = self.options.first_s
-            await self._look()  # some report the context size only for a loaded model
+        if self.server.missing or (self.options.warm_up and self.server.family is not OPENAI):
+            await self.use_model()
+            # Some report the context size only for a loaded model.
+            await self._look(just_used=True)
         self.problem = None
+
+    async def use_model(self) -> None:
+        """Make one small request. Raises as above, and ``Misconfiguration`` if the server neither
+        lists nor serves the model."""
+        self.problem = "its server is loading the model"
+        self.endpoint.problem = None  # for this one request
+        self.endpoint.patience_s = LOADING_S
+        missing = self.server.missing
+        try:
+            await self.warm_up()
+        except (Unreachable, ServerTimeout):
+            raise
+        except EngineError as error:
+            unknown = (error.why or "").startswith("HTTP 404")
+            if missing and (unknown or isinstance(error, Rejection | ServerFailure)):
+                if not unknown:
+                    missing.why = f"{missing.why}; asked for it, it says: {error.why}"
+                raise missing from error
+            if isinstance(error, Misconfiguration):
+                raise
+            log.warning("the %s engine was not warmed up: %s", self.name, error)
+        else:
+            if missing:
+                name = self.options.model
+                log.warning("%s does not list the model %r, but serves it", self.place.who, name)
+        finally:
+            self.endpoint.patience_s = self.options.first_s
 
     async def _keep_warm(self) -> None:
         """Have the server use its model, if it is wanted and nothing else did."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pipeline.engines.by_url.failures import Misconfiguration
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -146,7 +148,8 @@ class ProbeResult:
     """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
     ``shows_tools``: the model sees tools that are sent as such. ``template``: its chat template;
     empty if the server does not tell. ``loaded``: whether the model is in memory; ``None``: the
-    server does not tell."""
+    server does not tell. ``missing``: the error to raise if the server, which does not list the
+    model, does not serve it either."""
 
     family: Family = OTHER
     model: str = ""
@@ -155,6 +158,7 @@ class ProbeResult:
     shows_tools: bool = True
     template: str = field(default="", repr=False)
     loaded: bool | None = None
+    missing: Misconfiguration | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

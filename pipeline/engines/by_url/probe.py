@@ -28,9 +28,15 @@ MOST_NAMES = 8
 
 
 async def probe(
-    place: EngineAddress, options: UrlOptions, pool: Pool, before: ProbeResult | None = None
+    place: EngineAddress,
+    options: UrlOptions,
+    pool: Pool,
+    before: ProbeResult | None = None,
+    *,
+    just_used: bool = False,
 ) -> ProbeResult:
-    """Find the server's family and model. ``before``: what the last probe found.
+    """Find the server's family and model. ``before``: what the last probe found. ``just_used``: the
+    model has just answered, so that it is loaded.
 
     Raises ``Unreachable`` if waiting may help, ``Misconfiguration`` if not, and other kinds of
     ``EngineError``."""
@@ -51,7 +57,7 @@ async def probe(
                 f" and {place.kind}.model to a name",
             )
         return ProbeResult(model=options.model or "")
-    return await _describe(place, options, pool, models, before or ProbeResult())
+    return await _describe(place, options, pool, models, before or ProbeResult(), just_used)
 
 
 async def _describe(
@@ -60,6 +66,7 @@ async def _describe(
     pool: Pool,
     models: list[ListedModel],
     before: ProbeResult,
+    just_used: bool,
 ) -> ProbeResult:
     family = family_of(models)
     if family.ready_path:
@@ -72,11 +79,12 @@ async def _describe(
         running = None if answer is None else family.running(answer)
     model = choose(models, options.model, before.model, running or ())
     any_name = family.any_model and all(each.loaded is None for each in models)
-    if model is None and not (any_name and options.model):
-        raise _no_such_model(place, options, models)
+    missing = None if model or any_name else _no_such_model(place, options, models)
     name = options.model or (model.id if model else "")
-    result = ProbeResult(family, name, model.context_tokens if model else 0)
-    if running is not None:
+    if not name:
+        raise missing or _no_such_model(place, options, models)
+    result = ProbeResult(family, name, model.context_tokens if model else 0, missing=missing)
+    if running is not None and not (missing and running):  # an alias runs under another name
         result = replace(result, loaded=(model.id if model else name) in running)
     elif model:
         result = replace(result, loaded=model.loaded)
@@ -85,7 +93,7 @@ async def _describe(
     if family.loads_when_asked:
         if before.family is family and before.model == name and before.context_tokens:
             return replace(before, loaded=result.loaded)  # asking again would keep it loaded
-        if not result.loaded:
+        if not (result.loaded or (just_used and result.loaded is None)):
             return result
     if family.context_path != family.running_path:
         path = family.context_path.format(model=quote(name))

@@ -131,6 +131,32 @@ async def test_a_name_that_a_server_of_several_models_lacks_is_reported(server: 
     far = FarServer(server, models=("gemma", "qwen3"), loaded=("qwen3",))
     async with serving(far):
         assert "has no model 'llama'" in await started(far, model="llama")
+        far.moods["/v1/chat/completions"] = [problem(400, {"error": "could not find 'llama'"})]
+        said = await started(far, model="llama")
+        assert "it has gemma, qwen3; asked for it, it says: HTTP 400, could not find" in said
+
+
+@pytest.mark.parametrize("server", ["llama-swap", "llama-router", "ollama", "vllm", "openai"])
+async def test_a_name_that_is_served_but_not_listed_can_be_used(
+    server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = FarServer(server, models=("qwen3-8b", "gemma"), aliases=("qwen",), loaded=("qwen3-8b",))
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen") as engine:
+        assert "does not list the model 'qwen', but serves it" in caplog.text
+        assert len(far.asked("/v1/chat/completions")) == 1
+        assert await answer(engine)
+        if server == "llama-swap":
+            assert engine.server.context_tokens == 7168
+            assert engine.server.loaded is None, "its own name stands there"
+    assert far.asked("/v1/chat/completions")[-1].json["model"] == "qwen"
+
+
+async def test_an_alias_that_is_swapped_out_is_not_loaded_by_a_look(impatient: None) -> None:
+    far = FarServer("llama-swap", models=("qwen3-8b",), aliases=("qwen",), loaded=("qwen3-8b",))
+    far.moods["/upstream/qwen/props"] = [problem(404, {})] * 9
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen"):
+        await looks(far, 3)
+    assert len(far.asked("/upstream/qwen/props")) == 1
 
 
 async def test_llama_swap_is_asked_for_the_context_of_a_loaded_model_once(impatient: None) -> None:
