@@ -65,7 +65,8 @@ class UrlOptions(EngineOptions):
     check: str | None = "models"
     """Path for health checks, relative to ``url``; null turns them off."""
     warm_up: bool = True
-    """Send one small request at startup, so that the server loads its model; never to OpenAI."""
+    """Send one small request at startup, so that the server loads its model; not to OpenAI. A model
+    that the server does not list is asked for in any case."""
     keep_warm: bool = False
     """Repeat that small request after 4 minutes without another, so that the server keeps its model
     loaded."""

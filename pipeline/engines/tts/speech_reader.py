@@ -90,9 +90,9 @@ _TYPES = re.compile(
     r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
 )
 """Content types whose bytes cannot be played, whatever they look like."""
-_RATE = re.compile(r"(?<!bit)(?<!bit[-_])rate=\"?(\d{4,6})\b")
+_RATE = re.compile(r"(?:(?<!bit)(?<!bit[-_])rate=\"?|(?:pcm|law)_)(\d{4,6})\b")
 _CHANNELS = re.compile(r"channel[\w-]*=\"?([1-8])\b")
-_LAW = re.compile(r"\b(basic|pcmu|(x-)?(mu?-?|[uµ]-?)law)\b|\b(pcma|(x-)?a-?law)\b")
+_LAW = re.compile(r"(?<![a-z])(?:(basic|pcmu|(?:mu|[uµ])[-_]?law)|pcma|a[-_]?law)(?![a-z])")
 _FLOAT = re.compile(r"float|double|\bf(32|64)|_f(32|64)")
 _BITS = re.compile(r"(?<![\d-])(8|24|32|64)(?![\dk])")
 _NETWORK_ORDER = re.compile(r"\bl(16|24)\b")
@@ -268,7 +268,7 @@ def _raw_layout(content_type: str, rate: int) -> Layout:
     """The layout of raw samples that a content type, in small letters, describes: by RFC 2046, 3551
     or 4856, or by parameters such as ``encoding=float32``. 16-bit mono at ``rate`` if by none."""
     rates, channels = _RATE.search(content_type), _CHANNELS.search(content_type)
-    encoding = _RATE.sub("", content_type)
+    encoding = _CHANNELS.sub("", content_type)
     bits = match[1] if (match := _BITS.search(encoding)) else ""
     if law := _LAW.search(encoding):
         subtype, rate = "ULAW" if law[1] else "ALAW", 8_000

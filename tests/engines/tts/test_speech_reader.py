@@ -145,7 +145,11 @@ def raw(subtype: str, endian: str = "LITTLE", speech: Pcm = SPEECH) -> bytes:
         (raw("ULAW"), "audio/PCMU;rate=12000", 12_000),
         (raw("ULAW"), "audio/x-mulaw", 8_000),
         (raw("ULAW"), "audio/pcm;encoding=mu-law;rate=24000", RATE),
+        (raw("ULAW"), "audio/pcm;format=ulaw_12000", 12_000),
         (raw("ALAW"), "audio/PCMA", 8_000),
+        (raw("ALAW"), "audio/x-alaw-basic", 8_000),
+        (raw("ALAW"), "audio/pcm;encoding=pcm_alaw;rate=24000", RATE),
+        (RAW, "audio/pcm;format=pcm_48000", 48_000),
     ],
 )
 def test_raw_samples_are_what_the_content_type_says(
