@@ -202,6 +202,7 @@ class WyomingClient:
         settings, names = self._assistant.session_settings(), self._asked.transcript_names or ()
         lexicon = lexicon_of(settings.lexicons, self._assistant.defaults().language)
         text = Keywords((*names, *settings.words), lexicon).put_into(text)
+        await hearing.tell(text)
         await self._send(Transcript(text))
         if hearing.streams:
             await self._send(TranscriptStop())
@@ -234,9 +235,12 @@ class _Hearing:
         self._samples += len(pcm)
         if self._samples > LONGEST_S * LISTEN_RATE:
             raise ValueError(f"an utterance of more than {LONGEST_S:g} s")
-        partial = await self._utterance.feed(pcm, self._work)
-        if self._send and (more := partial.committed[len(self._sent) :]):
-            self._sent = partial.committed
+        await self.tell((await self._utterance.feed(pcm, self._work)).committed)
+
+    async def tell(self, text: str) -> None:
+        """Send what comes after the words that were sent; nothing if they have become others."""
+        if self._send and text.startswith(self._sent) and (more := text[len(self._sent) :]):
+            self._sent = text
             await self._send(TranscriptChunk(more))
 
     async def finish(self) -> str:

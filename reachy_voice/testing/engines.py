@@ -126,8 +126,8 @@ class ScriptedStt(ScriptedEngine):
     takes_s: float = 0.06
     feed_s: float = 0.0
     """What each feeding takes."""
-    partials: Sequence[str] = ()
-    """One after the other for each piece that is fed, if partials are asked for."""
+    partials: Sequence[str | Partial] = ()
+    """One after the other for each piece that is fed, if asked for. Text alone may still change."""
     streams: bool = False
     error: Exception | None = None
     refuses: Sequence[str] = ()
@@ -156,7 +156,7 @@ class ScriptedUtterance:
     stt: ScriptedStt
     wants_partials: bool
     generation: int
-    partials: list[str]
+    partials: list[str | Partial]
     error: Exception | None = None
     pcm: list[Pcm] = field(default_factory=list)
     closed: bool = False
@@ -170,7 +170,8 @@ class ScriptedUtterance:
             return Partial()
         if tape := self.stt.tape:
             return Partial(tentative=" ".join(tape.words_in(self._audio, whole=True)))
-        return Partial(tentative=self.partials.pop(0) if self.partials else "")
+        partial = self.partials.pop(0) if self.partials else ""
+        return partial if isinstance(partial, Partial) else Partial(tentative=partial)
 
     async def finish(self, work: Work) -> Transcript:
         stt = self.stt

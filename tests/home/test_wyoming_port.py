@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from wyoming.asr import Transcribe, Transcript
+from wyoming.asr import Transcribe, Transcript, TranscriptChunk
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
@@ -31,6 +31,7 @@ from app.home import wyoming_port
 from app.home.wyoming_port import serve_wyoming
 from app.server.gate import Access
 from app.server.listening import bind
+from pipeline.engines.contract import Partial
 from pipeline.errors import EngineError
 from tests.support.staged_server import StagedAssistant
 
@@ -107,6 +108,32 @@ async def test_speech_becomes_text() -> None:
     assert Transcript.from_event(found).text == "Turn on Reachy's lamp."
     assert assistant.stt.opened_in == ["de"]
     assert len(assistant.stt.finished[0]) == pytest.approx(16_000, abs=50)
+
+
+@pytest.mark.parametrize(
+    ("partials", "final", "told"),
+    [
+        (["Turn on", "Turn on the"], "Turn on the light.", ["Turn on", " the", " light."]),
+        (["", ""], "Turn on the light.", ["Turn on the light."]),
+        (["Turn off"], "Turn on the light.", ["Turn off"]),  # its end says what it became
+        ([], "", []),
+    ],
+)
+async def test_words_that_stay_are_told_as_they_come(
+    partials: Sequence[str], final: str, told: Sequence[str]
+) -> None:
+    assistant = StagedAssistant()
+    assistant.stt.streams = True
+    assistant.stt.partials = [Partial(text, "li") for text in partials]
+    assistant.stt.texts = (final,)
+    async with door(assistant) as port:
+        (described,) = await ask(port, Describe(), until="info")
+        found = await ask(port, *heard(1.0), until="transcript-stop")
+    assert Info.from_event(described).asr[0].supports_transcript_streaming
+    chunks = ["transcript-chunk"] * len(told)
+    assert kinds(found) == ["transcript-start", *chunks, "transcript", "transcript-stop"]
+    assert [TranscriptChunk.from_event(each).text for each in found[1:-2]] == told
+    assert Transcript.from_event(found[-2]).text == final
 
 
 async def test_a_language_that_it_lacks_is_heard_in_its_own() -> None:
