@@ -183,6 +183,24 @@ def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
     assert_fails(doctor.check_port("127.0.0.1", port), "in use", f"server.port={port + 1}")
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_webrtc(
+    empty_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    assert "WebRTC" not in by_name(examine(environ=empty_cache))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: is_installed or None if name == "aiortc" else find(name),
+    )
+    check = by_name(examine(None, ["server.webrtc=true"], empty_cache))["WebRTC"]
+    if is_installed:
+        assert (check.state, check.fix) == ("ok", "")
+    else:
+        assert_fails(check, "aiortc", "reachy-voice setup --set server.webrtc=true")
+
+
 def test_the_port_for_home_assistant() -> None:
     def found(**server: Any) -> list[tuple[str, str]]:
         return [(c.name, c.state) for c in doctor.check_ports(ServerSettings(port=0, **server))]
