@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -68,21 +68,24 @@ async def run_server(
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
     """
     settings, limits = assistant.settings.server, assistant.settings.limits
-    listener = bind(settings.host, settings.port if port is None else port)
     access, callers = access or Access(), Callers()
     assistant.announcer.file = access.file
     beside: list[BoundPort] = []
     secure: TlsPort | None = None
+    home = None
     if settings.webrtc:
         _require_webrtc()
-    if browser_tls is not None and settings.browser_port is not None:
-        second = bind(settings.host, settings.browser_port, "server.browser_port")
-        beside.append(BoundPort(second, browser_tls.context))
-        browser_port: int = beside[0].socket.getsockname()[1]
-        secure = TlsPort(browser_port, browser_tls.fingerprint, browser_tls.certificate)
-    home = None
-    if settings.wyoming_port is not None:
-        home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
+    with ExitStack() as ports:  # closed if a later one is taken
+        port = settings.port if port is None else port
+        listener = ports.enter_context(bind(settings.host, port))
+        if browser_tls is not None and settings.browser_port is not None:
+            second = bind(settings.host, settings.browser_port, "server.browser_port")
+            beside.append(BoundPort(ports.enter_context(second), browser_tls.context))
+            number = second.getsockname()[1]
+            secure = TlsPort(number, browser_tls.fingerprint, browser_tls.certificate)
+        if settings.wyoming_port is not None:
+            home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
+        ports.pop_all()
     array = _array(assistant.settings)
     shown = None
     if settings.console:
@@ -109,9 +112,7 @@ async def run_server(
         webrtc=settings.webrtc,
     )
     note_callers(app, callers, access.rules.proxies)
-
     own_address, real_port = listener.getsockname()[:2]
-
     commands = asyncio.Event()
     """Set when commands can be given, or never can."""
 

@@ -119,15 +119,23 @@ def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "reachy-voice serve" in printed
 
 
+@pytest.mark.parametrize("option", ["--port", "--wyoming"])
 def test_a_taken_port_is_known_before_any_engine_is_built(
-    capsys: pytest.CaptureFixture[str], weights: Callable[[str], Path]
+    capsys: pytest.CaptureFixture[str],
+    weights: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
 ) -> None:
     for name in load_settings(None).settings.weights():
         weights(name)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, printed = run(capsys, "serve", "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("app.cli.serve.WYOMING_PORT", port)
+        options = ["--port", str(port)] if option == "--port" else ["--port", "0", "--wyoming"]
+        code, printed = run(capsys, "serve", *options)
     assert code == 20
     assert "another program listens there already" in " ".join(printed.split())
+    assert f"server.{'wyoming_' if option == '--wyoming' else ''}port={port + 1}" in printed
     assert "ready " not in printed
 
 
@@ -182,10 +190,20 @@ def test_ask_prints_what_was_heard_and_writes_the_answer(
     assert np.abs(samples).max() > 0.05
 
 
+NOTE_MODULES = """
+import atexit, pathlib, sys
+file = pathlib.Path(__file__).with_name("modules")
+atexit.register(lambda: file.write_text(" ".join(sys.modules)))
+"""
+
+
 @pytest.mark.real
 async def test_sigterm_in_the_middle_of_a_reply_drains_and_leaves_no_process(
-    weights: Callable[[str], Path],
+    weights: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor has this server imported what is not switched on."""
+    (tmp_path / "sitecustomize.py").write_text(NOTE_MODULES)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     flags = ["--set", "llm.threads=1", "--set", "server.drain_s=20"]
     flags += ["--set", "conversation.sampling.max_tokens=40"]
     async with spawned_server(flags) as server, connect(server.url) as client:
@@ -211,6 +229,9 @@ async def test_sigterm_in_the_middle_of_a_reply_drains_and_leaves_no_process(
                 while psutil.Process(server.pid).status() != psutil.STATUS_ZOMBIE:
                     await asyncio.to_thread(psutil.wait_procs, children, 1)
     assert not [child for child in children if child.is_running()]
+    imported = {name.partition(".")[0] for name in (tmp_path / "modules").read_text().split()}
+    assert "uvicorn" in imported
+    assert not imported & {"aiortc", "av", "mcp", "wyoming", "zeroconf"}
 
 
 def test_lan_addresses_are_not_loopback() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
@@ -28,13 +26,11 @@ from app.server.callers import (
 )
 from app.server.gate import CALLER
 from app.server.tls import tls_generated
-from app.settings.model import LimitSettings, ServerSettings
-from hardware.settings import Array, Robot
 from tests.clients.serving import scripted_server
 from tests.support.fake_robot import ADDRESS
 from tests.support.far_server import free_port
+from tests.support.listening import Listening, listening
 from tests.support.pair_scene import Scene, scene
-from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
 
@@ -102,32 +98,6 @@ async def test_a_robot_that_is_allowed_does_not_see_it(address: str, status: int
         assert (await client.get("/callers")).status_code == status
 
 
-class Listening(StagedAssistant):
-    """As much of an ``AssistantLike`` as ``run_server`` needs."""
-
-    def __init__(self, announce: bool) -> None:
-        super().__init__()
-        self.settings = SimpleNamespace(
-            array=Array(),
-            robot=Robot(),
-            # Another way to write 127.0.0.1: what is announced is where it really listens.
-            server=ServerSettings(announce=announce, host="127.1"),
-            limits=LimitSettings(),
-            accepted=None,
-        )
-        self.ready = asyncio.Event()
-        self.closed = asyncio.Event()
-
-    async def run(self, on_engine_ready: object, *, without_servers: bool) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0)  # all other tasks have begun
-        self.ready.set()
-        await self.closed.wait()
-
-    def close(self) -> None:
-        self.closed.set()
-
-
 @pytest.mark.parametrize("announce", [True, False])
 async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     announce: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -143,23 +113,13 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
         raise RuntimeError("odd network")
 
     monkeypatch.setattr(serving, "stay_announced", announced)
-    assistant: Any = Listening(announce)
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(
-        serving.run_server(
-            assistant, on_engine_ready=lambda kind: None, on_ready=port.set_result, port=0
-        )
-    )
-    try:
-        await asyncio.wait({running, port}, return_when=asyncio.FIRST_COMPLETED)
-        number = port.result()
+    # Another way to write 127.0.0.1: what is announced is where it really listens.
+    assistant = Listening(announce=announce, host="127.1")
+    async with listening(assistant) as number:
         if announce:
             await said.wait()
         assert await own_server.look("127.0.0.1", number, 5) is OwnServer.OPEN
         assert await own_server.callers("127.0.0.1", number, 5) == {}
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
     assert asked == ([(number, "127.0.0.1", False)] if announce else [])
     warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warned == (["this server is not announced by mDNS: odd network"] if announce else [])

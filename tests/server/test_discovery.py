@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from wyoming.client import AsyncTcpClient
+from wyoming.info import Describe
 from zeroconf import DNSOutgoing, DNSPointer, ServiceInfo, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
@@ -34,6 +36,8 @@ from app.server.discovery import (
 from app.server.gate import access_for
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
+from tests.support.far_server import free_port
+from tests.support.listening import Listening, listening
 
 pytestmark = pytest.mark.machine
 
@@ -293,6 +297,20 @@ async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPat
     await until_found_at("10.0.0.5")
     staying.cancel()
     await asyncio.wait({staying})
+
+
+@needs_multicast
+async def test_home_assistant_finds_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "is_loopback", lambda host: False)
+    port = free_port()
+    async with listening(Listening(host="127.0.0.1", wyoming_port=port)):
+        while port not in {one.port for one in await find("_wyoming._tcp", LOOK_S, HERE, enough=1)}:
+            pass  # another test's
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(Describe().event())
+            info = await client.read_event()
+    assert info is not None
+    assert info.type == "info"
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="only Linux tells")

@@ -1,0 +1,55 @@
+"""A whole server over scripted engines: its ports, and what it announces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+from app.compose import Assistant
+from app.server import serving
+from app.settings.model import LimitSettings, ServerSettings
+from hardware.settings import Array, Robot
+from tests.support.beside import beside
+from tests.support.staged_server import StagedAssistant
+
+
+class Listening(StagedAssistant):
+    """As much of an ``Assistant`` as ``run_server`` needs."""
+
+    def __init__(self, **server: Any) -> None:
+        super().__init__()
+        self.settings = SimpleNamespace(
+            array=Array(),
+            robot=Robot(),
+            server=ServerSettings.model_validate(server),
+            limits=LimitSettings(),
+            accepted=None,
+        )
+        self.ready = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def run(self, on_engine_ready: object, *, without_servers: bool) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)  # all other tasks have begun
+        self.ready.set()
+        await self.closed.wait()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@asynccontextmanager
+async def listening(assistant: Listening) -> AsyncIterator[int]:
+    """The port, once clients are served."""
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    whole = cast(Assistant, assistant)
+    life = serving.run_server(
+        whole, on_engine_ready=lambda kind: None, on_ready=port.set_result, port=0
+    )
+    async with beside(life) as running:
+        either: set[asyncio.Future[Any]] = {running, port}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        yield port.result()
