@@ -54,7 +54,8 @@ class ConsoleServer:
     ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
     ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
     they block. ``choices``: engines to choose from. ``array``: the robot's microphones
-    (``app.server.robot_directions.ArraySeen``). ``household``: people whose voices are known."""
+    (``app.server.robot_directions.ArraySeen``). ``household``: people whose voices are known.
+    ``calls``: whether its pages may call by WebRTC."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
     notes: Callable[[], Mapping[str, str]] = dict
@@ -73,6 +74,7 @@ class ConsoleServer:
     household: Household | None = None
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
     secure: TlsPort | None = None
+    calls: bool = False
     busy: list[str] = field(default_factory=list)
     """Steps of the job in progress, latest last."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -93,7 +95,8 @@ class ConsoleServer:
             "busy": list(self.busy),
             "can": can
             + ["access"] * (self.access_file is not None)
-            + ["people"] * (self.household is not None),
+            + ["people"] * (self.household is not None)
+            + ["call"] * self.calls,
         }
 
     async def who(self) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def build_app(
             sessions=sockets.__len__,
             load=sockets.history.shown,
             voices=lambda: assistant.defaults().voices,
+            calls=webrtc,
         )
         routes += console_routes(turns, here)
 

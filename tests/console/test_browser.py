@@ -12,10 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import aiortc  # noqa: F401  (a server would import it in the middle of a test)
 import numpy as np
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from app.access.file import AccessFile
 from app.access.policy import Rules
@@ -40,10 +41,12 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
 from pipeline.settings import SessionSettings, Wake
 from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
+from reachy_voice.testing import ScriptedStt
+from tests.clients.engines import NOON, STORY, TIME, phrase_cast
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
 from tests.support.relay import relayed
-from tests.support.scripted_server import Serve, talking
+from tests.support.scripted_server import Serve, Served, talking
 from tests.support.staged_server import StagedAssistant, quick_cast
 
 pytestmark = pytest.mark.engines
@@ -267,15 +270,19 @@ async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
         await expect(page.get_by_role("status")).to_contain_text("Connected")
 
 
+async def secure_port(tmp_path: Path) -> tuple[BoundPort, TlsPort]:
+    tls = await asyncio.to_thread(tls_generated, tmp_path / "tls", ["box.test", "localhost"])
+    bound = BoundPort(bind("127.0.0.1", 0), tls.context)
+    port = bound.socket.getsockname()[1]
+    return bound, TlsPort(port, tls.fingerprint, tls.certificate)
+
+
 async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     key = "the-key-of-an-admin"
     await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
-    tls = await asyncio.to_thread(tls_generated, tmp_path / "tls", ["box.test"])
-    second = BoundPort(bind("127.0.0.1", 0), tls.context)
-    port = second.socket.getsockname()[1]
-    secure = TlsPort(port, tls.fingerprint, tls.certificate)
+    second, secure = await secure_port(tmp_path)
     closed = Access(Rules(loopback=False, hosts=frozenset({"box.test"})), file)
     served = await serving(
         StagedAssistant(),
@@ -287,13 +294,13 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
     async with browsing(tmp_path, more=here, ignore_https_errors=True) as visit:
         page = visit.page
         await page.goto(f"http://box.test:{served.port}/console/")
-        await expect(page.get_by_role("alert")).to_contain_text(tls.fingerprint)
+        await expect(page.get_by_role("alert")).to_contain_text(secure.fingerprint)
         async with page.expect_download() as download:
             await page.get_by_role("link", name="the server's authority").click()
         kept = await (await download.value).path()
-        texts = [await asyncio.to_thread(path.read_text) for path in (kept, tls.certificate)]
+        texts = [await asyncio.to_thread(path.read_text) for path in (kept, secure.authority)]
         assert texts[0] == texts[1]
-        await page.get_by_role("link", name=f"https://box.test:{port}/console/").click()
+        await page.get_by_role("link", name=f"https://box.test:{secure.port}/console/").click()
         await page.get_by_label("Admin key").fill(key)
         await page.get_by_role("button", name="Open").click()
         await expect(page.get_by_role("status")).to_contain_text("Connected")
@@ -595,6 +602,76 @@ async def test_a_lost_connection_goes_on_in_the_same_conversation(
         await page.keyboard.press("Enter")
         await expect(lines).to_have_count(4)
         assert any("My name is Ada." in each.content for each in assistant.llm.prompts[-1])
+
+
+async def without_addresses(route: Route) -> None:
+    answer = await route.fetch()
+    await route.fulfill(response=answer, body=re.sub("a=candidate.*\r\n", "", await answer.text()))
+
+
+@asynccontextmanager
+async def offering_calls(
+    serving: Serve, tmp_path: Path, said: Pcm, *, reachable: bool = True
+) -> AsyncIterator[tuple[Visit, list[object], Served]]:
+    """The page Talk, encrypted, of a server that takes calls, and the sockets that it opens."""
+    cast = phrase_cast()
+    cast.stt = ScriptedStt((TIME,) * 9)
+    second, secure = await secure_port(tmp_path)
+    served = await serving(StagedAssistant(cast=cast), webrtc=True, beside=[second])
+    async with browsing(tmp_path, said, ignore_https_errors=True) as visit:
+        sockets: list[object] = []
+        visit.page.on("websocket", lambda socket: sockets.append(socket))
+        if not reachable:
+            await visit.page.route("**/v1/realtime/calls*", without_addresses)
+        await visit.page.goto(f"https://localhost:{secure.port}/console/")
+        await expect(visit.page.get_by_role("status")).to_contain_text("Connected")
+        yield visit, sockets, served
+        assert visit.complaints == []
+
+
+async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path) -> None:
+    said = np.concatenate((PAUSE, recording("goforward").pcm, PAUSE))
+    async with offering_calls(serving, tmp_path, said) as (visit, sockets, served):
+        page, lines = visit.page, visit.page.locator(".captions li")
+        speaks = page.get_by_role("img", name="Reachy: speaking")
+        field = page.get_by_label("Write to Reachy")
+        await page.get_by_role("button", name="Start talking").click()
+        await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
+        await expect(lines.nth(0)).to_contain_text(TIME)
+        await expect(lines.nth(1)).to_contain_text(NOON)
+        await expect(page.locator(".quiet").first).to_contain_text("s to the first sound")
+        await page.get_by_role("button", name="Mute the microphone").click()
+        await expect(speaks).to_have_count(0)
+        await field.fill(STORY)
+        await page.keyboard.press("Enter")
+        await expect(speaks).to_be_visible()
+        await page.wait_for_function(WIDER, arg=[".being .head", 2 * 62 + 6])
+        await page.get_by_role("button", name="Stop").click()
+        await expect(lines.nth(3)).to_contain_text("Reachy, interrupted")
+        await expect(lines.nth(3).locator(".unheard")).to_contain_text("not heard: ")
+        await expect(speaks).to_have_count(0)
+        assert sockets == []
+        (link,) = served.sockets.open
+        link.close(1001, "restart")
+        await expect(page.get_by_role("status")).to_contain_text("Connection lost")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await field.fill(STORY)
+        await page.keyboard.press("Enter")
+        await expect(speaks).to_be_visible()
+        assert sockets == []
+
+
+async def test_a_call_that_does_not_connect_becomes_a_socket(
+    serving: Serve, tmp_path: Path
+) -> None:
+    async with offering_calls(serving, tmp_path, PAUSE, reachable=False) as (visit, sockets, _):
+        page = visit.page
+        await expect(page.get_by_text("A call by WebRTC did not connect")).to_be_visible()
+        assert len(sockets) == 1
+        await page.get_by_label("Write to Reachy").fill(TIME)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".captions .assistant")).to_contain_text(NOON)
+        await expect(page.locator(".quiet").first).to_contain_text("s to the first sound")
 
 
 @asynccontextmanager

@@ -20,7 +20,8 @@ async function show() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${name[0].toUpperCase()}${name.slice(1)} – reachy-voice`;
-  const refused = await forbidden();
+  let state = {}, refused = "";
+  try { state = await get("state"); } catch (error) { if (error instanceof Forbidden) refused = error.message; }
   const secure = isSecureContext ? undefined : (await get("../secure")).secure;
   if (mine !== shows) return;
   const fresh = document.createElement("div");
@@ -31,16 +32,7 @@ async function show() {
     host.prepend(warning);
   }
   if (refused) askForKey(fresh, refused);
-  else leave = pages[name].show(fresh) ?? (() => {});
-}
-
-async function forbidden() {
-  try {
-    await get("state");
-  } catch (error) {
-    if (error instanceof Forbidden) return error.message;
-  }
-  return "";
+  else leave = pages[name].show(fresh, state) ?? (() => {});
 }
 
 function warn(secure) {

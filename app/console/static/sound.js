@@ -20,7 +20,20 @@ export class Sound {
     this.mouth = analyser(this.context);
     this.player.connect(this.mouth);
     this.player.connect(this.context.destination);
+    if (this.voice) this.hear(this.voice);
   }
+
+  // The voice of a call, a MediaStream: played once there is a context, in place of pieces.
+  hear(voice) {
+    this.voice = voice;
+    if (!this.mouth) return;
+    this.loudspeaker ??= new Audio();
+    this.loudspeaker.autoplay = true;
+    this.loudspeaker.srcObject = voice;
+    this.context.createMediaStreamSource(voice).connect(this.mouth);
+  }
+
+  get track() { return this.stream?.getAudioTracks()[0] ?? null; }
 
   async listen(deviceId) {
     await this.open();
@@ -51,8 +64,9 @@ export class Sound {
 
   close() {
     this.mute();
+    this.loudspeaker?.pause();
     this.context?.close();
-    this.context = null;
+    this.context = this.mouth = null;
   }
 }
 

@@ -2,7 +2,6 @@
 import { html, render, nothing } from "./lit-html.js";
 import { Realtime, base64, bytes } from "./realtime.js";
 import { Sound, leave, microphones } from "./sound.js";
-import { get } from "./api.js";
 import { Being, WORDS, stateOf } from "./being.js";
 import { Conversation } from "./conversation.js";
 import { offered } from "./tools.js";
@@ -16,47 +15,50 @@ const LINKS = { connecting: "Connecting …", open: "Connected", lost: "Connecti
 const SUGGESTED = ["What can you do?", "Tell me a joke.", "My name is Ada. What is yours?"];
 
 export const talk = {
-  show(host) {
-    let link = "connecting", devices = [], device = "", allowed = "prompt", models = {};
-    let voices = [], voice = "", language = "", tools = false;
+  show(host, { voices = [], models = {}, can = [] }) {
+    let link = "connecting", devices = [], device = "", allowed = "prompt";
+    let voice = "", language = "", tools = false;
     let listening = false, held = false, byKey = false, level = 0, playing = false, cut = 0;
     let shown = 0; // how much of the conversation
     // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
     // and from then to the first sound.
     let loud = 0, asked = 0, waited = 0;
 
-    get("state").then((answer) => { ({ voices, models } = answer); draw(); }, () => {});
     leave().then((answer) => { allowed = answer; draw(); });
 
     const sound = new Sound(
       (pcm, loudness) => {
         level = loudness;
         if (loudness > LOUD) loud = performance.now();
-        if (!byKey || held) client.send("input_audio_buffer.append", { audio: base64(pcm) });
+        if (!client.calling && (!byKey || held)) client.send("input_audio_buffer.append", { audio: base64(pcm) });
         later();
       },
-      (sounding) => {
-        playing = sounding;
-        conversation.sounded ||= sounding;
-        if (sounding && asked) {
-          waited = performance.now() - asked;
-          asked = 0;
-        }
-        draw();
-      },
+      sounds,
     );
     const being = new Being(sound);
     const conversation = new Conversation((type, fields) => client.send(type, fields));
-    const client = new Realtime(hear, (now, why) => {
+    const client = new Realtime(can.includes("call") && isSecureContext, hear, (now, why) => {
       link = now;
       conversation.problem = now === "lost" && why ? why : "";
       if (now === "lost") conversation.lost();
       if (now === "open") setUp();
+      if (now !== "open") playing = false;
       draw();
-    });
+    }, (voice) => sound.hear(voice));
+
+    function sounds(sounding) {
+      playing = sounding;
+      conversation.sounded ||= sounding;
+      if (sounding && asked) {
+        waited = performance.now() - asked;
+        asked = 0;
+      }
+      draw();
+    }
 
     function hear(event) {
       if (event.type === "response.output_audio.delta") return sound.play(bytes(event.delta));
+      if (event.type.startsWith("output_audio_buffer.")) return sounds(event.type.endsWith(".started")); // of a call
       const speaking = playing || conversation.responding;
       if (event.type === "response.done" && event.response.status === "cancelled") interrupt();
       if (event.type === "input_audio_buffer.speech_started") {
@@ -124,6 +126,7 @@ export const talk = {
 
     function stop() {
       if (conversation.responding) client.send("response.cancel");
+      else if (client.calling && playing) client.send("output_audio_buffer.clear");
       sound.flush();
     }
 
@@ -149,6 +152,7 @@ export const talk = {
     }
 
     function draw() {
+      client.speak(listening && (!byKey || held) ? sound.track : null);
       const open = link === "open", { problem, items, responding } = conversation;
       // A voice that is late for a moment is still speaking.
       const speaking = playing || (responding && conversation.sounded);
@@ -165,6 +169,7 @@ export const talk = {
         ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
         ${controls(open, responding)}
         <p class="quiet">${quiet()}</p>
+        ${client.fellBack ? html`<p class="quiet">A call by WebRTC did not connect, so sound goes by the WebSocket.</p>` : nothing}
         ${options()}
       </div>`, host);
       const written = lines.reduce((sum, { text }) => sum + text.length, lines.length);
@@ -227,7 +232,7 @@ export const talk = {
       </details>`;
     }
 
-    draw();
+    client.connect();
     return () => { client.close(); sound.close(); being.close(); clearTimeout(waiting); clearTimeout(cut); };
   },
 };
