@@ -178,7 +178,10 @@ class WyomingClient:
         }
         heard = list(stages.stt.languages) or [language]
         models = [AsrModel(name="stt", languages=heard, **about)]
-        voices = [TtsVoice(name=name, languages=[language], **about) for name in stages.tts.voices]
+        voices = [
+            TtsVoice(name=name, languages=[language], **about | {"description": name})  # is shown
+            for name in stages.tts.voices
+        ]
         about["name"] = "reachy-voice"
         hears = AsrProgram(models=models, supports_transcript_streaming=stages.stt.streams, **about)
         speaks = TtsProgram(voices=voices, supports_synthesize_streaming=True, **about)

@@ -93,7 +93,7 @@ async def test_it_says_what_it_can_do() -> None:
         (pong,) = await ask(port, Ping("here"), until="pong")
     info = Info.from_event(found)
     assert info.asr[0].models[0].languages == ["en", "de"]
-    assert [voice.name for voice in info.tts[0].voices] == ["joe"]
+    assert [(voice.name, voice.description) for voice in info.tts[0].voices] == [("joe", "joe")]
     assert info.tts[0].supports_synthesize_streaming
     assert pong.data == {"text": "here"}
 
