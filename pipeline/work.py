@@ -91,7 +91,7 @@ class Work:
 
 
 class CancelToken(Protocol):
-    """Tells blocking code to stop or step aside. Both properties are cheap to read."""
+    """Tells blocking code to stop or step aside. Its properties are cheap to read."""
 
     @property
     def cancelled(self) -> bool:
@@ -103,9 +103,16 @@ class CancelToken(Protocol):
         """More urgent work waits for this engine: yield ``None`` as soon as possible."""
         ...
 
+    @property
+    def priority(self) -> int:
+        """Its ``Priority`` now, the lowest number first: who has too little room for all calls makes
+        the highest wait."""
+        ...
+
 
 class _Never:
     cancelled = preempted = False
+    priority = Priority.CONFIRMED
 
 
 NEVER: CancelToken = _Never()

@@ -94,7 +94,7 @@ H100 = Delays(
     llm_first_s=0.016,
     llm_token_s=0.005,
     llm_read_ahead_s=0.016,
-    tts_clause_s=0.1,
+    tts_clause_s=0.028,
 )
 """The profile ``reachy`` on an H100, 2026-11-26, with models of full size made from seeds. ``stt``:
 Parakeet in bf16, 34, 50, 55 and 62 ms for 1, 3, 10 and 30 s of speech. ``llm``: a model of 4B,

@@ -14,6 +14,7 @@ from benchmarks.turns.clips import Clip, WordBoundary
 from benchmarks.wer import word_errors, words
 from pipeline.audio import LISTEN_RATE
 from pipeline.engines.stt import moonshine
+from pipeline.work import NEVER
 
 _AROUND = np.zeros(LISTEN_RATE * 150 // 1000, dtype=np.float32)
 _HESITANT = frozenset({"um", "uh", "er", "erm", "hmm", "hm"})
@@ -35,7 +36,7 @@ class ClipRecogniser:
         """The words in ``signal``, padded with 150 ms of silence."""
         stream = self._stt.open("en", False)
         stream.feed(to_pcm(np.concatenate([_AROUND, signal, _AROUND])))
-        return stream.finish(_Uncancelled()).text
+        return stream.finish(NEVER).text
 
     def sides(self, signal: Signal, at: int) -> Sides:
         """The words before and after sample ``at``."""
@@ -58,11 +59,6 @@ class ClipRecogniser:
             if both and errors <= whole + allowance:
                 borders.append(border)
         return tuple(borders)
-
-
-class _Uncancelled:
-    cancelled = False
-    preempted = False
 
 
 def _without_hesitation(text: str) -> str:

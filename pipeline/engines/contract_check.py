@@ -18,7 +18,7 @@ from pipeline.work import NEVER, Cancelled
 
 SILENCE = np.zeros(LISTEN_RATE, np.int16)
 TEXT = "It is a nice day today."
-STOP = SimpleNamespace(cancelled=True, preempted=False)
+STOP = SimpleNamespace(cancelled=True, preempted=False, priority=0)
 
 
 def faults(kind: Kind, engine: Any) -> Iterator[str]:

@@ -24,6 +24,7 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import Priority
 from tests.support.robot_tools import robot_tools
 
 MODEL = "smollm2-135m-instruct"
@@ -53,6 +54,8 @@ class Token:
 
     It says "preempted" once, as a scheduler would that comes back later.
     """
+
+    priority = Priority.CONFIRMED
 
     def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
         self._cancel_after = cancel_after

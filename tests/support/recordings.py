@@ -23,6 +23,7 @@ import soxr
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Stt, Transcript, Tts
 from pipeline.messages import SpeechRequest
+from pipeline.work import Priority
 
 POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
 
@@ -129,11 +130,15 @@ class Uncancelled:
     cancelled = False
     preempted = False
 
+    def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
+        self.priority = priority
+
 
 class StopsAfter:
     """A ``CancelToken`` that is cancelled when it is looked at for the ``after``-th time."""
 
     preempted = False
+    priority = Priority.CONFIRMED
 
     def __init__(self, after: int) -> None:
         self.looks = 0

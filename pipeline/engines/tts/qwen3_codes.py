@@ -46,15 +46,15 @@ _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
 
 @dataclass(frozen=True, slots=True)
 class ClauseRequest:
-    """What is to be said, in the model's own names. ``seed``: of the random numbers; ``None``:
-    others each time. ``limit``: frames that it may have."""
+    """What is to be said, in the model's own names. ``seed``: of the random numbers. ``limit``:
+    frames that it may have."""
 
     text: str
     voice: str
     language: str
     instruct: str
     limit: int
-    seed: int | None
+    seed: int
 
 
 def spoken(text: str) -> str:
@@ -79,10 +79,9 @@ def most_frames(text: str) -> int:
 
 
 class CodeWatch:
-    """Follows the first codes of one clause, whose speech may have ``limit`` frames."""
+    """Follows the first codes of one clause."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.frames = 0
         self._newest = -1
         self._same = 0

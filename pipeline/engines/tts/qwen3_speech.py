@@ -4,6 +4,7 @@ engine runs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,32 +32,49 @@ class Qwen3Speech:
 
         Raises ``Cancelled`` within a frame, and ``NotSpeech``.
         """
-        while (row := self._begin(clause, cancel)) is None:
-            yield None
-        watch = CodeWatch(row.limit)
+        watch = CodeWatch()
         sounds: list[Pcm] = []
-        try:
-            while (frame := self._next(row, cancel)) is not None:
-                first, sound = frame
-                watch.take(first)
-                sounds.append(sound)
-                if watch.suspicious:
+        with closing(self._frames(clause, watch, cancel)) as frames:
+            for sound in frames:
+                sounds += [] if sound is None else [sound]
+                if watch.suspicious or not sounds:
                     yield None
                 else:
                     yield np.concatenate(sounds)
                     sounds = []
-            watch.finish(ended=row.ended)
-        finally:
-            self.talker.close(row)
         if sounds:
             yield np.concatenate(sounds)
 
+    def _frames(
+        self, clause: ClauseRequest, watch: CodeWatch, cancel: CancelToken
+    ) -> Generator[Pcm | None, None, None]:
+        """Each frame's sound; ``None`` where there is none yet. A clause that loses its row begins
+        again, from the same seed, and leaves out the frames that ``watch`` has taken."""
+        while True:
+            while (row := self._begin(clause, cancel)) is None:
+                yield None
+            yield None  # All that begin at once read their prompts before the first frame.
+            made = 0
+            try:
+                while (frame := self._next(row, cancel)) is not None:
+                    made += 1
+                    if made > watch.frames:
+                        watch.take(frame[0])
+                        yield frame[1]
+                    else:
+                        yield None
+            finally:
+                self.talker.close(row)
+            if not row.lost:
+                watch.finish(ended=row.ended)
+                return
+
     def _begin(self, clause: ClauseRequest, cancel: CancelToken) -> Row | None:
-        """A row for a clause; if none is free, one that is made goes on, so that it ends."""
+        """A row for a clause; if none is to be had, one that is made goes on, so that it ends."""
         look = _look(cancel)
         look()
         with looking(self.talker, look):
-            row = self.talker.begin(clause)
+            row = self.talker.begin(clause, cancel)
         if row is None:
             # Not for this clause, whose end must not end the frame of another.
             self.talker.advance(None)

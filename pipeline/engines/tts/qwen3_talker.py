@@ -23,6 +23,7 @@ from pipeline.engines.tts.qwen3_codec import Codec
 from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest
 from pipeline.engines.tts.qwen3_network import Rows, Stack
 from pipeline.errors import EngineError
+from pipeline.work import CancelToken
 
 POSITIONS = 512
 """Of a row: those of its prompt, some 10 and one for each 4 letters, and one for each frame."""
@@ -60,12 +61,15 @@ class Row:
     number: int
     limit: int
     random: torch.Generator
+    by: CancelToken
     pending: deque[tuple[int, Pcm]] = field(default_factory=deque)
     frames: int = 0
     ended: bool = False
     """Whether the model itself ended it."""
     closed: bool = False
     """No more frames come: it ended, reached its limit, or was abandoned."""
+    lost: bool = False
+    """A more urgent clause has its place."""
 
 
 class _Prompt(BaseException):
@@ -115,11 +119,15 @@ class Talker:
 
     # -- clauses
 
-    def begin(self, clause: ClauseRequest) -> Row | None:
-        """Read a clause's prompt; ``None`` if all rows are taken. Raises ``EngineError``."""
+    def begin(self, clause: ClauseRequest, by: CancelToken) -> Row | None:
+        """Read a clause's prompt. If all rows are taken, the least urgent is lost to it; ``None`` if
+        none is less urgent. Raises ``EngineError``."""
         number = next((n for n in range(self._count) if n not in self._rows), None)
         if number is None:
-            return None
+            last = max(self._rows.values(), key=lambda row: (row.by.priority, -row.frames))
+            if last.by.priority <= by.priority:
+                return None
+            number = last.number
         prompt: Tensor = self._prompt(clause)["inputs_embeds"]
         length = prompt.shape[1]
         if length > POSITIONS // 2:
@@ -129,11 +137,11 @@ class Talker:
                 fix="Shorten tts.instruct" if clause.instruct else "Speak it in shorter clauses",
             )
         random = torch.Generator(prompt.device)
-        if clause.seed is None:
-            random.seed()
-        else:
-            random.manual_seed(clause.seed)
-        row = Row(number, min(clause.limit, POSITIONS - length), random)
+        random.manual_seed(clause.seed)
+        row = Row(number, min(clause.limit, POSITIONS - length), random, by)
+        if number in self._rows:
+            self._rows[number].lost = True
+            self.close(self._rows[number])
         self._read(row, prompt)
         self._rows[number] = row
         return row
@@ -199,7 +207,7 @@ class Talker:
     def _learn(self) -> None:
         """Take from a first prompt what is the same in all of them."""
         voices, languages = self._config.spk_id, self._config.codec_language_id
-        clause = ClauseRequest("Hello.", next(iter(voices)), next(iter(languages)), "", 1, None)
+        clause = ClauseRequest("Hello.", next(iter(voices)), next(iter(languages)), "", 1, 0)
         args = self._prompt(clause)
         self._pad: Tensor = args["tts_pad_embed"][:, 0]
         self._end = int(args["eos_token_id"])

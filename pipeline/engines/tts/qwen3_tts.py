@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -70,7 +71,7 @@ class Qwen3TtsOptions(EngineOptions):
     """With a number, a clause always sounds the same; null: it varies, as people do."""
     clauses: int = Field(default=4, ge=1, le=32)
     """Clauses that are made at once, of all conversations; on a GPU each takes 60 MB. A further one
-    waits for one of them to end."""
+    takes the place of one that nobody waits for yet, which begins again later; else it waits."""
 
 
 class Qwen3Tts:
@@ -118,7 +119,7 @@ class Qwen3Tts:
             language=language_name(language) if language in self.languages else self._language,
             instruct=self._options.instruct,
             limit=most_frames(text),
-            seed=None if seed is None else seed + request.take * _BETWEEN_TAKES,
+            seed=secrets.randbits(63) if seed is None else seed + request.take * _BETWEEN_TAKES,
         )
         yield from self.speaker.say(clause, cancel)
 

@@ -28,7 +28,7 @@ def test_a_clause_may_be_as_long_as_others_found_to_be_enough(words: int) -> Non
 
 
 def test_the_same_code_again_and_again_is_no_speech() -> None:
-    watch = CodeWatch(100)
+    watch = CodeWatch()
     for code in (1, 2, 3, *[4] * 11, 5, *[4] * 11):
         watch.take(code)
     with pytest.raises(NotSpeech) as caught:
@@ -37,7 +37,7 @@ def test_the_same_code_again_and_again_is_no_speech() -> None:
 
 
 def test_codes_that_may_not_be_speech_are_held_back() -> None:
-    watch = CodeWatch(100)
+    watch = CodeWatch()
     held = []
     for code in (1, *[2] * 9, 3):
         watch.take(code)
@@ -46,7 +46,7 @@ def test_codes_that_may_not_be_speech_are_held_back() -> None:
 
 
 def test_speech_that_was_cut_off_by_the_limit_is_a_runaway() -> None:
-    watch = CodeWatch(3)
+    watch = CodeWatch()
     for code in range(3):
         watch.take(code)
     with pytest.raises(NotSpeech) as caught:

@@ -23,7 +23,7 @@ from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest, most_
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.messages import SpeechRequest
-from pipeline.work import Cancelled
+from pipeline.work import Cancelled, CancelToken, Priority
 from tests.support.recordings import StopsAfter, Uncancelled
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
 from tests.support.tiny_qwen import TEXT, directory, engine, joined, needs_qwen, options
@@ -82,7 +82,7 @@ def test_it_says_what_the_package_says(text: str) -> None:
         text, speaker="ryan", language="english", max_new_tokens=most
     )
     tts = build(options(model_dir=str(certain())), None)
-    clause = ClauseRequest(text, "ryan", "english", "", most, None)
+    clause = ClauseRequest(text, "ryan", "english", "", most, 0)
     pieces: list[Pcm | None] = []
     with suppress(NotSpeech):
         pieces.extend(tts.speaker.say(clause, Uncancelled()))
@@ -156,6 +156,63 @@ def test_clauses_that_are_made_at_once_are_what_they_are_alone(together: bool) -
     for pieces, whole in zip(made, alone, strict=True):
         assert len(joined(pieces)) == len(whole) > 0
         assert np.abs(joined(pieces).astype(int) - whole).max() <= 1
+
+
+@contextmanager
+def frames_made(tts: Qwen3Tts, together: bool) -> Iterator[list[int]]:
+    """One entry for each frame of the network from here on: on a GPU, one replay of its graph."""
+    talker, made = tts.speaker.talker, []
+    frame = talker._frame
+
+    def count(rows: slice) -> None:
+        made.append(rows.stop - rows.start)
+        frame(rows)
+
+    talker._frame, talker._together = count, together  # type: ignore[method-assign]
+    try:
+        yield made
+    finally:
+        talker._frame, talker._together = frame, False  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_an_urgent_clause_takes_the_place_of_one_that_nobody_waits_for(
+    together: bool, steps: int
+) -> None:
+    tts = engine(clauses=4)
+    patient = [Uncancelled(Priority.SPECULATIVE) for _ in range(4)]
+
+    def speech(seed: int, by: CancelToken) -> Iterator[Pcm | None]:
+        clause = ClauseRequest(TEXT + " So" * seed, "ryan", "english", "", 40, seed)
+        with suppress(NotSpeech):
+            yield from tts.speaker.say(clause, by)
+
+    alone = [joined(speech(seed, Uncancelled())) for seed in range(6)]
+    streams = [speech(seed, by) for seed, by in enumerate(patient)]
+    made = [[next(stream) for _ in range(steps)] for stream in streams]
+    patient[3].priority = Priority.CONFIRMED  # promoted while it is made
+    with frames_made(tts, together) as frames:
+        urgent = speech(4, Uncancelled())
+        first = [next(urgent), next(urgent)]
+        assert len(frames) == 1 and first[1] is not None, "it waited for others"
+        assert next(speech(5, Uncancelled(Priority.SPECULATIVE))) is None
+        pieces = [[*before, *stream] for before, stream in zip(made, streams, strict=True)]
+        pieces.append([*first, *urgent])
+    for number, (each, whole) in enumerate(zip(pieces, alone, strict=False)):
+        assert len(joined(each)) == len(whole) > 0, number
+        assert np.abs(joined(each).astype(int) - whole).max() <= 1
+
+
+def test_clauses_that_begin_at_once_have_their_first_sound_after_one_frame() -> None:
+    tts = engine(clauses=4)
+    streams = [tts.synthesize(SpeechRequest(TEXT), Uncancelled()) for _ in range(4)]
+    with frames_made(tts, together=True) as frames:
+        steps = [[next(stream) for stream in streams] for _ in range(2)]
+    assert all(piece is not None for piece in steps[1])
+    assert frames == [4]
+    for stream in streams:
+        stream.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("looks", [0, 1, 9, 18, 30, 38])
