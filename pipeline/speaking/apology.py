@@ -20,6 +20,8 @@ from pipeline.messages import SpeechRequest
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S, RAMP_SLOW
 from pipeline.work import Cancelled, Priority, Work
 
+_MEASURED = "Hello there, this is how I sound."
+
 log = logging.getLogger("reachy_voice.tts")
 
 
@@ -53,9 +55,10 @@ class KeptSentences:
     """
 
     def __init__(self, tts: TtsStage, sentences: Mapping[str, str]) -> None:
-        """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own."""
+        """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own. Without any,
+        one is said to measure the voice."""
         self._tts = tts
-        self._sentences = sentences
+        self._sentences = sentences or {_MEASURED: ""}
         self._recordings: dict[str, list[Pcm]] = {}
         self.rtf = 0.0
         """Seconds that a second of speech takes, at best, of a voice that gives it in pieces."""
@@ -78,7 +81,7 @@ class KeptSentences:
             try:
                 pieces = await self._synthesize(request, Work(Priority.WARM_UP), times.append)
             except (ReachyVoiceError, Cancelled) as error:
-                log.warning("the apology could not be prepared in advance: %s", error)
+                log.warning("the voice could not be tried in advance: %s", error)
                 return
             self._recordings[text] = pieces
             # Between the pieces: the first waits for its turn, too.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pipeline.audio import Pcm
 from pipeline.speaking.tuning import (
     RAMP_CAUTION,
+    RAMP_CHUNK_S,
     RAMP_FORGETTING,
     RAMP_KEEPS_UP,
     RAMP_KEPT,
@@ -83,7 +84,7 @@ class Ramp:
             weights = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._timings))]
             rtf = sum(w * s.work_s for w, s in weights) / sum(w * s.audio_s for w, s in weights)
         share = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
-        return Reserve(share * self.speech_s(letters))
+        return Reserve(share * self.speech_s(letters) + (RAMP_CHUNK_S if rtf > 1 else 0.0))
 
     @property
     def measured(self) -> bool:

@@ -26,6 +26,8 @@ machine; on a busy machine, the learned times include it."""
 RAMP_SLOW, RAMP_KEEPS_UP = 0.8, 0.95
 """Seconds of work for a second of speech: above the first the owner is warned, for a busy machine
 is slower; above the second a piece is not played as it comes. Guesses."""
+RAMP_CHUNK_S = 0.08
+"""Held back besides, for what is heard while the last chunk is made: a frame of Qwen3-TTS."""
 RAMP_SHORTEST_WAIT_S = 0.005
 """Shorter waits are not worth a step of the event loop."""
 RAMP_PACES = 0.01, 0.5

@@ -144,6 +144,23 @@ async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
     return heard, said, levels - {0}
 
 
+@pytest.mark.parametrize(
+    ("rtf", "notes"),
+    [
+        (0.0, {}),
+        (0.7, {}),
+        (2.5, {"tts": "slower than speech (2.5 s a second): answers begin late"}),
+    ],
+)
+def test_the_owner_is_told_of_a_voice_that_is_slower_than_speech(
+    settings_file: Path, cache: WeightsCache, rtf: float, notes: dict[str, str]
+) -> None:
+    assistant = Assistant(load_settings(str(settings_file)).settings, cache)
+    assert assistant.stages.kept
+    assistant.stages.kept.rtf = rtf
+    assert assistant.engines.notes() == notes
+
+
 async def test_each_engine_is_replaced_without_a_disconnection(
     settings_file: Path, cache: WeightsCache
 ) -> None:

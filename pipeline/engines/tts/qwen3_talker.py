@@ -8,6 +8,7 @@ only where the engine runs.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest
 from pipeline.engines.tts.qwen3_network import Rows, Stack
 from pipeline.errors import EngineError
 from pipeline.work import CancelToken
+
+log = logging.getLogger("reachy_voice.tts")
 
 POSITIONS = 512
 """Of a row: those of its prompt, some 10 and one for each 4 letters, and one for each frame."""
@@ -115,7 +118,7 @@ class Talker:
             self._make_buffers(rows, groups)
             self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
             if together and self._pad.is_cuda:
-                self._record()
+                self._try_to_record()
 
     # -- clauses
 
@@ -305,6 +308,18 @@ class Talker:
             total = total + embedding
             x = embedding[:, None]
         return torch.stack(codes, 1), total
+
+    def _try_to_record(self) -> None:
+        """Go on without graphs where there can be none."""
+        try:
+            self._record()
+        except RuntimeError as error:
+            self._graphs.clear()
+            log.warning(
+                "Qwen3-TTS works without CUDA graphs, some ten times slower: %s. Free memory of the "
+                "GPU, or install NVIDIA's driver 580 or newer, and start again",
+                error,
+            )
 
     def _record(self) -> None:
         """Make the graphs, by the length of a prompt, and 0 for a frame. No row is in use yet."""

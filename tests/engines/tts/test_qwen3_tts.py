@@ -334,6 +334,15 @@ def test_a_clause_that_is_dropped_makes_room_for_others(steps: int) -> None:
 # --- faults ------------------------------------------------------------------------------------
 
 
+def test_it_speaks_without_graphs_where_none_can_be_made(caplog: pytest.LogCaptureFixture) -> None:
+    tts = engine(seed=4)
+    whole = say(tts)
+    with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
+        tts.speaker.talker._try_to_record()  # torch for a CPU has no graphs
+    assert "without CUDA graphs" in caplog.text
+    assert np.array_equal(say(tts), whole)
+
+
 @contextmanager
 def biased(tts: Qwen3Tts, **biases: float) -> Iterator[None]:
     """The talker's next codes with something added: ``code_5=99`` or ``end=-99``."""
