@@ -105,8 +105,7 @@ class CancelToken(Protocol):
 
     @property
     def priority(self) -> int:
-        """Its ``Priority`` now, the lowest number first: who has too little room for all calls makes
-        the highest wait."""
+        """Its ``Priority`` now. Who has too little room for all makes the highest number wait."""
         ...
 
 

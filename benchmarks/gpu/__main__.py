@@ -31,6 +31,7 @@ from pathlib import Path
 from benchmarks.gpu import engines, models
 from benchmarks.gpu.report import Report, card, show
 from benchmarks.gpu.server import server
+from benchmarks.gpu.speech import recordings
 from benchmarks.harness.program import arguments
 
 STAGES: dict[str, Callable[[argparse.Namespace, Report], None]] = {
@@ -64,6 +65,11 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"no such stage: {', '.join(unknown)}")
     args.turns = args.turns or (2 if args.small else 20)
     args.repeats = args.repeats or (2 if args.small else 20)
+    if {"stt", "server"} & set(args.only):
+        try:
+            recordings(args.speech, tiny=False)
+        except FileNotFoundError as error:
+            parser.error(str(error))
     args.models.mkdir(parents=True, exist_ok=True)
     return args
 

@@ -174,7 +174,7 @@ def voice(args: argparse.Namespace, report: Report) -> None:
         for count in (4,) if args.small else (2, 4, 6):
             _at_once(engine, report, count)
     with report.part("urgent"):
-        for count in (1, 3):
+        for count in (1, 3, 4):
             _urgent(engine, report, count, 1 if args.small else 5)
     with report.part("cancel"):
         _cancel(engine, report, 2 if args.small else 10)

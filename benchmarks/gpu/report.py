@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,20 @@ from benchmarks.harness.program import load
 LEAST_VALUES = {"p50": 1, "p95": 20, "p99": 100}
 """A percentile is left out with fewer values."""
 
-WIDTH = 132
+AIMS: Mapping[str, Mapping[str, float]] = {
+    "a clause of 9 words: first sound": {"p50": 100},
+    "a clause of 22 words: RTF": {"p50": 0.4},
+    "4 clauses at once: clauses with a hole": {"max": 0},
+    "ready": {"max": 15},
+    "1 robot: first audio": {"p50": 280, "p95": 480},
+    "1 robot: holes": {"max": 0},
+    "4 robots at once: holes": {"max": 0},
+    "first audio P95, 4 robots to 1": {"max": 1.5},
+    "barge-in: last sound after the onset": {"p50": 60},
+}
+"""The most that a figure should be, on a large card (an H100)."""
+
+WIDTH = 150
 """Characters of the table."""
 
 
@@ -96,16 +109,30 @@ def _nvidia_smi(query: str) -> str:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     console = Console(highlight=False, emoji=False, soft_wrap=True, width=WIDTH)
-    table = Table("stage", "figure", "n", "P50", "P95", "P99", "min", "max", "load", box=None)
+    columns = "stage", "figure", "n", "P50", "P95", "P99", "min", "max", "load", "aim"
+    table = Table(*columns, box=None)
     for row in rows:
         if "note" not in row:
             name = f"{row['figure']}, {row['unit']}" if row["unit"] else row["figure"]
             cells = [_number(row[key]) for key in ("p50", "p95", "p99", "min", "max")]
-            table.add_row(row["stage"], name, str(row["n"]), *cells, str(row["load"]))
+            table.add_row(
+                row["stage"], name, str(row["n"]), *cells, str(row["load"]), verdict(row)
+            )
     console.print(table)
     for row in rows:
         if "note" in row:
             console.print(f"{row['stage']}: {row['figure']}: {row['note']}", markup=False)
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """What ``AIMS`` has for a figure, and whether it is met; empty if it has nothing."""
+    if (aims := AIMS.get(row["figure"])) is None:
+        return ""
+    wanted = ", ".join(f"{key.upper() if key != 'max' else key} ≤ {aims[key]:g}" for key in aims)
+    if any(row[key] is None for key in aims):
+        return f"{wanted}: too few values"
+    met = all(row[key] <= most for key, most in aims.items())
+    return f"{wanted}: {'met' if met else 'not met'}"
 
 
 def _number(value: float | None) -> str:

@@ -23,7 +23,7 @@ def recordings(folder: Path | None, *, tiny: bool) -> list[DrySpeech]:
     """All sounds in ``speech.json`` of ``folder`` (a list of ``file`` and ``text``), or its
     labelled turns. Without a folder: sentences of the tiny recogniser, if ``tiny``, or people.
 
-    Raises ``FileNotFoundError``.
+    Raises ``FileNotFoundError``, whose text says what to do.
     """
     if folder:
         index = folder / INDEX
@@ -31,7 +31,10 @@ def recordings(folder: Path | None, *, tiny: bool) -> list[DrySpeech]:
     if not (tiny and shutil.which("espeak-ng")) and (people := recordings_of_people()):
         return list(people)
     if not shutil.which("espeak-ng"):
-        raise FileNotFoundError("There is no speech: give --speech, or install espeak-ng")
+        raise FileNotFoundError(
+            "There is no speech to measure with: give --speech FOLDER, or install espeak-ng or "
+            "pocketsphinx-testdata"
+        )
     return [
         DrySpeech(f"{voice}: {text}", voice, espeak(text, voice, 160, 50), text)
         for text in PHRASES

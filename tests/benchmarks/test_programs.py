@@ -19,7 +19,10 @@ from benchmarks.answers.__main__ import AnswerResult
 from benchmarks.answers.__main__ import figures as figures_of_answers
 from benchmarks.answers.judge import Question, read
 from benchmarks.echo.scenes import EchoSceneMaker, InterruptionClip, active_dbfs, onset
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import speech
 from benchmarks.gpu.language_model import REPLY, language_model
+from benchmarks.gpu.report import verdict as verdict_of
 from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears, Memo
 from benchmarks.harness.played_scene import play
@@ -213,6 +216,32 @@ def test_gpu_language_model(tmp_path: Path) -> None:
     assert "".join(step.text for step in steps if isinstance(step, TextDelta)) == REPLY
     [end] = [step for step in steps if isinstance(step, EndOfTurn)]
     assert end.probability > 0.9
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "verdict"),
+    [
+        ("1 robot: first audio", (270.0, 480.0, 900.0), "P50 ≤ 280, P95 ≤ 480: met"),
+        ("1 robot: first audio", (270.0, 481.0, 900.0), "P50 ≤ 280, P95 ≤ 480: not met"),
+        ("1 robot: first audio", (270.0, None, 900.0), "P50 ≤ 280, P95 ≤ 480: too few values"),
+        ("1 robot: holes", (1.0, None, 1.0), "max ≤ 0: not met"),
+        ("2 words: load", (1.0, None, 1.0), ""),
+    ],
+)
+def test_gpu_aims(figure: str, values: tuple[float | None, ...], verdict: str) -> None:
+    row = {"figure": figure, **dict(zip(("p50", "p95", "max"), values, strict=True))}
+    assert verdict_of(row) == verdict
+
+
+def test_gpu_without_speech(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(speech, "recordings_of_people", tuple)
+    monkeypatch.setattr(speech.shutil, "which", lambda name: None)
+    monkeypatch.setattr("sys.argv", ["benchmarks.gpu", "--models", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        gpu.parse_arguments()
+    assert "install espeak-ng" in capsys.readouterr().err
 
 
 # --- a picture -----------------------------------------------------------------------------------

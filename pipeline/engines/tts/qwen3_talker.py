@@ -123,8 +123,8 @@ class Talker:
     # -- clauses
 
     def begin(self, clause: ClauseRequest, by: CancelToken) -> Row | None:
-        """Read a clause's prompt. If all rows are taken, the least urgent is lost to it; ``None`` if
-        none is less urgent. Raises ``EngineError``."""
+        """Read a clause's prompt. If all rows are taken, the least urgent is lost to it; ``None``
+        if none is less urgent. Raises ``EngineError``."""
         number = next((n for n in range(self._count) if n not in self._rows), None)
         if number is None:
             last = max(self._rows.values(), key=lambda row: (row.by.priority, -row.frames))
@@ -316,8 +316,8 @@ class Talker:
         except RuntimeError as error:
             self._graphs.clear()
             log.warning(
-                "Qwen3-TTS works without CUDA graphs, some ten times slower: %s. Free memory of the "
-                "GPU, or install NVIDIA's driver 580 or newer, and start again",
+                "Qwen3-TTS works without CUDA graphs, some ten times slower: %s. Free GPU memory, or "
+                "install NVIDIA's driver 580 or newer, and start again",
                 error,
             )
 

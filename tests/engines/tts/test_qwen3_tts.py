@@ -195,7 +195,8 @@ def test_an_urgent_clause_takes_the_place_of_one_that_nobody_waits_for(
     with frames_made(tts, together) as frames:
         urgent = speech(4, Uncancelled())
         first = [next(urgent), next(urgent)]
-        assert len(frames) == 1 and first[1] is not None, "it waited for others"
+        assert len(frames) == 1, "it waited for others"
+        assert first[1] is not None
         assert next(speech(5, Uncancelled(Priority.SPECULATIVE))) is None
         pieces = [[*before, *stream] for before, stream in zip(made, streams, strict=True)]
         pieces.append([*first, *urgent])
