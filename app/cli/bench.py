@@ -101,6 +101,11 @@ def print_report(data: dict[str, Any]) -> None:
         console.print(f"start to ready: {data['start_to_ready_s']:.1f} s")
         console.print(f"RSS: {rss['ready']:.0f} MiB ready, {rss['after']:.0f} MiB after the turns")
         console.print(f"CPU: {data['core_percent']:.0f} % of a core in conversation")
+    if data["gpu"]["card"]:
+        console.print(f"GPU: {data['gpu']['card']}, {_number(data['gpu']['memory_mb'], '.0f')} MB")
+    if data["voice_rtf"] is not None:
+        console.print(f"voice: {data['voice_rtf']:.2f} s for each second of speech")
+    console.print(f"holes in answers: {data['holes']['n']}, {data['holes']['ms']:.0f} ms in all")
     load = data["load_average"]
     console.print(
         f"load average during the turns: {_number(load['p50'], '.2f')} median, "

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from app.models.gpu import Gpu, find_gpus
 from app.server.listening import bind
 from app.server.process_usage import ProcessUsage, usage
 from app.server.serving import PATH
@@ -57,6 +59,8 @@ class TurnTiming:
     load: float
     cut_off: bool
     """An answer started before the speaker was done."""
+    holes_ms: Sequence[float] = ()
+    """Silences in the answer because its sound came late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,11 @@ class BenchRun:
     ready: ProcessUsage | None = None
     after: ProcessUsage | None = None
     core_percent: float | None = None
+    gpu: str | None = None
+    """The first card and its driver."""
+    gpu_mb: int | None = None
+    """How much more of its memory was in use after the turns than before the start."""
+    voice_rtf: float | None = None
 
 
 # --- the server --------------------------------------------------------------------------------
@@ -158,13 +167,31 @@ async def measure_own_server(
     arguments: Sequence[str], clips: Sequence[QuestionClip], turns: int, advance: Callable[[], None]
 ) -> BenchRun:
     """Start a server with these ``arguments``; measure it, including memory and processor time."""
-    async with spawned_server(arguments) as server:
-        ready, began = usage(server.pid), time.monotonic()
-        run = await measure_running_server(server.url, clips, turns, advance)
-        run.start_s, run.ready, run.after = server.start_seconds, ready, usage(server.pid)
-        cpu_s = run.after.cpu_seconds - ready.cpu_seconds
-        run.core_percent = cpu_s / (time.monotonic() - began) * 100
+    with tempfile.TemporaryDirectory() as folder:
+        log, card = Path(folder) / "log", await asyncio.to_thread(find_gpus)
+        async with spawned_server(arguments, log) as server:
+            ready, began = usage(server.pid), time.monotonic()
+            run = await measure_running_server(server.url, clips, turns, advance)
+            run.start_s, run.ready, run.after = server.start_seconds, ready, usage(server.pid)
+            cpu_s = run.after.cpu_seconds - ready.cpu_seconds
+            run.core_percent = cpu_s / (time.monotonic() - began) * 100
+            note_gpu(run, card.first, (await asyncio.to_thread(find_gpus)).first)
+        run.voice_rtf = voice_rtf(log.read_text(encoding="utf-8", errors="replace"))
     return run
+
+
+def note_gpu(run: BenchRun, before: Gpu | None, after: Gpu | None) -> None:
+    """``before``: the first card before the server started."""
+    if before and after:
+        run.gpu = f"{before.name}, driver {before.driver}"
+        if before.free_mb is not None and after.free_mb is not None:
+            run.gpu_mb = before.free_mb - after.free_mb
+
+
+def voice_rtf(log: str) -> float | None:
+    """What a server says of its voice (``pipeline.speaking.apology``)."""
+    match = re.search(r"the voice takes ([\d.]+) s for each second of speech", log)
+    return float(match[1]) if match else None
 
 
 async def measure_running_server(
@@ -190,7 +217,7 @@ async def _measure(client: RealtimeClient, clip: QuestionClip) -> TurnTiming:
     if (latency := turn.voice_to_voice_ms) is not None:
         ms = {stage: turn.stages_ms[stage] for stage in STAGES if stage in turn.stages_ms}
         ms[VOICE_TO_VOICE] = latency
-    return TurnTiming(clip.name, ms, os.getloadavg()[0], turn.cut_offs > 0)
+    return TurnTiming(clip.name, ms, os.getloadavg()[0], turn.cut_offs > 0, turn.holes_ms)
 
 
 # --- statistics --------------------------------------------------------------------------------
@@ -221,6 +248,12 @@ def summary(run: BenchRun) -> dict[str, Any]:
             "after": run.after.rss_mib if run.after else None,
         },
         "core_percent": run.core_percent,
+        "gpu": {"card": run.gpu, "memory_mb": run.gpu_mb},
+        "voice_rtf": run.voice_rtf,
+        "holes": {
+            "n": sum(len(turn.holes_ms) for turn in run.turns),
+            "ms": sum(sum(turn.holes_ms) for turn in run.turns),
+        },
         "load_average": {"p50": percentile(loads, 50), "max": max(loads, default=None)},
         "turns": [
             {"clip": t.clip, "load": t.load, "cut_off": t.cut_off, **t.ms} for t in run.turns

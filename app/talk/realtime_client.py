@@ -35,6 +35,8 @@ KEY_VARIABLE = "REACHY_VOICE_API_KEY"
 TURN_TIMEOUT_S = 60.0
 LAST_ANSWER_S = 3.0
 """How long after the speech to wait for another answer if there was one already."""
+HOLE_S = 0.01
+"""A shorter one is the client's own clock."""
 ROOM_TONE_RMS = 8.0
 """In int16; -72 dBFS, a quiet room. No real microphone delivers digital zeros."""
 ROOM_TONE_S = 2
@@ -68,6 +70,9 @@ class SpokenTurn:
     answered: str = ""
     audio: list[Pcm] = field(default_factory=list)
     first_audio_at: float | None = None
+    plays_until: float = 0.0
+    holes_ms: list[float] = field(default_factory=list)
+    """Silences of a player that plays at once what it gets."""
     early: bool = False
     """The answer began before the speaker was done, or more speech interrupted it."""
     cut_offs: int = 0
@@ -94,10 +99,20 @@ class SpokenTurn:
         stages = {stage: ms for stage, ms in self.timeline_ms.items() if ms is not None}
         return {stage: ms + latency - first_audio for stage, ms in stages.items()}
 
+    def hear(self, pcm: Pcm, now: float) -> None:
+        """The next sound of the answer."""
+        if self.first_audio_at is None:
+            self.first_audio_at = self.plays_until = now
+        if now > self.plays_until + HOLE_S:
+            self.holes_ms.append(1000 * (now - self.plays_until))
+        self.plays_until = max(now, self.plays_until) + len(pcm) / RATE
+        self.audio.append(pcm)
+
     def forget_answer(self) -> None:
         """Discard an answer that came too early: only the answer to the last words counts."""
         self.answered = ""
         self.audio.clear()
+        self.holes_ms.clear()
         self.first_audio_at = None
         self.early = False
         self.timeline_ms = {}
@@ -229,9 +244,7 @@ class RealtimeClient:
             case "response.output_audio_transcript.delta":
                 turn.answered += event["delta"]
             case "response.output_audio.delta":
-                if turn.first_audio_at is None:
-                    turn.first_audio_at = now
-                turn.audio.append(pcm_from_bytes(base64.b64decode(event["delta"])))
+                turn.hear(pcm_from_bytes(base64.b64decode(event["delta"])), now)
             case "reachy_voice.timeline":
                 turn.timeline_ms = {
                     key.removesuffix("_ms"): value

@@ -115,9 +115,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         if "note" not in row:
             name = f"{row['figure']}, {row['unit']}" if row["unit"] else row["figure"]
             cells = [_number(row[key]) for key in ("p50", "p95", "p99", "min", "max")]
-            table.add_row(
-                row["stage"], name, str(row["n"]), *cells, str(row["load"]), verdict(row)
-            )
+            table.add_row(row["stage"], name, str(row["n"]), *cells, str(row["load"]), verdict(row))
     console.print(table)
     for row in rows:
         if "note" in row:

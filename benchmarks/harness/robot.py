@@ -12,8 +12,6 @@ from typing import Any
 from app.talk.realtime_client import RATE, RealtimeClient, SpokenTurn
 from pipeline.audio import EMPTY, Pcm
 
-HOLE_MS = 10.0
-"""A shorter one is the client's own clock."""
 ANSWER_S, AFTER_S, TOLD_S = 30.0, 0.4, 2.0
 
 
@@ -75,9 +73,8 @@ class RobotClient(RealtimeClient):
     async def ask(self, pcm: Pcm, speech_end: int) -> tuple[SpokenTurn, list[float]]:
         """The turn, and the holes in its answer in ms; heard to its end."""
         turn = await self.speak(pcm, speech_end)
-        holes = [ms for ms in self.player.gaps_ms if ms > HOLE_MS]
         await asyncio.sleep(self.player.left_s + AFTER_S)
-        return turn, holes
+        return turn, turn.holes_ms
 
     async def interrupt(
         self, over: Pcm, onset_s: float, after_s: float, question: Pcm = EMPTY

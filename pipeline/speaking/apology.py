@@ -89,11 +89,12 @@ class KeptSentences:
             if audio_s:
                 rtf = (times[-1] - times[0]) / audio_s
                 self.rtf = min(rtf, self.rtf or rtf)
+        if self.rtf:
+            log.info("the voice takes %.2f s for each second of speech", self.rtf)
         if self.rtf > RAMP_SLOW:
             log.warning(
-                "the voice is slower than speech: %.1f s for each second; answers begin late. "
-                "Put it on a GPU (tts.device), or choose a faster one (tts.engine)",
-                self.rtf,
+                "the voice is slower than speech: answers begin late. "
+                "Put it on a GPU (tts.device), or choose a faster one (tts.engine)"
             )
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:

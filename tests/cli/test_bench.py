@@ -19,6 +19,7 @@ from app.cli import measuring as bench
 from app.cli.ask import _print, as_data
 from app.cli.bench import print_report
 from app.cli.measuring import BenchRun, TurnTiming, percentile, ready_process, summary
+from app.models.gpu import find_gpus
 from app.server.process_usage import ProcessUsage
 from app.talk.realtime_client import (
     RATE,
@@ -203,6 +204,25 @@ def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert "done: 2 turns" in printed
     assert "no audio): 2 turns" in printed
+
+
+def test_a_gpu_the_voice_and_holes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    run = BenchRun([TurnTiming("clip", {}, 0.5, cut_off=False, holes_ms=(20.0, 30.0))])
+    outputs = [f"NVIDIA L4, 23034, 580.65.06, 8.9, {free}\n" for free in (22_000, 12_000)]
+    cards = [find_gpus(lambda _, o=o: (0, o), str).first for o in outputs]  # type: ignore[misc]
+    bench.note_gpu(run, *cards)
+    run.voice_rtf = bench.voice_rtf("INFO the voice takes 0.15 s for each second of speech\n")
+    print_report(summary(run) | {"synthetic_clips": []})
+    printed = capsys.readouterr().out
+    assert "GPU: NVIDIA L4, driver 580.65.06, 10486 MB" in printed
+    assert "voice: 0.15 s for each second" in printed
+    assert "holes in answers: 2, 50 ms in all" in printed
+
+
+def test_what_comes_late_leaves_a_hole() -> None:
+    sound = {"type": "response.output_audio.delta", "delta": base64.b64encode(SECOND).decode()}
+    turn = spoken(created(1.2), (1.5, sound), (2.4, sound), (3.7, sound), done(3.8))
+    assert turn.holes_ms == pytest.approx([200])
 
 
 @pytest.mark.parametrize("turns", [[], [turn(None)], [turn(5.0)]])

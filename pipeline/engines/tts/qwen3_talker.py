@@ -316,7 +316,7 @@ class Talker:
         except RuntimeError as error:
             self._graphs.clear()
             log.warning(
-                "Qwen3-TTS works without CUDA graphs, some ten times slower: %s. Free GPU memory, or "
+                "Qwen3-TTS works without CUDA graphs, much slower: %s. Free GPU memory, or "
                 "install NVIDIA's driver 580 or newer, and start again",
                 error,
             )
