@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.announcing.announcer import AnnouncementRequest
@@ -28,7 +28,7 @@ from app.server.server import build_app, serve
 from app.server.systemd_notice import notify_systemd
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
-from app.settings.model import Settings, TlsFiles
+from app.settings.model import ServerSettings, Settings, TlsFiles
 from pipeline.engines.registry import CORE, Kind
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError
 
@@ -70,22 +70,9 @@ async def run_server(
     settings, limits = assistant.settings.server, assistant.settings.limits
     access, callers = access or Access(), Callers()
     assistant.announcer.file = access.file
-    beside: list[BoundPort] = []
-    secure: TlsPort | None = None
-    home = None
     if settings.webrtc:
         _require_webrtc()
-    with ExitStack() as ports:  # closed if a later one is taken
-        port = settings.port if port is None else port
-        listener = ports.enter_context(bind(settings.host, port))
-        if browser_tls is not None and settings.browser_port is not None:
-            second = bind(settings.host, settings.browser_port, "server.browser_port")
-            beside.append(BoundPort(ports.enter_context(second), browser_tls.context))
-            number = second.getsockname()[1]
-            secure = TlsPort(number, browser_tls.fingerprint, browser_tls.certificate)
-        if settings.wyoming_port is not None:
-            home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
-        ports.pop_all()
+    ports = _bind(settings, settings.port if port is None else port, browser_tls)
     array = _array(assistant.settings)
     shown = None
     if settings.console:
@@ -97,7 +84,7 @@ async def run_server(
             use=live.use if live else None,
             notes=lambda: assistant.engines.notes(),
             in_use=lambda: {kind: assistant.describe(kind) for kind in CORE},
-            secure=secure,
+            secure=ports.secure,
             array=lambda: asdict(array) if array else None,
         )
     app = build_app(
@@ -112,7 +99,7 @@ async def run_server(
         webrtc=settings.webrtc,
     )
     note_callers(app, callers, access.rules.proxies)
-    own_address, real_port = listener.getsockname()[:2]
+    real_port = ports.main.getsockname()[1]
     commands = asyncio.Event()
     """Set when commands can be given, or never can."""
 
@@ -124,20 +111,16 @@ async def run_server(
     try:
         async with local_key(access, real_port, os.environ), asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
-            aside = [group.create_task(announce())]
+            aside = [announce(), *_beside(assistant, array, ports, access, tls)]
             if live is None:
                 commands.set()
             else:
-                aside.append(group.create_task(_follow_files(assistant, live)))
-                answering = _answer_commands(assistant, live, real_port, commands)
-                aside.append(group.create_task(answering))
+                aside.append(_follow_files(assistant, live))
+                aside.append(_answer_commands(assistant, live, real_port, commands))
             if updates is not None:
-                aside.append(group.create_task(updates.follow()))
-            fresh = [each for each in {tls, browser_tls} if each is not None]
-            aside += [group.create_task(each.keep_fresh()) for each in fresh]
-            aside += map(group.create_task, _beside(assistant, array, own_address, real_port, tls))
-            if home:
-                aside.append(group.create_task(_serve_home(assistant, home, access)))
+                aside.append(updates.follow())
+            aside += [each.keep_fresh() for each in {tls, browser_tls} if each is not None]
+            tasks = [group.create_task(each) for each in aside]
             await serve(
                 app,
                 settings.host,
@@ -147,14 +130,41 @@ async def run_server(
                 max_message_bytes=settings.max_message_mb * 1024 * 1024,
                 handshake_s=limits.handshake_s,
                 tls=tls.context if tls is not None else None,
-                listener=listener,
-                beside=beside,
+                listener=ports.main,
+                beside=ports.browsers,
             )
-            for task in aside:
+            for task in tasks:
                 task.cancel()
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """The bound ports of a server: its own, the one for browsers, and Home Assistant's."""
+
+    main: socket.socket
+    browsers: tuple[BoundPort, ...]
+    secure: TlsPort | None
+    home: socket.socket | None
+
+
+def _bind(settings: ServerSettings, port: int, browser_tls: ServerTls | None) -> _Ports:
+    """Raises ``ServerError``."""
+    browsers: tuple[BoundPort, ...] = ()
+    secure = home = None
+    with ExitStack() as ports:  # closed if a later one is taken
+        main = ports.enter_context(bind(settings.host, port))
+        if browser_tls is not None and settings.browser_port is not None:
+            second = bind(settings.host, settings.browser_port, "server.browser_port")
+            browsers = (BoundPort(ports.enter_context(second), browser_tls.context),)
+            number = second.getsockname()[1]
+            secure = TlsPort(number, browser_tls.fingerprint, browser_tls.certificate)
+        if settings.wyoming_port is not None:
+            home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
+        ports.pop_all()
+    return _Ports(main, browsers, secure, home)
 
 
 def _require_webrtc() -> None:
@@ -191,8 +201,8 @@ def _array(settings: Settings) -> ArraySeen | None:
 def _beside(
     assistant: Assistant,
     array: ArraySeen | None,
-    address: str,
-    port: int,
+    ports: _Ports,
+    access: Access,
     tls: ServerTls | None,
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Tasks that run while the server serves."""
@@ -206,7 +216,10 @@ def _beside(
             "array.control: auto the direction of speech is not known, and everyone is answered"
         )
     if settings.server.announce:
+        address, port = ports.main.getsockname()[:2]
         yield _be_found(assistant, address, port, encrypted=tls is not None)
+    if ports.home:
+        yield _serve_home(assistant, ports.home, access)
 
 
 async def _serve_home(assistant: Assistant, listener: socket.socket, access: Access) -> None:
