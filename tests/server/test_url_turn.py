@@ -300,6 +300,17 @@ async def test_the_doctor_says_what_it_finds() -> None:
     )
 
 
+@pytest.mark.parametrize(("model", "state"), [("qwen", "ok"), ("qwne", "fail")])
+async def test_the_doctor_asks_for_a_model_that_is_not_listed(model: str, state: str) -> None:
+    far = FarServer("llama-swap", aliases=("qwen",))
+    async with serving(far):
+        overrides = settings_for(far, far, far, more=(f"llm.model={model}",))
+        checks = await asyncio.to_thread(examine, "remote", overrides, {})
+    found = {check.name: check for check in checks}["llm server"]
+    assert found.state == state
+    assert ("has no model" in found.detail) == (state == "fail")
+
+
 # --- a raw client ------------------------------------------------------------------------------
 
 TOOL = {
