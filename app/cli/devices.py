@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import typer
@@ -132,37 +133,35 @@ def advise(test: SoundTest) -> list[str]:
             " is not connected."
             " Unmute it in the system's sound settings, or set sound.channel to another one"
         ]
-    return _advise_on_noise(test) + _advise_on_echo(test)
+    return [*_advise_on_noise(test), *_advise_on_echo(test)]
 
 
-def _advise_on_noise(test: SoundTest) -> list[str]:
+def _advise_on_noise(test: SoundTest) -> Iterator[str]:
     if not test.false_starts:
-        return []
+        return
     if test.quiet_threshold is not None:
         setting = f"endpointing.speech_threshold to {test.quiet_threshold:g}"
-        return [
-            f"A noise is taken for speech. Set {setting}, at which no turn began, and test again"
-        ]
-    if test.robot == "moved":
-        return ["The robot's motors may sound like speech to it. Set robot.moves to false"]
-    return ["A noise is taken for speech at any threshold. Find it, and test again without it"]
+        yield f"A noise is taken for speech. Set {setting}, at which no turn began, and test again"
+    elif test.robot == "moved":
+        yield "The robot's motors may sound like speech to it. Set robot.moves to false"
+    else:
+        yield "A noise is taken for speech at any threshold. Find it, and test again without it"
 
 
-def _advise_on_echo(test: SoundTest) -> list[str]:
+def _advise_on_echo(test: SoundTest) -> Iterator[str]:
     if test.echo_delay_ms is None:
-        return [
+        yield (
             "The chirps were not heard. With an XVF3800 that is right: its chip cancels them."
             " Otherwise turn the loudspeaker up, and check sound.speaker"
-        ]
-    if not _SOON_MS <= test.echo_delay_ms <= _LATE_MS:
-        return [
+        )
+    elif not _SOON_MS <= test.echo_delay_ms <= _LATE_MS:
+        yield (
             f"The echo comes {test.echo_delay_ms:g} ms after what is played; echo cancelling"
             " reaches from 6 to 300. Choose another loudspeaker (Bluetooth is too late), or set"
             " sound.echo to half-duplex"
-        ]
+        )
     if (test.lost_start_ms or 0) >= SLEEPY_MS:
-        return [
+        yield (
             "The loudspeaker sleeps in silence and loses the beginning of what it plays next. Set"
             " sound.keep_awake_dbfs to -50, test again, and raise it if that does not help"
-        ]
-    return []
+        )

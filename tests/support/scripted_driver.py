@@ -124,10 +124,12 @@ class ScriptedDriver:
 
 class SleepyDriver(ScriptedDriver):
     """Its microphone hears its loudspeaker, which sleeps after 5 s below -60 dBFS and loses the
-    first ``lost_s`` of what it plays next. Both at one rate."""
+    first ``lost_s`` of what it plays next. Both at one rate. ``late_s``: what it delays without
+    saying so."""
 
-    def __init__(self, lost_s: float) -> None:
+    def __init__(self, lost_s: float, late_s: float = 0.0) -> None:
         super().__init__(ARRAY)
+        self._late_ticks = round(late_s / TICK_S)
         self._lost_ticks = self._lost_left = round(lost_s / TICK_S)
         self._silent_ticks = 0
 
@@ -145,7 +147,7 @@ class SleepyDriver(ScriptedDriver):
         assert self.plan is not None
         plan = self.plan
         wanted, noise = round(plan.speaker_hz * TICK_S), np.random.default_rng(1)
-        air = deque([np.zeros(wanted, np.int16)] * 10)
+        air = deque([np.zeros(wanted, np.int16)] * (10 + self._late_ticks))
         while True:
             now_s = asyncio.get_running_loop().time()
             air.append(self._emitted(plan.on_asked(wanted, now_s + 0.015, now_s, False)))
