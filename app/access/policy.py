@@ -249,12 +249,17 @@ WAY = "reachy_voice.way"
 class Way(StrEnum):
     """How a client was admitted."""
 
-    OPEN = "open"
     LOOPBACK = "loopback"
     ADDRESS = "address"
     KEY = "key"
     ADMIN = "admin"
     SECRET = "secret"
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the client may see and change what is the owner's alone. Where a forwarder may
+        stand in front, its address does not show that it is a program of this machine."""
+        return self in (Way.LOOPBACK, Way.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,8 @@ def _with_headers(handler: Handler) -> Handler:
 
 def _guarded(handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
-        if request.scope.get(WAY) not in (Way.LOOPBACK, Way.ADMIN):
+        way: Way = request.scope[WAY]
+        if not way.is_owner:
             raise ApiError(403, "console_forbidden", _NOT_YOURS)
         if _asked_by_another_page(request):
             raise ApiError(403, "console_forbidden", "The console only answers its own pages.")

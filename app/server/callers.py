@@ -1,7 +1,7 @@
 """Which addresses have tried to connect, so that ``pair`` can distinguish a refused robot from one
 that never arrives.
 
-Kept in memory, bounded, and shown to this machine only.
+Kept in memory, bounded, and shown to the owner only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.api_errors import error_response
-from app.access.policy import Caller, Network, caller_of
-from app.server.gate import CALLER
+from app.access.policy import WAY, Network, Way, caller_of
 
 PATH = "/callers"
 MAX_REMEMBERED = 256
@@ -111,13 +110,13 @@ class CallersTap:
 
 
 def note_callers(app: Starlette, callers: Callers, proxies: Sequence[Network] = ()) -> None:
-    """Call before ``app`` serves: counts callers, and shows them to this machine at ``GET
+    """Call before ``app`` serves: counts callers, and shows them to the owner at ``GET
     /callers``."""
 
     async def show(request: Request) -> Response:
-        caller: Caller = request.scope[CALLER]
-        if not caller.from_here or caller.forwarded:
-            why = "Only programs on the server's own machine may ask who is connected."
+        way: Way = request.scope[WAY]
+        if not way.is_owner:
+            why = "Only programs on the server's own machine, or with an admin's key, may ask that."
             return error_response(403, "only_here", why)
         return JSONResponse({"callers": callers.shown()})
 

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.access.policy import Rules, Way, caller_of
+from app.access.policy import Rules, Way, caller_of, digest, parse_network
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
 from app.server.local_key import key_for, local_key
@@ -78,6 +78,30 @@ async def test_a_forwarder_shows_by_the_address_that_its_client_used() -> None:
         assert await statuses(port, "192.0.2.7:8765") == {401}
         assert await statuses(port, "[2001:db8::7]") == {401}
         assert 101 in await statuses(port, "localhost:9000"), "as through ssh -L"
+
+
+KEY = "the key of a robot or an admin"
+KNOWN = (digest(KEY.encode()),)
+
+
+@pytest.mark.parametrize(
+    ("rules", "sent", "status"),
+    [
+        (Rules(), "", 200),
+        (Rules(loopback=False, addresses=(parse_network("127.0.0.0/8"),)), "", 403),
+        (Rules(loopback=False, keys=KNOWN), KEY, 403),
+        (Rules(loopback=False, admins=KNOWN), KEY, 200),
+        (Rules(loopback=False, admins=KNOWN), "another", 401),
+    ],
+)
+async def test_who_was_there_is_told_to_the_owner_alone(
+    rules: Rules, sent: str, status: int
+) -> None:
+    headers = {"Host": "localhost", "Api-Key": sent}
+    access = Access(rules)
+    async with forwarded("127.0.0.1", access) as port, httpx.AsyncClient(headers=headers) as client:
+        response = await client.get(f"http://127.0.0.1:{port}/callers")
+        assert response.status_code == status
 
 
 async def test_the_proxy_protocol_is_not_spoken() -> None:

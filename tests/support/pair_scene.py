@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.access.file import AccessFile
-from app.access.policy import Rules, parse_network
+from app.access.policy import Caller, Refusal, Way, parse_network
 from app.pairing.flow import Pairing
 from app.pairing.steps import PairingStep, RobotAddress, StepOutcome, Times
 from app.server.callers import Callers, note_callers
 from app.server.gate import Access
 from app.server.server import build_app
-from tests.support.fake_robot import FakeRobot
+from tests.support.fake_robot import ADDRESS, FakeRobot
 from tests.support.scripted_server import running
 from tests.support.staged_server import StagedAssistant
 
@@ -80,6 +80,14 @@ class Scene:
         await asyncio.to_thread(self.file.change, edit)
 
 
+class RobotElsewhere(Access):
+    """The robot of ``fake_robot``, at 127.0.0.2, is no program of this machine."""
+
+    async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
+        self.rules = replace(self.rules, loopback=caller.place != ADDRESS)
+        return await super().decide(caller, has_secret=has_secret)
+
+
 @asynccontextmanager
 async def scene(
     folder: Path,
@@ -91,15 +99,14 @@ async def scene(
     ready: bool = True,
     other_file: bool = False,
 ) -> AsyncIterator[Scene]:
-    """A server on a free port. Without ``loopback`` only 127.0.0.1 is let in, and the robot of
-    ``fake_robot``, at 127.0.0.2, is a stranger. ``other_file``: it reads another list than the one
+    """A server on a free port. Without ``loopback`` only 127.0.0.1 is let in, and the robot is a
+    stranger. ``other_file``: it reads another list than the one
     that is changed."""
     file = AccessFile(folder / "access.json")
     used = AccessFile(folder / "other.json") if other_file else file
-    networks = () if loopback else (parse_network("127.0.0.1"),)
-    rules = Rules(loopback=loopback, addresses=networks)
+    access = Access(file=used) if loopback else RobotElsewhere(file=used)
     assistant = StagedAssistant()
-    app = build_app(assistant, max_sessions=max_sessions, access=Access(rules, used))
+    app = build_app(assistant, max_sessions=max_sessions, access=access)
     if callers:
         note_callers(app, Callers())
     if not ready:
