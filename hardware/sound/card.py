@@ -168,24 +168,22 @@ class SoundCard:
             except RateRefused as refusal:
                 rates[refusal.role].pop(0)
                 if not rates[refusal.role]:
-                    if wanted_hz is None:
-                        raise no_rate(refusal.role, refusal.name) from refusal
-                    raise
+                    raise no_rate(refusal.role, refusal.name) from refusal
 
     async def _try(
         self, microphone: Device, speaker: Device, channel: int, rates: tuple[int, int]
     ) -> _Opening:
-        source = Microphone(channel, rates[0])
+        source = Microphone(rates[0])
         opening = _Opening(asyncio.get_running_loop(), source, rates[1])
 
-        def on_heard(data: memoryview, at_s: float, now_s: float, xrun: bool) -> None:
-            source.take(data, at_s, now_s, xrun)
+        def on_heard(pcm: Pcm, at_s: float, now_s: float, xrun: bool) -> None:
+            source.take(pcm, at_s, now_s, xrun)
             opening.wake()
 
         on_asked, on_ended = self._speaker_stream(opening)
         opening.plan = Plan(
             microphone=microphone,
-            channels=channel,
+            channel=channel,
             microphone_hz=rates[0],
             speaker=speaker,
             speaker_hz=rates[1],

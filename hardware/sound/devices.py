@@ -125,12 +125,10 @@ def channel_of(device: Device, channel: str | int) -> int:
 
 
 def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
-    """Rates in Hz, the best first; only one if the setting names it."""
-    if wanted_hz is not None:
-        return (wanted_hz,)
+    """Rates in Hz, the best first. ``wanted_hz``: one device may take what the other refuses."""
     own = ARRAY_RATE_HZ if device.array else device.rate_hz
-    first = (own,) if own > 0 and own != _ALSA_DEFAULT_HZ else ()
-    return tuple(dict.fromkeys((*first, *RATES_HZ)))
+    first = own if own > 0 and own != _ALSA_DEFAULT_HZ else None
+    return tuple(filter(None, dict.fromkeys((wanted_hz, first, *RATES_HZ))))
 
 
 # --- the same devices again ----------------------------------------------------------------------

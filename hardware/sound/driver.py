@@ -10,8 +10,8 @@ from hardware.sound.devices import Device
 from hardware.sound.errors import Role
 from pipeline.audio import Pcm
 
-OnHeard = Callable[[memoryview, float, float, bool], None]
-"""Interleaved int16; when its first frame was at the membrane; now; whether samples before it were
+OnHeard = Callable[[Pcm, float, float, bool], None]
+"""Samples to keep; when the first of them was at the membrane; now; whether some before it were
 lost. Times: seconds of ``time.monotonic``, which is the event loop's."""
 OnAsked = Callable[[int, float, float, bool], Pcm]
 """How many frames are wanted; when the first of them will be at the membrane; now; whether the
@@ -22,11 +22,12 @@ OnEnded = Callable[[Role], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Two streams, 16 bits. ``channels``: of the microphone. ``speaker_latency_s``: what the
+    """Two streams, mono. ``channel``: which of the microphone's, from 1; the loudspeaker plays the
+    same on all that it has to be opened with. ``speaker_latency_s``: what the
     driver should buffer. Its threads call all three, which must not wait."""
 
     microphone: Device
-    channels: int
+    channel: int
     microphone_hz: int
     speaker: Device
     speaker_hz: int

@@ -74,7 +74,7 @@ class RateRefused(SoundError):
         super().__init__(
             f"The {role} {name} does not take {rate_hz} samples per second",
             why="its driver refuses them",
-            fix="Set sound.rate_hz to null, or to a rate that reachy-voice devices lists for it",
+            fix="Choose another device",
         )
         self.role, self.name, self.rate_hz = role, name, rate_hz
 

@@ -1,4 +1,4 @@
-"""Picks one channel from a driver's samples, and checks that it is alive."""
+"""A microphone's samples on their way from its driver, and whether it is alive."""
 
 from __future__ import annotations
 
@@ -24,20 +24,16 @@ samples differ by at most 2. White noise of 0.5 RMS and more is neither: no room
 class Microphone:
     """One opened microphone; called by the driver's thread."""
 
-    def __init__(self, channels: int, rate_hz: int) -> None:
-        """``channels``: how many interleaved channels to open; the last one is used."""
+    def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
         self.ring = Ring(round(KEPT_S * rate_hz))
         self.xruns = 0
         self.last_s: float | None = None
         """When the driver last called; seconds of the loop's clock."""
-        self._channels = channels
         self._next = 0
 
-    def take(self, data: bytes | memoryview, at_s: float, now_s: float, xrun: bool) -> None:
-        """``data``: interleaved int16; ``at_s``: when its first frame was at the membrane."""
-        frames = np.frombuffer(data, np.int16).reshape(-1, self._channels)
-        pcm: Pcm = frames[:, -1].copy()
+    def take(self, pcm: Pcm, at_s: float, now_s: float, xrun: bool) -> None:
+        """``at_s``: when the first of ``pcm`` was at the membrane."""
         self.ring.put(SampleBlock(pcm, self._next, at_s, xrun))
         self._next += len(pcm)
         self.xruns += xrun

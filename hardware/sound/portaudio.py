@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from hardware.sound.devices import RATES_HZ, Device, whole_names
 from hardware.sound.driver import Latency, Plan
 from hardware.sound.driver_thread import DriverThread
@@ -33,8 +35,8 @@ HEARD_LATENCY_S = 0.010
 _PATIENCE_S = 5.0
 """An idle PulseAudio sink takes 1.7 s to start; USB devices enumerate within one."""
 _CLOSE_S = 2.0
-_BAD_RATE = -9997
-"""PortAudio's paInvalidSampleRate."""
+_BAD_RATE, _BAD_CHANNELS = -9997, -9998
+"""PortAudio's paInvalidSampleRate and paInvalidChannelCount."""
 
 
 class PortAudio:
@@ -104,8 +106,9 @@ class PortAudio:
     def _open(self, plan: Plan) -> Latency:
         self._close()
         try:
-            refusal = RateRefused("microphone", plan.microphone.name, plan.microphone_hz)
-            self._start(partial(_input, plan), refusal)
+            device = plan.microphone
+            refusal = RateRefused("microphone", device.name, plan.microphone_hz)
+            self._start(partial(_input, plan), plan.channel, device.inputs, refusal)
             return self._start_speaker(plan)
         except BaseException:
             self._close()
@@ -117,18 +120,19 @@ class PortAudio:
 
     def _start_speaker(self, plan: Plan) -> Latency:
         refusal = RateRefused("loudspeaker", plan.speaker.name, plan.speaker_hz)
-        speaker = self._start(partial(_output, plan), refusal)
+        speaker = self._start(partial(_output, plan), 1, plan.speaker.outputs, refusal)
         return Latency(self._streams[0].latency, speaker.latency)
 
-    def _start(self, make: Callable[[Any], Any], refusal: RateRefused) -> Any:
-        sounddevice = load()
+    def _start(
+        self, make: Callable[[int], Any], channels: int, most: int, refusal: RateRefused
+    ) -> Any:
         try:
             with quiet_stderr():
-                stream = make(sounddevice)
+                stream = _with_channels(make, channels, most)
                 self._streams.append(stream)
                 stream.start()
-        except sounddevice.PortAudioError as error:
-            if len(error.args) > 1 and error.args[1] == _BAD_RATE:
+        except load().PortAudioError as error:
+            if _code_of(error) == _BAD_RATE:
                 raise refusal from error
             raise not_opened(refusal.role, refusal.name, _text_of(error)) from error
         return stream
@@ -198,32 +202,49 @@ def _end(stream: Any) -> None:
             step()
 
 
+def _with_channels(work: Callable[[int], T], channels: int, most: int) -> T:
+    """``work`` with so many channels or, where the device takes only a pair or all it has, with
+    more: PortAudio opens more by itself on some systems only."""
+    counts = [channels, *sorted(count for count in {2, most} if channels < count <= most)]
+    while True:
+        try:
+            return work(counts.pop(0))
+        except load().PortAudioError as error:
+            if not counts or _code_of(error) != _BAD_CHANNELS:
+                raise
+
+
 def _rates(device: Device) -> tuple[int, ...]:
     sounddevice = load()
-    checks = [sounddevice.check_input_settings] if device.serves("microphone") else []
-    checks += [sounddevice.check_output_settings] if device.serves("loudspeaker") else []
+    checks = []
+    if device.serves("microphone"):
+        checks.append((sounddevice.check_input_settings, device.inputs))
+    if device.serves("loudspeaker"):
+        checks.append((sounddevice.check_output_settings, device.outputs))
     rates = []
     for rate_hz in sorted({*RATES_HZ, device.rate_hz}):
         with contextlib.suppress(sounddevice.PortAudioError), quiet_stderr():
-            for check in checks:
-                check(device=device.index, channels=1, dtype="int16", samplerate=rate_hz)
+            for check, most in checks:
+                asked = partial(check, device.index, dtype="int16", samplerate=rate_hz)
+                _with_channels(asked, 1, most)
             rates.append(rate_hz)
     return tuple(rates)
 
 
-def _input(plan: Plan, sounddevice: Any) -> Any:
-    on_heard = plan.on_heard
+def _input(plan: Plan, channels: int) -> Any:
+    on_heard, of_channel = plan.on_heard, slice(plan.channel - 1, None, channels)
 
     def callback(data: Any, frames: int, times: Any, flags: Any) -> None:
         now_s = time.monotonic()
         at_s = _at(now_s, stream.time, times.inputBufferAdcTime, -stream.latency)
-        on_heard(memoryview(data), at_s, now_s, bool(flags.input_overflow))
+        pcm = np.frombuffer(data, np.int16)[of_channel].copy()
+        on_heard(pcm, at_s, now_s, bool(flags.input_overflow))
 
-    stream = sounddevice.RawInputStream(
+    stream = load().RawInputStream(
         samplerate=plan.microphone_hz,
         blocksize=plan.microphone_hz * BLOCK_MS // 1000,
         device=plan.microphone.index,
-        channels=plan.channels,
+        channels=channels,
         dtype="int16",
         latency=HEARD_LATENCY_S,
         callback=callback,
@@ -232,19 +253,20 @@ def _input(plan: Plan, sounddevice: Any) -> Any:
     return stream
 
 
-def _output(plan: Plan, sounddevice: Any) -> Any:
+def _output(plan: Plan, channels: int) -> Any:
     on_asked = plan.on_asked
 
     def callback(out: Any, frames: int, times: Any, flags: Any) -> None:
         now_s = time.monotonic()
         at_s = _at(now_s, stream.time, times.outputBufferDacTime, stream.latency)
-        out[:] = on_asked(frames, at_s, now_s, bool(flags.output_underflow)).tobytes()
+        pcm = on_asked(frames, at_s, now_s, bool(flags.output_underflow))
+        out[:] = np.repeat(pcm, channels).tobytes()
 
-    stream = sounddevice.RawOutputStream(
+    stream = load().RawOutputStream(
         samplerate=plan.speaker_hz,
         blocksize=plan.speaker_hz * BLOCK_MS // 1000,
         device=plan.speaker.index,
-        channels=1,
+        channels=channels,
         dtype="int16",
         latency=plan.speaker_latency_s,
         callback=callback,
@@ -258,6 +280,10 @@ def _at(now_s: float, driver_now_s: float, driver_at_s: float, otherwise_s: floa
     if not driver_at_s:
         return now_s + otherwise_s
     return now_s + driver_at_s - driver_now_s
+
+
+def _code_of(error: Exception) -> object:
+    return error.args[1] if len(error.args) > 1 else None
 
 
 def _text_of(error: Exception) -> str:

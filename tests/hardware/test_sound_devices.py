@@ -84,7 +84,7 @@ def test_rates() -> None:
     assert rates_to_try(LAPTOP, None)[:3] == (48_000, 44_100, 24_000)
     assert rates_to_try(Device(0, "x", 1, 1, 32_000), None)[:3] == (32_000, 48_000, 44_100)
     assert rates_to_try(Device(0, "x", 1, 1, 64_000), None)[0] == 64_000
-    assert rates_to_try(REACHY, 48_000) == (48_000,)
+    assert rates_to_try(REACHY, 48_000)[:3] == (48_000, 16_000, 44_100)
 
 
 def test_the_chosen_device_stays_the_chosen_one() -> None:

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 
 from hardware.sound import portaudio
 from hardware.sound.clock import StreamClock
+from hardware.sound.devices import Device
+from hardware.sound.driver import Plan
 from hardware.sound.driver_thread import DriverThread
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import chirp, find_echo, lost_start_s
@@ -107,6 +111,78 @@ async def test_a_sound_system_that_does_not_begin_is_an_error_with_advice(
         await driver.devices()
     driver.end()
     assert says in caught.value.why + caught.value.fix
+
+
+class FewChannels:
+    """A ``sounddevice`` whose microphone and loudspeaker take only these numbers of channels."""
+
+    PortAudioError, _exit_handler = Refusal, None
+
+    def __init__(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+        self.check_input_settings = partial(self._check, inputs)
+        self.check_output_settings = partial(self._check, outputs)
+        self.RawInputStream = partial(self._stream, inputs)
+        self.RawOutputStream = partial(self._stream, outputs)
+        self.opened: list[tuple[int, Callable[..., None]]] = []
+
+    def _check(self, takes: tuple[int, ...], device: int, channels: int, **_: object) -> None:
+        if channels not in takes:
+            raise Refusal("Invalid number of channels", -9998)
+
+    def _stream(
+        self, takes: tuple[int, ...], channels: int, callback: Callable[..., None], **_: object
+    ) -> SimpleNamespace:
+        self._check(takes, 0, channels)
+        self.opened.append((channels, callback))
+        calls = dict.fromkeys(("start", "abort", "close"), lambda **_: None)
+        return SimpleNamespace(time=0.0, latency=0.01, **calls)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "channel", "opened"),
+    [
+        ((1, 2), (1, 2), 1, (1, 1)),
+        ((2,), (2,), 1, (2, 2)),
+        ((2,), (8,), 2, (2, 8)),
+        ((2, 6), (2, 8), 1, (2, 2)),
+        ((2, 6), (1,), 3, (6, 1)),
+        ((2,), (3,), 1, "loudspeaker Laptop cannot be opened: Invalid number of channels"),
+    ],
+)
+async def test_a_device_is_opened_with_as_many_channels_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...],
+    channel: int,
+    opened: tuple[int, int] | str,
+) -> None:
+    module, heard = FewChannels(inputs, outputs), list[Pcm]()
+    monkeypatch.setitem(sys.modules, "sounddevice", module)
+    both = Device(0, "Laptop", max(inputs), 8, 48_000)
+    plan = Plan(
+        *(both, channel, 48_000, both, 48_000, 0.01),
+        on_heard=lambda pcm, *_: heard.append(pcm),
+        on_asked=lambda frames, *_: np.arange(frames, dtype=np.int16),
+        on_ended=lambda role: None,
+    )
+    driver = portaudio.PortAudio()
+    if isinstance(opened, str):
+        with pytest.raises(SoundError, match=opened):
+            await driver.open(plan)
+        assert await driver.rates(both) == ()
+    else:
+        await driver.open(plan)
+        assert 48_000 in await driver.rates(both)
+        (hears, on_input), (plays, on_output) = module.opened
+        assert (hears, plays) == opened
+        times = SimpleNamespace(inputBufferAdcTime=0.0, outputBufferDacTime=0.0)
+        flags = SimpleNamespace(input_overflow=False, output_underflow=False)
+        on_input(np.tile(np.arange(1, hears + 1, dtype=np.int16), 3).tobytes(), 3, times, flags)
+        assert [pcm.tolist() for pcm in heard] == [[channel] * 3]
+        out = bytearray(2 * plays * 3)
+        on_output(out, 3, times, flags)
+        assert np.frombuffer(out, np.int16).tolist() == [n for n in range(3) for _ in range(plays)]
+    driver.end()
 
 
 def _heard(delay: int, gain: float, noise: float) -> Pcm:

@@ -124,7 +124,7 @@ class ThreadedDriver:
             if not self.held.is_set():
                 now_s = time.monotonic()
                 plan.on_asked(80, now_s + 0.015, now_s, False)
-                plan.on_heard(memoryview(b"\1\0" * 80), now_s - 0.015, now_s, False)
+                plan.on_heard(np.ones(80, np.int16), now_s - 0.015, now_s, False)
 
 
 @pytest.mark.parametrize("driver_too", [False, True])

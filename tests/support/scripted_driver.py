@@ -108,7 +108,7 @@ class ScriptedDriver:
         assert self.plan is not None
         plan = self.plan
         loop = asyncio.get_running_loop()
-        frames = np.full((plan.microphone_hz // 200, plan.channels), self.level, np.int16)
+        heard = 1 + np.arange(plan.microphone_hz // 200) % 4
         while True:
             now_s = loop.time()
             if not self.speaker_stalls:
@@ -116,9 +116,8 @@ class ScriptedDriver:
                 dry, self.runs_dry = self.runs_dry, False
                 self.given.append(self.plan.on_asked(wanted, now_s + 0.015, now_s, dry))
             if not self.mic_stalls:
-                frames[:] = (self.level * (1 + np.arange(len(frames)) % 4))[:, np.newaxis]
-                frames[:, :-1] = 0
-                plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
+                pcm = (self.level * heard).astype(np.int16)
+                plan.on_heard(pcm, now_s - 0.015, now_s, False)
             await asyncio.sleep(0.005)
 
 
@@ -151,9 +150,8 @@ class SleepyDriver(ScriptedDriver):
         while True:
             now_s = asyncio.get_running_loop().time()
             air.append(self._emitted(plan.on_asked(wanted, now_s + 0.015, now_s, False)))
-            frames = np.zeros((wanted, plan.channels), np.int16)
-            frames[:, -1] = air.popleft() // 10 + noise.normal(0, 20, wanted)
-            plan.on_heard(memoryview(frames.tobytes()), now_s - 0.015, now_s, False)
+            pcm = (air.popleft() // 10 + noise.normal(0, 20, wanted)).astype(np.int16)
+            plan.on_heard(pcm, now_s - 0.015, now_s, False)
             await asyncio.sleep(TICK_S)
 
 
