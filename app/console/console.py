@@ -26,7 +26,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from app.access.api_errors import ApiError, error_response
-from app.access.policy import CONSOLE, CONSOLE_API, WAY, Way
+from app.access.policy import CONSOLE, CONSOLE_API, WAY
 from app.console.recent_turns import RecentTurn, RecentTurns
 from app.console.running import ConsoleServer
 from pipeline.errors import ReachyVoiceError
@@ -146,8 +146,7 @@ def _with_headers(handler: Handler) -> Handler:
 
 def _guarded(handler: Handler) -> Handler:
     async def guarded(request: Request) -> Response:
-        way: Way = request.scope[WAY]
-        if not way.is_owner:
+        if not request.scope[WAY].is_owner:
             raise ApiError(403, "console_forbidden", _NOT_YOURS)
         if _asked_by_another_page(request):
             raise ApiError(403, "console_forbidden", "The console only answers its own pages.")

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.api_errors import error_response
-from app.access.policy import WAY, Network, Way, caller_of
+from app.access.policy import WAY, Network, caller_of
 
 PATH = "/callers"
 MAX_REMEMBERED = 256
@@ -114,8 +114,7 @@ def note_callers(app: Starlette, callers: Callers, proxies: Sequence[Network] = 
     /callers``."""
 
     async def show(request: Request) -> Response:
-        way: Way = request.scope[WAY]
-        if not way.is_owner:
+        if not request.scope[WAY].is_owner:
             why = "Only programs on the server's own machine, or with an admin's key, may ask that."
             return error_response(403, "only_here", why)
         return JSONResponse({"callers": callers.shown()})

@@ -130,11 +130,12 @@ class ParkedConversations:
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
         """The conversation of ``who``, now the caller's to close, or ``None``.
 
-        Other tools mean another conversation: the parked one is then closed.
+        Other tools, in whatever order, mean another conversation: the parked one is then closed.
         """
         if who is None or who not in self._parked:
             return None
-        if self._parked[who].tools != tools:
+        before, now = ({t.name: t for t in each} for each in (self._parked[who].tools, tools))
+        if before != now:
             self.drop(who)
             return None
         parked = self._parked.pop(who)

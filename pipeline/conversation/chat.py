@@ -4,7 +4,7 @@ replaces an item.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -47,8 +47,7 @@ class TooShort(ValueError):
 class Chat:
     """An ordered list of items with unique ids.
 
-    Adding at the end, replacing and reading an item take the same time in a conversation of any
-    length.
+    All that concerns one item takes the same time in a conversation of any length.
     """
 
     ROOT = "root"
@@ -56,11 +55,15 @@ class Chat:
 
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
+        self._next: dict[str | None, str | None] = {None: None}
+        self._previous: dict[str | None, str | None] = {None: None}
+        """Their order; ``None`` is before the first and after the last."""
         self._media: set[str] = set()
         """Ids of the items with audio or pictures."""
         self.text_chars = 0
         """How much text all items hold."""
-        self._forgotten = 0
+        self._forgotten: str | None = None
+        """The last item that the model no longer reads."""
         self._limits: dict[str, int] = {}
         """How many characters of long items the model reads."""
 
@@ -72,12 +75,16 @@ class Chat:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        return tuple(self._items.values())
+        return tuple(map(self._items.__getitem__, _walk(self._next)))
+
+    @property
+    def newest_first(self) -> Iterator[Item]:
+        return map(self._items.__getitem__, _walk(self._previous))
 
     @property
     def context(self) -> tuple[Item, ...]:
         """The items that the model still reads; older ones no longer fit."""
-        return self.shown(tuple(islice(self._items.values(), self._forgotten, None)))
+        return self.shown(tuple(map(self._items.__getitem__, _walk(self._next, self._forgotten))))
 
     def shown(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """As much of ``items`` as the model reads."""
@@ -86,13 +93,12 @@ class Chat:
 
     @property
     def last_id(self) -> str | None:
-        return next(reversed(self._items), None)
+        return self._previous[None]
 
     @property
     def answered_id(self) -> str | None:
         """The newest answer: what follows it may still be answered."""
-        answers = (i.id for i in reversed(self._items.values()) if _is_answer(i))
-        return next(answers, None)
+        return next((item.id for item in self.newest_first if _is_answer(item)), None)
 
     def get(self, item_id: str) -> Item:
         if item_id not in self._items:
@@ -100,8 +106,7 @@ class Chat:
         return self._items[item_id]
 
     def previous_id(self, item_id: str) -> str | None:
-        at = self._position(item_id)
-        return tuple(self._items)[at - 1] if at else None
+        return self._previous[self.get(item_id).id]
 
     def add(self, item: Item, after: str | None = None) -> str | None:
         """Append ``item``, or insert it after ``after``; returns the id before it.
@@ -110,22 +115,19 @@ class Chat:
         """
         if item.id in self._items:
             raise DuplicateItem(item.id)
-        last = self.last_id
-        if after is None or after == last:
-            previous = last
-            self._items[item.id] = item
-        else:
-            previous = None if after == self.ROOT else after
-            self._insert(item, 0 if previous is None else self._position(previous) + 1)
-        self.text_chars += text_chars(item)
-        self._note_media(item)
+        previous = self.last_id
+        if after is not None and after != previous:
+            previous = None if after == self.ROOT else self.get(after).id
+        self._insert(item, previous)
         return previous
 
-    def _insert(self, item: Item, at: int) -> None:
-        items = list(self._items.items())
-        self._items = dict([*items[:at], (item.id, item), *items[at:]])
-        if at < self._forgotten:
-            self._forgotten += 1
+    def _insert(self, item: Item, previous: str | None) -> None:
+        following = self._next[previous]
+        self._items[item.id] = item
+        self._previous[item.id], self._next[item.id] = previous, following
+        self._next[previous] = self._previous[following] = item.id
+        self.text_chars += text_chars(item)
+        self._note_media(item)
 
     def put(self, item: Item) -> None:
         """Replace the item that has the same id."""
@@ -133,24 +135,34 @@ class Chat:
         self._items[item.id] = item
         self._note_media(item)
 
-    def rename(self, item_id: str, new_id: str) -> None:
-        """Give an item another id, which no other item has."""
-        item = replace(self.get(item_id), id=new_id)
-        items = (
-            (item.id, item) if old == item_id else (old, each) for old, each in self._items.items()
-        )
-        self._items = dict(items)
-        if item_id in self._media:
-            self._media.remove(item_id)
-            self._media.add(new_id)
+    def rename(self, item_ids: Sequence[str], new_id: str) -> None:
+        """Give an item another id, which no other item has. Several messages become one, at the
+        place of the first."""
+        items = [self.get(each) for each in item_ids]
+        shown_chars = sum(self._limits.get(each.id, text_chars(each)) for each in items)
+        previous, last_forgotten = self._previous[items[0].id], self._forgotten
+        item = replace(items[-1], id=new_id)
+        if isinstance(item, MessageItem):
+            messages = [each for each in items if isinstance(each, MessageItem)]
+            parts = tuple(part for each in messages for part in each.parts)
+            item = replace(item, parts=parts, at=messages[0].at)
+        for each in item_ids:
+            self.delete(each)
+        self._insert(item, previous)
+        if last_forgotten == item_ids[-1]:
+            self._forgotten = new_id
+        if shown_chars < text_chars(item):
+            self._limits[new_id] = shown_chars
 
     def delete(self, item_id: str) -> None:
-        self._limits.pop(item_id, None)
-        if self._forgotten and self._position(item_id) < self._forgotten:
-            self._forgotten -= 1
         self.text_chars -= text_chars(self.get(item_id))
-        del self._items[item_id]
+        self._limits.pop(item_id, None)
         self._media.discard(item_id)
+        if item_id == self._forgotten:
+            self._forgotten = self._previous[item_id]
+        del self._items[item_id]
+        previous, following = self._previous.pop(item_id), self._next.pop(item_id)
+        self._next[previous], self._previous[following] = following, previous
 
     def truncate(self, item_id: str, heard_seconds: float) -> None:
         """Cut an assistant's spoken item to its first ``heard_seconds``.
@@ -179,7 +191,9 @@ class Chat:
 
     def forget_before(self, item_id: str) -> None:
         """Start the context with this item. Raises ``UnknownItem``."""
-        self._forgotten = max(self._forgotten, self._position(item_id))
+        self.get(item_id)
+        if item_id in _walk(self._next, self._forgotten):
+            self._forgotten = self._previous[item_id]
 
     def make_room(self, problem: PromptTooLong) -> bool:
         """Show less of the longest items, or else forget the oldest. False if nothing can go."""
@@ -197,13 +211,12 @@ class Chat:
 
         Half at a time, because every cut invalidates the model's KV prefix.
         """
-        items = self.items
-        last = len(items)
-        half = self._forgotten + (last - self._forgotten + 1) // 2
+        read = list(_walk(self._next, self._forgotten))
+        half = (len(read) + 1) // 2
         # The output of a call means nothing without the call.
-        for start in (*range(half, last), *range(half - 1, self._forgotten, -1)):
-            if start > self._forgotten and not isinstance(items[start], FunctionOutputItem):
-                self._forgotten = start
+        for start in (*range(half, len(read)), *range(half - 1, 0, -1)):
+            if not isinstance(self._items[read[start]], FunctionOutputItem):
+                self._forgotten = read[start - 1]
                 return True
         return False
 
@@ -220,15 +233,15 @@ class Chat:
 
     def _media_items(self) -> list[MessageItem]:
         """The items with audio or pictures, the newest first."""
-        newest_first = (self._items[each] for each in reversed(self._items) if each in self._media)
+        newest_first = (item for item in self.newest_first if item.id in self._media)
         items = islice(newest_first, len(self._media))  # looks at no older ones
         return [item for item in items if isinstance(item, MessageItem)]
 
-    def _position(self, item_id: str) -> int:
-        for at, other in enumerate(self._items):
-            if other == item_id:
-                return at
-        raise UnknownItem(item_id)
+
+def _walk(links: Mapping[str | None, str | None], start: str | None = None) -> Iterator[str]:
+    """The ids that follow ``start``."""
+    while (start := links[start]) is not None:
+        yield start
 
 
 def _is_answer(item: Item) -> bool:

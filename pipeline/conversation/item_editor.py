@@ -115,11 +115,11 @@ class ItemEditor:
 
     def _is_there(self, item: Item) -> bool:
         """Whether the resumed conversation has what the client sends; there it has its id now."""
-        found = self._history.find(item) if self._history else None
-        if not found or found not in self._chat:
+        found = self._history.find(item) if self._history else []
+        if not found or any(each not in self._chat for each in found):
             return False
-        if found != item.id:
-            if item.id in self._chat:
+        if found != [item.id]:
+            if item.id in self._chat and item.id not in found:
                 return False
             self._chat.rename(found, item.id)
         return True
@@ -129,13 +129,13 @@ class ItemEditor:
         history, self._history = self._history, None
         for item, before in history.asked_again if history else ():
             if item.id in self._chat:
-                self._chat.rename(item.id, before)
+                self._chat.rename([item.id], before)
                 self._chat.add(item)
 
     def _answers_a_call(self, item: Item) -> bool:
         return isinstance(item, FunctionOutputItem) and any(
             isinstance(other, FunctionCallItem) and other.call_id == item.call_id
-            for other in reversed(self._chat.items)
+            for other in self._chat.newest_first
         )
 
     def delete(self, command: DeleteItem) -> None:

@@ -11,7 +11,8 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
@@ -39,80 +40,95 @@ class ResumedHistory:
         self._contents = [_content(item) for item in items]
         self._by_id = {item.id: at for at, item in enumerate(items)}
         self._by_key: defaultdict[_Content, list[int]] = defaultdict(list)
-        for at, content in enumerate(self._contents):
-            self._by_key[_key(content)].append(at)
+        for at, (item, content) in enumerate(zip(items, self._contents, strict=True)):
+            for key in filter(None, _keys(item, content)):
+                self._by_key[key].append(at)
         self._last_answer = max(
             (at for at, item in enumerate(items) if _is_answer(item)), default=-1
         )
         self._found: set[int] = set()
         self._next = 0
         """Messages are mostly sent in order: the next one is looked for from here on."""
-        self._question: list[tuple[MessageItem, int | None]] = []
-        """The client's last message as the user and what it sent behind it, each with the place of
-        the item that it may repeat."""
+        self._question: list[tuple[MessageItem, list[int] | None]] = []
+        """The client's last message as the user and what it sent behind it, each with the places of
+        the items that it may repeat."""
 
-    def find(self, item: Item) -> str | None:
-        """The id of the item that ``item`` repeats."""
+    def find(self, item: Item) -> list[str]:
+        """The ids of the items that ``item`` repeats: many clients write messages in a row as
+        one."""
         content = _content(item)
-        same_id = self._by_id.get(item.id)
-        if same_id is not None and self._repeats(item, content, same_id):
-            at: int | None = same_id
-            self._note(item, None)
-        else:
-            places = self._candidates(item, content)
-            at = next((each for each in places if self._repeats(item, content, each)), None)
-            self._note(item, at)
-        if at is None:
-            return None
-        self._found.add(at)
-        self._next = max(self._next, at + 1)
-        return self._items[at].id
+        runs = (self._repeated(item, content, at) for at in self._candidates(item, content))
+        places = next(filter(None, runs), [])
+        self._note(item, None if self._by_id.get(item.id) in places else places)
+        self._found.update(places)
+        self._next = max((self._next, *(at + 1 for at in places)))
+        return [self._items[at].id for at in places]
 
     @property
     def asked_again(self) -> list[tuple[MessageItem, str]]:
         """What the client wants answered if it asks for an answer now, though it looks like items
-        that were answered already; each with the id of that item. Thus "yes", said a second time,
-        is not taken for a repetition of the first."""
-        if not self._question or self._question[0][1] is None:
+        that were answered already; each with the id of the first of them. Thus "yes", said a second
+        time, is not taken for a repetition of the first."""
+        if not self._question or not self._question[0][1]:
             return []
-        found = [(item, at) for item, at in self._question if at is not None]
-        return [(item, self._items[at].id) for item, at in found if at < self._last_answer]
+        found = [(item, places) for item, places in self._question if places]
+        last = self._last_answer
+        return [(item, self._items[at[0]].id) for item, at in found if at[-1] < last]
 
-    def _note(self, item: Item, at: int | None) -> None:
+    def _note(self, item: Item, places: list[int] | None) -> None:
         if not isinstance(item, MessageItem) or item.role == "assistant":
             self._question.clear()
         elif item.role == "user":
-            self._question = [(item, at)]
+            self._question = [(item, places)]
         else:
-            self._question.append((item, at))
+            self._question.append((item, places))
 
-    def _candidates(self, item: Item, content: _Content) -> Sequence[int]:
-        if not isinstance(item, MessageItem):
-            return self._by_key[content]
-        places = list(range(len(self._items))) if item.unread else self._by_key[_key(content)]
+    def _candidates(self, item: Item, content: _Content) -> Iterator[int]:
+        """Where ``item`` may stand, the likeliest place first."""
+        by_words, by_sound = _keys(item, content)
+        unread = isinstance(item, MessageItem) and item.unread
+        key = by_sound if unread else by_words
+        places = self._by_key.get(key, []) if key else []
         begin = bisect_left(places, self._next)
-        return [*places[begin:], *places[:begin]]
+        # An answer of which nothing was heard has no words to be found by.
+        first = self._by_id.get(item.id, self._next), self._next
+        return chain(first, islice(places, begin, None), islice(places, begin))
 
-    def _repeats(self, item: Item, content: _Content, at: int) -> bool:
-        own, (kind, text), (own_kind, own_text) = self._items[at], content, self._contents[at]
-        if at in self._found or kind != own_kind:
-            return False
+    def _repeated(self, item: Item, content: _Content, at: int) -> list[int]:
+        """The places, from ``at`` on, of the items that ``item`` repeats."""
+        if at == len(self._items) or at in self._found or content[0] != self._contents[at][0]:
+            return []
+        own = self._items[at]
         if not (isinstance(item, MessageItem) and isinstance(own, MessageItem)):
-            return text == own_text
-        if own.unread:
-            return False  # its words are still to come, under its id
+            return [at] if content == self._contents[at] else []
         if item.unread:
-            return _same_recordings(item, own)
-        if text == own_text:
-            return _same_pictures(item, own)
-        if item.role != "assistant":
-            return False
-        return _cut_differently(text, own_text) if own_text else at == self._next
+            return [at] if not own.unread and _same_recordings(item, own) else []
+        if item.role == "assistant" and not self._contents[at][1] and at == self._next:
+            return [at]
+        places = self._run(*content, at)
+        same = places and _same_pictures(item, [self._items[each] for each in places])
+        return places if same else []
 
-
-def _key(content: _Content) -> _Content:
-    """What finds candidates: the words of an answer need not be the same."""
-    return ("assistant", "") if content[0] == "assistant" else content
+    def _run(self, role: str, text: str, at: int) -> list[int]:
+        """The places, from ``at`` on, of the messages whose words are together ``text``. Client and
+        server may know different parts of an interrupted answer."""
+        places: list[int] = []
+        rest = f"{text} "
+        for place in range(at, len(self._items)):
+            kind, own_text = self._contents[place]
+            if places and not own_text:
+                continue  # nothing was heard of it
+            words = f"{own_text} "
+            if not (rest.startswith(words) or (role == "assistant" and words.startswith(rest))):
+                break
+            one = _can_be_one(self._items[at], self._items[place])
+            if kind != role or place in self._found or not one:
+                break
+            places.append(place)
+            rest = rest[len(words) :]
+            if not rest:
+                return places
+        return places if role == "assistant" else []
 
 
 def _content(item: Item) -> _Content:
@@ -126,16 +142,27 @@ def _content(item: Item) -> _Content:
     return "call" if isinstance(item, FunctionCallItem) else "output", item.call_id
 
 
+def _keys(item: Item, content: _Content) -> tuple[_Content, _Content | None]:
+    """What finds an item: its first word, and the lengths of its recordings if it has some."""
+    if not isinstance(item, MessageItem):
+        return content, None
+    lengths = [p.audio and len(p.audio.pcm) for p in item.parts if isinstance(p, AudioPart)]
+    sound = (item.role, f"{lengths}") if any(lengths) else None
+    return (item.role, content[1].partition(" ")[0]), sound
+
+
+def _can_be_one(first: Item, item: Item) -> bool:
+    """Whether two messages can be one: the words of ``item`` are not still to come, and the model
+    reads both or neither."""
+    if not (isinstance(first, MessageItem) and isinstance(item, MessageItem)):
+        return False
+    return not item.unread and item.notice == first.notice
+
+
 def _is_answer(item: Item) -> bool:
     if isinstance(item, MessageItem):
         return item.role == "assistant" and item.status == "completed" and not item.notice
     return True
-
-
-def _cut_differently(text: str, other: str) -> bool:
-    """Whether one is the beginning of the other, up to the end of a word: client and server may
-    know different parts of an interrupted answer."""
-    return f"{text} ".startswith(f"{other} ") or f"{other} ".startswith(f"{text} ")
 
 
 def _same_recordings(item: MessageItem, other: MessageItem) -> bool:
@@ -147,9 +174,15 @@ def _same_recordings(item: MessageItem, other: MessageItem) -> bool:
     )
 
 
-def _same_pictures(item: MessageItem, other: MessageItem) -> bool:
-    """Whether both have the same pictures, as far as these are kept."""
-    new, old = ([p.url for p in i.parts if isinstance(p, ImagePart)] for i in (item, other))
+def _same_pictures(item: MessageItem, others: Iterable[Item]) -> bool:
+    """Whether they have the same pictures, as far as these are kept."""
+    new = _pictures(item)
+    old = [url for other in others for url in _pictures(other)]
     return len(new) == len(old) and all(
         a == b or a is None or b is None for a, b in zip(new, old, strict=True)
     )
+
+
+def _pictures(item: Item) -> list[str | None]:
+    parts = item.parts if isinstance(item, MessageItem) else ()
+    return [part.url for part in parts if isinstance(part, ImagePart)]

@@ -111,10 +111,9 @@ class Transcriber:
         self, item: MessageItem, known: MessageItem, seconds: float, speaker: str | None = None
     ) -> None:
         """Store and publish ``known``, which is ``item`` with its text."""
-        now = next((other for other in self._chat.items if other.id == item.id), None)
-        if now and not _same_recordings(now, item):
-            return
-        if now:
+        if item.id in self._chat:
+            if not _same_recordings(self._chat.get(item.id), item):
+                return
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         text = " ".join(part.transcript for part in spoken if part.transcript)

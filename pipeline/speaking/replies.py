@@ -197,7 +197,7 @@ class Replies:
     @property
     def last_question(self) -> str:
         """What the assistant said last, if the user has not replied yet."""
-        last = self._chat.items[-1] if self._chat.items else None
+        last = next(self._chat.newest_first, None)
         return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
 
     @property
@@ -205,7 +205,7 @@ class Replies:
         """Whose voice the user's newest speech was; empty: nobody's that is known."""
         spoken = (
             part.speaker
-            for item in reversed(self._chat.items)
+            for item in self._chat.newest_first
             if isinstance(item, MessageItem) and item.role == "user"
             for part in item.parts
             if isinstance(part, AudioPart)
@@ -299,7 +299,7 @@ class Replies:
         """Say the rest of an answer that was interrupted by mistake, as a new reply. False if
         nothing is left, or if the client has deleted it. ``since``: end of the interrupting speech,
         in the loop's time."""
-        item = next((item for item in self._chat.items if item.id == answer.plan.item_id), None)
+        item = self._chat.get(own) if (own := answer.plan.item_id) in self._chat else None
         text = item.text if isinstance(item, MessageItem) else ""
         playback = answer.delivery.playback
         deleted = item is None and playback.sent_seconds > 0

@@ -343,7 +343,7 @@ class ServerTools:
         """The calls of this turn that have no output yet; some may be the client's."""
         outputs: set[str] = set()
         calls: list[FunctionCallItem] = []
-        for item in reversed(self._chat.items):
+        for item in self._chat.newest_first:
             match item:
                 case FunctionOutputItem():
                     outputs.add(item.call_id)
@@ -373,8 +373,8 @@ class ServerTools:
 
     def _is_over(self, options: ResponseOptions) -> bool:
         """Whether that answer was given already, to calls that the client was told of."""
-        match self._chat.items[-1:]:
-            case [MessageItem(role="assistant")] if self._next is self._replies.latest_options:
+        match next(self._chat.newest_first, None):
+            case MessageItem(role="assistant") if self._next is self._replies.latest_options:
                 return self._next_shown and options == ResponseOptions()
         return False
 

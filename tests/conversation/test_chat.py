@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownIte
 from pipeline.conversation.prompt import NO_OUTPUT, prompt
 from pipeline.conversation.reply_prompts import awaits_an_answer
 from pipeline.engines.llm.template_messages import Capabilities, adapted
+from pipeline.errors import PromptTooLong
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -62,6 +64,7 @@ CHANGES = st.lists(
         st.tuples(st.just("delete"), IDS),
         st.tuples(st.just("drop"), st.integers(1, 3)),
         st.tuples(st.just("forget"), IDS),
+        st.tuples(st.just("rename"), IDS, st.integers(1, 3), IDS),
     ),
     max_size=30,
 )
@@ -98,11 +101,70 @@ def test_any_changes_leave_what_a_plain_list_would_hold(changes: list[tuple[Any,
             case "forget" if at is not None:
                 chat.forget_before(item.id)
                 forgotten.update(ids[:at])
+            case "rename" if at is not None and values[2] not in ids:
+                run = ids[at : at + values[1]]
+                chat.rename(run, values[2])
+                parts = tuple(part for each in plain[at : at + len(run)] for part in each.parts)
+                plain[at : at + len(run)] = [MessageItem(values[2], "user", parts)]
+                if forgotten.issuperset(run):
+                    forgotten.add(values[2])
+                forgotten.difference_update(run)
     assert list(chat.items) == plain
     assert list(chat.context) == [item for item in plain if item.id not in forgotten]
     assert chat.text_chars == sum(len(item.text) for item in plain)
     assert chat.last_id == (plain[-1].id if plain else None)
     assert len(chat) == len(plain)
+
+
+class CountedId(str):
+    """Counts how often any id is looked at."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedId.looks += 1
+        return str.__hash__(self)
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.looks += 1
+        return str.__eq__(self, other)
+
+
+def looks_at_ids(length: int) -> dict[str, int]:
+    """What each change in the middle of a conversation costs."""
+    chat, looks = Chat(), dict[str, int]()
+    ids = [CountedId(f"item {at}") for at in range(length)]
+    for each in ids:
+        chat.add(user(each))
+    chat.forget_before(ids[length // 2 - 5])
+    middle, behind, new = ids[length // 2], ids[length // 2 + 1], CountedId("new")
+    changes: dict[str, Callable[[], object]] = {
+        "append": lambda: chat.add(user(CountedId("last"))),
+        "insert": lambda: chat.add(user(CountedId("between")), after=middle),
+        "put": lambda: chat.put(user(middle, "again")),
+        "previous": lambda: chat.previous_id(middle),
+        "rename": lambda: chat.rename([middle], new),
+        "delete": lambda: chat.delete(behind),
+        "delete what is forgotten": lambda: chat.delete(ids[2]),
+    }
+    for name, change in changes.items():
+        CountedId.looks = 0
+        change()
+        looks[name] = CountedId.looks
+    return looks
+
+
+def test_a_change_costs_the_same_in_a_long_conversation() -> None:
+    assert looks_at_ids(2000) == looks_at_ids(20)
+
+
+def test_a_renamed_item_is_read_as_short_as_before() -> None:
+    chat = Chat()
+    chat.add(user("a", "long " * 5000))
+    chat.shorten(chat.items, PromptTooLong(4000, 1000))
+    before = prompt("", chat.context)
+    chat.rename(["a"], "b")
+    assert prompt("", chat.context) == before != prompt("", chat.items)
 
 
 def test_truncation_keeps_the_words_that_were_heard() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from pipeline.items import (
     FunctionOutputItem,
     ImagePart,
     Item,
+    ItemStatus,
     MessageItem,
     MessageRole,
     Part,
@@ -27,17 +30,17 @@ _ROLES: dict[str, MessageRole] = {"u": "user", "a": "assistant", "s": "system"}
 
 
 def item(line: str, item_id: str = "new") -> Item:
-    """``u yes``: the user's text; ``~a It is``: speech, cut if it is an answer; ``c 1``, ``o 1``: a
-    call and its output."""
-    kind, _, text = line.lstrip("~").partition(" ")
+    """``u yes``: the user's text; ``~a It is``: speech, cut if it is an answer; ``!a Sorry``: a
+    notice; ``c 1``, ``o 1``: a call and its output."""
+    kind, _, text = line.lstrip("~!").partition(" ")
     if kind == "c":
         return FunctionCallItem(item_id, text, "look", "{}")
     if kind == "o":
         return FunctionOutputItem(item_id, text, "nothing")
     spoken = line.startswith("~")
     part: Part = AudioPart(text, 1.0) if spoken else TextPart(text)
-    cut = spoken and kind == "a"
-    return MessageItem(item_id, _ROLES[kind], (part,), "incomplete" if cut else "completed")
+    status: ItemStatus = "incomplete" if spoken and kind == "a" else "completed"
+    return MessageItem(item_id, _ROLES[kind], (part,), status, notice=line.startswith("!"))
 
 
 def items(*lines: str) -> list[Item]:
@@ -76,6 +79,24 @@ TOOLS = ("u Look!", "c 1", "o 1", "a Nobody.", "u yes", "a Good.", "u yes", "a F
         pytest.param(DOGS, ["u Other", *DOGS[:2], "u More", *DOGS[2:]], "-01-2345", id="and more"),
         pytest.param(DOGS, ["u yes", "u yes"], "5-", id="once more than before"),
         pytest.param(DOGS, [*DOGS, "u yes", *DOGS], "012345-------", id="again"),
+        pytest.param(DOGS, ["u My dog is Bello. My cat is Minka."], "-", id="across an answer"),
+        pytest.param(
+            ("u My dog", "~a ", "u is Bello.", "u My cat is", "u Minka!", "a Nice."),
+            ["u My dog is Bello.\nMy cat is Minka.", "u My cat is Minka", "a Nice."],
+            "0234-5",
+            id="in one message",
+        ),
+        pytest.param(
+            ("u Hi", "a Hello.", "a Are you there?", "~a Is", "u Yes"),
+            ["a Hello. Are you there? Is anybody?", "u Yes"],
+            "1234",
+            id="answers in one message",
+        ),
+        pytest.param(("a Hi.", "!a Sorry."), ["a Hi. Sorry."], "0", id="a notice stays apart"),
+        pytest.param(
+            ("u A", "u B", "u C", "a D"), ["u B C", "u A", "a D"], "1203", id="two of three"
+        ),
+        pytest.param(("u A", "u B", "a D"), ["u A B C", "u A B"], "-01", id="more than that"),
         pytest.param(TOOLS, TOOLS, "01234567", id="tools"),
         pytest.param(TOOLS, ["o 1", "c 1", "o 1", "c 2", "o 2"], "21---", id="by call_id"),
         pytest.param(TOOLS, ["u yes", "u yes", "u yes"], "46-", id="the same twice"),
@@ -83,7 +104,7 @@ TOOLS = ("u Look!", "c 1", "o 1", "a Nobody.", "u yes", "a Good.", "u yes", "a F
 )
 def test_what_is_sent_again(held: tuple[str, ...], sent: list[str], found: str) -> None:
     history = ResumedHistory(items(*held))
-    assert "".join(history.find(item(line)) or "-" for line in sent) == found
+    assert "".join("".join(history.find(item(line))) or "-" for line in sent) == found
 
 
 @pytest.mark.parametrize(
@@ -96,7 +117,7 @@ def test_what_is_sent_again(held: tuple[str, ...], sent: list[str], found: str) 
 )
 def test_ids(sent: list[tuple[str, str]], found: str) -> None:
     history = ResumedHistory(items(*TOOLS))
-    assert "".join(history.find(item(line, id_)) or "-" for id_, line in sent) == found
+    assert "".join("".join(history.find(item(line, id_))) or "-" for id_, line in sent) == found
 
 
 def heard(level: int, transcript: str | None = None) -> AudioPart:
@@ -118,7 +139,7 @@ def heard(level: int, transcript: str | None = None) -> AudioPart:
 )
 def test_recordings_and_pictures(held: Part, sent: Part, same: bool) -> None:
     history = ResumedHistory([MessageItem("0", "user", (held,))])
-    assert (history.find(MessageItem("new", "user", (sent,))) == "0") == same
+    assert (history.find(MessageItem("new", "user", (sent,))) == ["0"]) == same
 
 
 @pytest.mark.parametrize(
@@ -159,8 +180,8 @@ def test_any_part_is_recognised_and_what_is_new_is_new(
     end = data.draw(st.integers(start, len(lines)))
     history = ResumedHistory(held)
     found = [history.find(item(line, f"new{at}")) for at, line in enumerate(lines[start:end])]
-    assert None not in found
-    assert len(set(found)) == len(found)
-    assert history.find(item("u what is new")) is None
+    assert all(found)
+    assert len(set(chain(*found))) == len(found)
+    assert history.find(item("u what is new")) == []
     if end == len(lines) and start == 0:
-        assert [history.find(item(line)) for line in lines] == [None] * len(lines)
+        assert not any(history.find(item(line)) for line in lines)

@@ -77,18 +77,17 @@ def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
 
 def test_a_history_that_is_replayed_stands_once_in_the_prompt() -> None:
     llm = ScriptedLlm()
-    memory = left_by(
-        write("One", "a"), CreateResponse(), silence(4.0), config=PUSH_TO_TALK, llm=llm
-    )
+    asks = write("One", "a"), write("And a half", "b"), CreateResponse(), silence(4.0)
+    memory = left_by(*asks, config=PUSH_TO_TALK, llm=llm)
     answer = memory.chat.items[-1].text  # type: ignore[union-attr]
     said = AddItem(text_item("new2", answer, "assistant"), after="new1")
     asked = AddItem(text_item("new3", "Two"), after="new2")
     more = (write("Two", "new4"), RetrieveItem("new1"))
-    acts = (write(" One", "new1"), said, asked, CreateResponse(), silence(4.0), *more)
+    acts = (write(" One and a half", "new1"), said, asked, CreateResponse(), silence(4.0), *more)
     second = play(*acts, config=PUSH_TO_TALK, llm=llm, memory=memory)
     added = [(event.item.id, event.previous_item_id) for event in second.events(ItemAdded)]
     assert added[:3] == [("new1", None), ("new2", "new1"), ("new3", "new2")]
-    assert [m.content for m in llm.prompts[-1]][1:] == ["One", answer, "Two"]
+    assert [m.content for m in llm.prompts[-1]][1:] == ["One And a half", answer, "Two"]
     assert [item.id for item in memory.chat.items[:3]] == ["new1", "new2", "new3"]
     assert memory.chat.last_id == "new4", "after a turn nothing is a replay"
     assert second.events(ItemRetrieved)
