@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from ruamel.yaml import YAML
 from starlette.responses import JSONResponse
 
-from app.access.policy import Rules
-from app.server.gate import Access
+from app.access.policy import Caller, Refusal, Rules, Way, parse_address
+from app.server.gate import Access, access_for
 from app.server.health import not_ready_response
 from app.server.local_key import local_key
+from app.settings.load import load_settings
 from app.setup.llama import PORTABLE
 from tests.support.places import ROOT
 
@@ -71,6 +74,33 @@ def test_the_gpu_is_added_to_the_same_service() -> None:
 def test_in_a_container_no_address_is_this_machine(name: str) -> None:
     image = (FOLDER / name).read_text().rpartition("\nFROM ")[2]
     assert re.findall(r"REACHY_VOICE__(\S+)", image) == ["ACCESS__LOOPBACK=false"]
+
+
+def environment(containerfile: Path, folder: Path) -> dict[str, str]:
+    """What the image sets, with its folders in ``folder``."""
+    image = containerfile.read_text().rpartition("\nFROM ")[2].replace("\\\n", " ")
+    found = re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)", image, re.MULTILINE)))
+    own = {name: re.sub("^/", f"{folder}/", value) for name, value in found}
+    return {**own, "PATH": os.defpath, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize("name", ["Containerfile", "Containerfile.cuda"])
+async def test_a_key_made_in_the_container_is_accepted_at_once(tmp_path: Path, name: str) -> None:
+    environ = environment(FOLDER / name, tmp_path)
+    settings = (await asyncio.to_thread(load_settings, None, (), environ)).settings
+    access = await asyncio.to_thread(access_for, settings, environ, lambda line: None)
+    caller = Caller(parse_address("127.0.0.1"), hosts=("localhost",))
+    assert isinstance(await access.decide(caller, has_secret=False), Refusal)
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app.cli", "key", "new", "laptop"),
+        env=environ,
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    key, _ = await made.communicate()
+    knows = replace(caller, keys=(key.strip(),))
+    assert await access.decide(knows, has_secret=False) == Way.KEY
+    assert os.listdir(tmp_path) == ["data"], "all else is read-only"
 
 
 async def checked(answer: JSONResponse | None, asked: list[bytes] | None = None) -> bool:

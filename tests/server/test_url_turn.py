@@ -23,12 +23,14 @@ from app.models.weights import WeightsCache
 from app.server.serving import local_server, run_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RealtimeClient, connect
+from pipeline.engines.by_url import engine as engine_module
 from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message
 from pipeline.work import Work
 from tests.clients.test_openai_client import at_24k
+from tests.support.beside import beside
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.recordings import recording
@@ -263,6 +265,40 @@ async def test_without_a_language_model_and_a_voice_it_transcribes(cache: Weight
                 await away.until_asked("/v1/models")
         async with talking(url, output_modalities=["text"]) as socket:
             assert (await response_to(socket, text("Hello?")))["status"] == "completed"
+        assert (await client.get(ready)).status_code == 200
+
+
+async def test_ready_says_that_a_model_is_loaded(
+    cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start, and when the server has unloaded it. Meanwhile the question waits."""
+    monkeypatch.setattr(engine_module, "AGAIN_S", (0.01,))
+    far, brain, port = FarServer(), FarServer(loading=True), free_port()
+    async with serving(far), serving(brain), AsyncExitStack() as stack:
+        log = stack.enter_context(told())
+        assistant = await assistant_for(settings_for(far, brain, far), cache)
+        ignore: Callable[[object], None] = lambda _: None  # noqa: E731
+        serve = run_server(assistant, on_engine_ready=ignore, on_ready=ignore, port=port)
+        await stack.enter_async_context(beside(serve))
+        url, ready = f"ws://127.0.0.1:{port}/v1/realtime", f"http://127.0.0.1:{port}/ready"
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+
+        async def loading() -> bool:
+            answer = await client.get(ready)
+            return answer.status_code == 503 and "oading" in answer.json()["reasons"]["llm"]
+
+        await log.until("Loading model")
+        assert await loading()
+        brain.loading = False
+        await assistant.ready.wait()
+        assert (await client.get(ready)).status_code == 200
+        async with talking(url, output_modalities=["text"]) as socket:
+            brain.loading = True
+            answering = asyncio.create_task(response_to(socket, text("Hello?")))
+            await log.until("Loading model")
+            assert await loading()
+            brain.loading = False
+            assert (await answering)["status"] == "completed"
         assert (await client.get(ready)).status_code == 200
 
 

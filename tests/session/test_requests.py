@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,12 @@ from pipeline.commands import (
     TurnDetection,
 )
 from pipeline.engines.contract import ToolCall
+from pipeline.engines.llm.chat_template import ChatTemplate, capabilities_of
+from pipeline.engines.llm.jinja_dialect import compile_template
+from pipeline.engines.llm.template_messages import adapted
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, MessageItem, TextPart
-from pipeline.messages import Message, Sampling
+from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.settings import SessionSettings
 from pipeline.work import Cancelled
 from reachy_voice.testing import (
@@ -48,6 +52,7 @@ from reachy_voice.testing import (
     wait,
     write,
 )
+from tests.support.places import DATA
 from tests.support.tables import SCENES, check, row
 
 pytestmark = pytest.mark.quick
@@ -395,6 +400,39 @@ def test_a_response_out_of_band_reads_its_input_beside_the_spoken_one_and_leaves
     assert played.prompts[1] == [("system", "Count."), *prompt]
     assert played.chat == [*(("user", text) for text in chat), ("assistant", GREETED)]
     assert llm.opened == 0
+
+
+SAY_HELLO = ResponseOptions(instructions="Say hello.")
+NO_INPUT = replace(SAY_HELLO, in_conversation=False, input=())
+NOTE = AddItem(text_item("note", "It is morning.", "system"))
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "gemma2", "gemma3", "mistral-nemo", "gpt-oss"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        pytest.param((CreateResponse(SAY_HELLO),), id="the README's example"),
+        pytest.param((NOTE, CreateResponse()), id="a system item only"),
+        pytest.param((NOTE, CreateResponse(SAY_HELLO)), id="a system item and instructions"),
+        pytest.param((CreateResponse(NO_INPUT),), id="no conversation and no input"),
+        pytest.param(
+            (Configure(replace(PUSH_TO_TALK, instructions="")), CreateResponse()), id="nothing"
+        ),
+    ],
+)
+def test_a_template_that_wants_the_user_can_greet(name: str, asks: tuple[Act, ...]) -> None:
+    """Both the embedded model's and one at a server, which raise what they refuse."""
+    source = (DATA / "chat_templates" / f"{name}.jinja").read_text()
+    able, served, embedded = capabilities_of(source), compile_template(source), ChatTemplate(source)
+
+    def think(messages: Sequence[Message], tools: Sequence[Tool], _: ToolChoice) -> Sequence[str]:
+        embedded.render(messages, tools)
+        told = [{"role": m.role, "content": m.content} for m in adapted(messages, tools, able)]
+        assert served(messages=told, tools=[], add_generation_prompt=True)
+        return GREETING
+
+    played = play(*asks, wait(5), config=PUSH_TO_TALK, llm=ScriptedLlm(think=think))
+    assert (played.statuses, "".join(played.words)) == (["completed"], GREETED)
 
 
 def test_speech_without_words_is_not_ignored_silently() -> None:
