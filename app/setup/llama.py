@@ -151,7 +151,9 @@ class LlamaWheel:
             code += "; assert llama_cpp.llama_supports_gpu_offload(), 'no GPU backend'"
         loads = [str(self.place.python), "-I", "-c", code]
         wheel = self.shipped or self.home
-        log.run(loads, f"llama-cpp-python does not load; delete {wheel} to compile it here")
+        fails = f"llama-cpp-python does not load; delete {wheel} to compile it here"
+        # As in a service, which has no such variable; the loader takes an empty one for none.
+        log.run(loads, fails, {"LD_LIBRARY_PATH": ""})
 
     def _install(self, log: Log) -> None:
         options = ["--no-deps", "--no-index", "--force-reinstall", str(self.get(log))]

@@ -65,7 +65,11 @@ class TestLlamaForCuda:
         assert for_gpu.compile_s > 3 * for_cpu.compile_s > 0
         assert "GPU" in for_gpu.what
 
-    def test_it_must_load_with_its_gpu_part(self, place: Place) -> None:
+    def test_it_must_load_with_its_gpu_part_as_in_a_service(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LD_LIBRARY_PATH", "/a/toolkit")
+        answer_pip(place, 'case "$*" in *"import llama_cpp"*) exit ${LD_LIBRARY_PATH:+1};; esac')
         wheel = llama.LlamaWheel(place, "cp311", CUDA)
         wheel.home.mkdir(parents=True)
         built = wheel.home / BUILT
