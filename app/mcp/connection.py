@@ -12,16 +12,17 @@ from typing import Any
 
 import anyio
 import httpx2
-import jsonschema  # noqa: F401  (the SDK would import it in the middle of a call)
 import mcp_types
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
+from mcp.client import Transport
 from mcp.client.session import IncomingMessage, MessageHandlerFnT
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-from app.mcp.http import HTTP_ERROR, MOST_BYTES, http_client
+from app.mcp.http import HTTP_ERROR, http_client
+from app.mcp.pacing import MOST_BYTES
 from app.mcp.results import call_result
-from app.mcp.watched import watched
+from app.mcp.stdio import program
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.tools.contract import CallResult, ServerTool
 
@@ -37,8 +38,8 @@ MOST_NAME_CHARS = 128
 """Of a tool; the protocol's own limit."""
 MOST_LIST_CHARS = 400_000
 """Of all tools of one server, as JSON: a client that names it is shown them in one message."""
-FORGOTTEN = "Session terminated"
-"""What the SDK says where the server has forgotten our session."""
+FORGOTTEN, CLOSED = "Session terminated", "Connection closed"
+"""What the SDK says where the server has forgotten our session, or has ended the connection."""
 
 _TORN = "the connection was lost"
 
@@ -64,15 +65,9 @@ class ServerPlace:
         """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets what the server
         says unasked; ``on_end`` is called when it has closed the connection."""
         async with AsyncExitStack() as stack:
+            transport: Transport
             if self.command:
-                program, *arguments = self.command
-                parameters = StdioServerParameters(
-                    command=program,
-                    args=arguments,
-                    env=dict(self.environment),
-                    encoding_error_handler="replace",
-                )
-                transport = stdio_client(parameters)
+                transport = program(self.command, self.environment, on_end)
             else:
                 answer_s = timeout_s + ANSWER_S
                 http = await asyncio.to_thread(http_client, self.headers, answer_s)
@@ -80,9 +75,7 @@ class ServerPlace:
                 transport = streamable_http_client(
                     self.url, http_client=http, max_sse_event_size=MOST_BYTES
                 )
-            client = Client(
-                watched(transport, on_end), read_timeout_seconds=ANSWER_S, message_handler=hear
-            )
+            client = Client(transport, read_timeout_seconds=ANSWER_S, message_handler=hear)
             yield await stack.enter_async_context(client)
 
 
@@ -200,30 +193,36 @@ class McpServer:
 
     async def _list(self, client: Client) -> tuple[ServerTool, ...]:
         tools: list[ServerTool] = []
-        chars = 0
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
+        unusable: list[str] = []
+        chars, full, cursor = 0, False, None
+        while not full:
+            page = await client.list_tools(cursor=cursor, cache_mode="bypass")
             for tool in page.tools:
                 if self._allowed is not None and tool.name not in self._allowed:
                     continue
+                if full := MOST_TOOLS in (len(tools), len(unusable)):
+                    break
+                await asyncio.sleep(0)  # to look at a schema may take 0.2 s
                 if why := _why_unusable(tool):
-                    log.warning("%s: the tool %s is left out: %s", self.label, tool.name[:64], why)
+                    unusable.append(f"{tool.name[:64]}: {why}")
                     continue
                 chars += len(json.dumps(tool.input_schema)) + len(json.dumps(tool.description))
-                if len(tools) == MOST_TOOLS or chars > MOST_LIST_CHARS:
-                    log.warning(
-                        "%s has more than %d tools, or %d characters of them; the others are left "
-                        "out. Name those that you need: tools.mcp.%s.allowed",
-                        self.label,
-                        MOST_TOOLS,
-                        MOST_LIST_CHARS,
-                        self.label,
-                    )
-                    return tuple(tools)
+                if full := chars > MOST_LIST_CHARS:
+                    break
                 tools.append(_tool(tool))
             if not (cursor := page.next_cursor):
-                return tuple(tools)
+                break
+        if unusable:
+            log.warning(
+                "%s: %d tools cannot be used, such as %s", self.label, len(unusable), unusable[0]
+            )
+        if full:
+            log.warning(
+                "%s has more than %d tools, or %d characters of them; the others are left out. "
+                "Name those that you need: tools.mcp.%s.allowed",
+                *(self.label, MOST_TOOLS, MOST_LIST_CHARS, self.label),
+            )
+        return tuple(tools)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         client = self._client
@@ -231,14 +230,17 @@ class McpServer:
             return CallResult(error=f"The server {self.label} cannot be used: {self.problem}.")
         code = None
         try:
-            result = await client.call_tool(
-                name, dict(arguments), read_timeout_seconds=self._timeout_s
+            asked = CallToolRequest(
+                params=CallToolRequestParams(name=name, arguments={**arguments})
             )
+            # ``client.call_tool`` would also check the result, by Python's regular expressions,
+            # which may take for ever; for us it is words.
+            result = await client.session.send_request(asked, CallToolResult, self._timeout_s)
         except MCPError as error:
             code, why, reason = error.code, _why(error, words=True), _why(error)
             if code == mcp_types.REQUEST_TIMEOUT:
                 why = reason = f"there was no answer within {self._timeout_s:g} s"
-            elif client is self._client and error.message == FORGOTTEN:
+            elif client is self._client and error.message in (FORGOTTEN, CLOSED):
                 self._lose()
         except Exception as error:  # such as a malformed result
             why = reason = _why(error)
@@ -282,7 +284,9 @@ def _why(error: BaseException, *, words: bool = False) -> str:
             return "its answer is too long, or no stream of events"
         case MCPError(code=mcp_types.REQUEST_TIMEOUT):
             return f"there was no answer within {ANSWER_S:g} s"
-        case MCPError(message="Connection closed"):  # its code means any error of servers, too
+        case MCPError(message=message) if (
+            message == CLOSED
+        ):  # its code means any error of servers, too
             return "it has closed the connection"
         case MCPError(message=message) if message.startswith("Redirect to "):  # the SDK's words
             return "it redirects to another address"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import httpx2
 
-MOST_BYTES = 8 * 2**20
-"""Of one answer or event: two pictures of 3 MiB, in base64."""
+from app.mcp.pacing import MOST_BYTES, MOST_COMMAS, Pacing
+
 CONNECT_S = 10.0
 CLOSE_S = 2.0
 """For the farewell, whose answer nobody needs."""
@@ -19,7 +19,8 @@ HTTP_ERROR = -32099
 
 class BoundedTransport(httpx2.AsyncHTTPTransport):
     """What is too long or too late becomes an HTTP error: it fails one request, not the connection
-    and the calls of other sessions with it. A stream of events may last; the SDK bounds each."""
+    and the calls of other sessions with it. A stream of events may last; the SDK bounds each, and
+    they are paced."""
 
     def __init__(self, answer_s: float) -> None:
         super().__init__()
@@ -40,18 +41,35 @@ async def _bounded(response: httpx2.Response) -> httpx2.Response:
     assert isinstance(stream, httpx2.AsyncByteStream)
     if headers.get("content-encoding", "identity") == "identity":
         if headers.get("content-type", "").lower().startswith("text/event-stream"):
-            return response
+            return httpx2.Response(status, headers=headers, stream=_PacedStream(stream))
         body = bytearray()
         async with contextlib.aclosing(stream):
             async for piece in stream:
                 body += piece
                 if len(body) > MOST_BYTES:
                     return _failure(502, f"its answer is longer than {MOST_BYTES >> 20} MiB")
+        if body.count(b",") > MOST_COMMAS:
+            return _failure(502, f"its answer has more than {MOST_COMMAS} parts")
         if status >= 400 and status != 404 and b'"jsonrpc"' not in body:
             return _failure(status, f"it answers with HTTP {status}")
         return httpx2.Response(status, headers=headers, content=bytes(body))
     await stream.aclose()
-    return _failure(502, "its answer is compressed, though none may be")  # a little may become much
+    # A little may become much.
+    return _failure(502, "its answer is compressed, though none may be")
+
+
+class _PacedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pacing = Pacing()
+        async for piece in self._stream:
+            await pacing.wait(piece)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _failure(status: int, why: str) -> httpx2.Response:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, ImageContent
 
-from app.mcp import connection, http
+from app.mcp import connection, http, stdio
+from app.mcp import pacing as pacing_module
 from app.mcp.connection import McpServer, ServerPlace
 from app.mcp.results import call_result
 from pipeline.realtime.wire import MAX_SHOWN_CHARS
 from pipeline.tools.contract import CallResult
+from reachy_voice.testing.virtual_time import in_virtual_time
 from tests.mcp.test_mcp_connection import connected
-from tests.support.mcp_stub import FORECAST, Answer, Asked, flood, mcp_stub, never, redirect
+from tests.support.mcp_stub import FORECAST, TEXT, Answer, Asked, flood, mcp_stub, never, redirect
 
 pytestmark = pytest.mark.quick
 
@@ -26,11 +28,17 @@ RAIN = CallResult("Rain.")
 JSON, EVENTS = "application/json", "text/event-stream"
 
 
+async def many_parts(asked: Asked) -> None:
+    await asked.answer(200, b"[" + b"{}," * 2**18, **{"Content-Type": JSON})
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         (flood(JSON, b'{"jsonrpc": "2.0", "x": "'), "longer than 8 MiB"),
+        (many_parts, "more than 100000 parts"),
         (flood(EVENTS, b"data: "), "too long"),
+        (flood(EVENTS, b"data: [" + b"{}," * 2**18), "ended without a response"),
         (flood(JSON, b"", **{"Content-Encoding": "gzip"}), "compressed"),
         (flood(EVENTS, b"", **{"Content-Encoding": "gzip"}), "compressed"),
         (never, "no answer within"),
@@ -213,19 +221,26 @@ for line in sys.stdin:
             tool = {"name": "forecast", "inputSchema": {"type": "object"}}
             say(asked["id"], result={"tools": [tool]})
         case "tools/call":
+            print("Hello")
             sys.stdout.buffer.write(b"\\xff\\xfe\\n")
+            sys.stdout.flush()
+            last = asked["params"]["arguments"].get("last")
+            while last == "endless":
+                sys.stdout.write("x" * 2**20)
             say(asked["id"], result={"content": [{"type": "text", "text": "Rain."}]})
-            if asked["params"]["arguments"]:
+            if last == "leave":
                 sys.exit()
         case "server/discover":
             say(asked["id"], error={"code": -32601, "message": "no"})
 """
 
 
-async def test_a_program_that_ends_while_nothing_is_asked_is_started_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("last", "says"), [("leave", "Rain."), ("endless", "")])
+async def test_a_program_that_ends_or_floods_is_started_again(
+    last: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+    monkeypatch.setattr(stdio, "LEAVE_S", 0.1)
     place, began = ServerPlace(command=(sys.executable, "-c", PROGRAM)), 0
     again = asyncio.Event()
     begin = McpServer._begin
@@ -240,6 +255,69 @@ async def test_a_program_that_ends_while_nothing_is_asked_is_started_again(
     monkeypatch.setattr(McpServer, "_begin", note)
     async with asyncio.timeout(60), connected(place) as server:
         assert await server.call("forecast", {}) == RAIN  # what is not UTF-8 harms nothing
-        assert await server.call("forecast", {"leave": True}) == RAIN
+        answer = await server.call("forecast", {"last": last})
+        assert (answer.text, answer.error) == (
+            says,
+            None if says else "it has closed the connection",
+        )
         await again.wait()
         assert await server.call("forecast", {}) == RAIN
+
+
+@in_virtual_time
+async def test_a_flood_is_read_slowly() -> None:
+    loop, pacing = asyncio.get_running_loop(), pacing_module.Pacing()
+    await pacing.wait(b"x" * pacing_module.BURST_BYTES)
+    assert loop.time() == 0
+    for data in (b"x" * pacing_module.BYTES_PER_S, b"{}\n" * 256):
+        began = loop.time()
+        await pacing.wait(data)
+        assert loop.time() - began == pytest.approx(1, abs=0.01)
+
+
+async def test_a_flood_of_events_does_not_hold_up_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing_module, "BYTES_PER_S", 1)
+    notes = flood(EVENTS, b'data: {"jsonrpc": "2.0", "method": "notifications/odd"}\n\n' * 4096)
+    async with (
+        mcp_stub(answers={"GET": notes}) as stub,
+        asyncio.timeout(60),
+        connected(ServerPlace(stub.url)) as server,
+    ):
+        assert await server.call("forecast", {}) == RAIN
+
+
+async def test_a_result_is_checked_by_no_pattern_of_the_server() -> None:
+    """Python's ``re`` would take years for this one, and hold up all conversations."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(x+)+$"}}}
+
+    async def answer(asked: Asked) -> None:
+        await asked.say(result={**TEXT, "structuredContent": {"a": "x" * 40 + "!"}})
+
+    tools, answers = [{**FORECAST, "outputSchema": schema}], {"tools/call": answer}
+    async with (
+        mcp_stub(tools=tools, answers=answers) as stub,
+        connected(ServerPlace(stub.url)) as server,
+    ):
+        assert await server.call("forecast", {}) == RAIN
+
+
+async def test_of_many_tools_that_cannot_be_used_few_are_looked_at(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, why_unusable = 0, connection._why_unusable
+
+    def look(tool: Any) -> str:
+        nonlocal looked
+        looked += 1
+        return why_unusable(tool)
+
+    monkeypatch.setattr(connection, "_why_unusable", look)
+    schema = {"type": "object", "properties": {"a": {"type": 5}}}
+    tools = [{"name": f"t{n}", "inputSchema": schema} for n in range(1000)]
+    async with (
+        mcp_stub(tools=[FORECAST, *tools]) as stub,
+        connected(ServerPlace(stub.url)) as server,
+    ):
+        assert [tool.name for tool in server.tools] == ["forecast"]
+    assert looked == 1 + connection.MOST_TOOLS
+    assert len(caplog.messages) == 2

@@ -1,0 +1,113 @@
+"""An MCP server that is a program: one message a line, on its standard input and output.
+
+The SDK's transport keeps a line of any length, and reads as fast as a program writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from app.mcp.pacing import MOST_BYTES, Pacing
+
+LEAVE_S = 2.0
+"""For a program to end, once its input has ended, and again once it was told to."""
+
+log = logging.getLogger("reachy_voice.mcp")
+
+Received = SessionMessage | Exception
+Streams = tuple[MemoryObjectReceiveStream[Received], MemoryObjectSendStream[SessionMessage]]
+
+
+@asynccontextmanager
+async def program(
+    command: Sequence[str], environment: Mapping[str, str], on_end: Callable[[], None]
+) -> AsyncIterator[Streams]:
+    """A transport of the SDK. ``on_end`` is called when no more messages will come. Raises
+    ``OSError``."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**get_default_environment(), **environment},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=MOST_BYTES,
+        start_new_session=True,
+    )
+    arriving, incoming = anyio.create_memory_object_stream[Received]()
+    outgoing, leaving = anyio.create_memory_object_stream[SessionMessage]()
+    async with asyncio.TaskGroup() as group:
+        tasks = (
+            group.create_task(_read(process, arriving, on_end)),
+            group.create_task(_write(process, leaving)),
+        )
+        try:
+            with incoming, outgoing:
+                yield incoming, outgoing
+        finally:
+            await _stop(process)
+            for task in tasks:
+                task.cancel()
+
+
+async def _read(
+    process: asyncio.subprocess.Process,
+    arriving: MemoryObjectSendStream[Received],
+    on_end: Callable[[], None],
+) -> None:
+    stdout, pacing = process.stdout, Pacing()
+    assert stdout is not None
+    with arriving, suppress(anyio.BrokenResourceError):
+        try:
+            while line := await stdout.readline():
+                await pacing.wait(line)
+                with suppress(ValueError):  # no message: programs print all sorts of things
+                    text = line.decode(errors="replace")
+                    message = jsonrpc_message_adapter.validate_json(text, by_name=False)
+                    await arriving.send(SessionMessage(message))
+        except ValueError:
+            log.warning("an MCP server is ended: it has sent too long a message")
+    on_end()
+    while await stdout.read(2**16):
+        pass  # a full pipe could keep it from ending
+
+
+async def _write(
+    process: asyncio.subprocess.Process, leaving: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
+    stdin = process.stdin
+    assert stdin is not None
+    with leaving, suppress(ConnectionError):
+        async for each in leaving:
+            text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(f"{text}\n".encode())
+            await stdin.drain()
+    stdin.close()
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    """End it and what it has begun, as the protocol says, once its input is closed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if await _has_ended(process):
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+    await _has_ended(process)
+
+
+async def _has_ended(process: asyncio.subprocess.Process) -> bool:
+    try:
+        async with asyncio.timeout(LEAVE_S):
+            await process.wait()
+    except TimeoutError:
+        return False
+    return True
