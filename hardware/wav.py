@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +32,14 @@ def read_recording(path: Path, rate: int) -> Pcm:
         raise AudioFormatError(
             f"{path} cannot be read", why=why, fix="Check who owns it"
         ) from error
-    return decoded(data, rate, str(path))
+    return np.concatenate((EMPTY, *decoded(data, rate, str(path))))
 
 
-def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Pcm:
-    """The same of a file's content; ``name`` is for errors. More than ``most_s`` is refused before
-    it takes memory: a small file may hold days of silence."""
+def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iterator[Pcm]:
+    """The same of a file's content, piece by piece; ``name`` is for errors. More than ``most_s`` is
+    refused before it takes memory: a small file may hold days of silence."""
     import soundfile
 
-    parts = [EMPTY]
     samples = 0
     try:
         # Without its name: of a *.raw, soundfile does not look at the content.
@@ -50,8 +50,8 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Pcm:
                 if samples > most_s * file.samplerate:
                     why = f"it is longer than {most_s / 60:g} minutes"
                     raise AudioFormatError(f"{name} is too long", why=why, fix="Cut it")
-                parts.append(from_float(resampler.resample_chunk(block.mean(axis=1))))
-            parts.append(from_float(resampler.resample_chunk(block[:, 0], last=True)))
+                yield from_float(resampler.resample_chunk(block.mean(axis=1)))
+            yield from_float(resampler.resample_chunk(block[:, 0], last=True))
     except soundfile.LibsndfileError as error:
         raise AudioFormatError(
             f"{name} is not a recording that can be read",
@@ -60,7 +60,6 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Pcm:
         ) from error
     if not samples:
         raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
-    return np.concatenate(parts)
 
 
 def write_recording(path: Path, pcm: Pcm, rate: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -24,6 +25,8 @@ from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, 
 
 MOST_STOPS = 4
 """As in the API reference."""
+PICTURE = re.compile(rb'"data:[^"]*')
+"""In a body."""
 AS_JSON = "answer"
 """Name of the tool whose arguments are the answer, if it must be JSON."""
 

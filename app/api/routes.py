@@ -39,7 +39,7 @@ class Engines(Protocol):
 
 
 def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) -> list[Route]:
-    most_bytes = limits.http_body_kb * 1024
+    most_bytes, most_upload = limits.http_body_kb * 1024, limits.upload_mb * 1024 * 1024
 
     def check(*kinds: Kind) -> SessionDefaults:
         reasons = engines.readiness()
@@ -53,7 +53,10 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
 
     async def complete(request: Request) -> Response:
         model, sampling = check(Kind.LLM).model, engines.session_settings().sampling
-        text = await body(request)
+        text = await read_body(request, most_upload, " (limits.upload_mb)")
+        if len(chat.PICTURE.sub(b"", text)) > most_bytes:
+            why = f"Without pictures, the body may have {most_bytes} bytes (limits.http_body_kb)."
+            raise ApiError(413, "request_too_large", why)
         return await chat.complete(request, text, turnstile, engines.stages.llm, sampling, model)
 
     async def speak(request: Request) -> Response:
@@ -63,8 +66,8 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
 
     async def transcribe(request: Request) -> Response:
         language = check(Kind.STT, Kind.VAD).language
-        most = limits.upload_mb * 1024 * 1024
-        return await transcriptions.transcribe(request, most, turnstile, engines.stages, language)
+        stages = engines.stages
+        return await transcriptions.transcribe(request, most_upload, turnstile, stages, language)
 
     async def announce(request: Request) -> Response:
         return await say(request, await body(request), turnstile, engines.announcer)

@@ -111,20 +111,22 @@ async def _spoken(
 
 
 async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes:
-    async with aclosing(sound):
-        pcm = np.concatenate([piece async for piece in sound])
-    if not len(pcm):
-        pcm = np.zeros(RATE // 10, np.int16)  # of no samples, a file would be empty
-    kind, subtype, _ = _ENCODED[asked.response_format]
-    return await asyncio.to_thread(_file, pcm, kind, subtype)
-
-
-def _file(pcm: Pcm, kind: str, subtype: str) -> bytes:
+    """As it is made: all at once would take the cores from a conversation."""
     import soundfile
 
-    sound = io.BytesIO()
-    soundfile.write(sound, pcm, RATE, format=kind, subtype=subtype)
-    return sound.getvalue()
+    kind, subtype, _ = _ENCODED[asked.response_format]
+    made = io.BytesIO()
+    with soundfile.SoundFile(made, "w", RATE, 1, subtype, format=kind) as file:
+        async with aclosing(sound):
+            async for pcm in sound:
+                writing = asyncio.create_task(asyncio.to_thread(file.write, pcm))
+                try:
+                    await asyncio.shield(writing)
+                finally:
+                    await asyncio.wait({writing})  # also if it is cancelled: ``file`` is closed
+        if not file.frames:
+            file.write(np.zeros(RATE // 10, np.int16))  # of no samples, a file would be empty
+    return made.getvalue()
 
 
 def wav_header() -> bytes:

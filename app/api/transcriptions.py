@@ -19,7 +19,7 @@ from app.api.answering import RequestBody, events, streamed, whole
 from app.api.segments import PADDING_S, SpeechSegment, segments
 from app.api.turnstile import Passage, Turnstile
 from hardware.wav import decoded
-from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
@@ -106,10 +106,15 @@ class Heard:
     ) -> AsyncGenerator[str, None]:
         """One for each stretch of speech. Between two, a conversation goes first. Raises
         ``ApiError``."""
+        pieces, parts = decoded(data, LISTEN_RATE, "file", LONGEST_S), [EMPTY]
         try:
-            pcm = await asyncio.to_thread(decoded, data, LISTEN_RATE, "file", LONGEST_S)
+            await passage.quiet()
+            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                parts.append(piece)
+                await passage.quiet()
         except AudioFormatError as error:
             raise ApiError(400, "invalid_audio", str(error), "file") from None
+        pcm = np.concatenate(parts)
         self.seconds = len(pcm) / LISTEN_RATE
         for segment in await _speech(pcm, stages, passage):
             await passage.quiet()

@@ -147,9 +147,9 @@ class LimitSettings(Section):
     handshake_s: float = Field(default=10, ge=0.1, le=600)
     """Seconds that the head of a request, or the next piece of its body, may take to arrive."""
     http_body_kb: int = Field(default=256, ge=1, le=16_384)
-    """Largest body of an HTTP request, in KiB."""
+    """Largest body of an HTTP request, without pictures and recordings, in KiB."""
     upload_mb: int = Field(default=25, ge=1, le=1024)
-    """Largest recording to transcribe over HTTP, in MiB."""
+    """Largest recording to transcribe over HTTP, or request with pictures, in MiB."""
     plain_requests: int = Field(default=4, ge=0)
     """Chat completions, speech, transcriptions and announcements over HTTP at a time; more get a
     429."""

@@ -27,7 +27,7 @@ from starlette.applications import Starlette
 from app.access.policy import Rules
 from app.api.routes import plain_routes
 from app.api.segments import PADDING_S
-from app.api.turnstile import Turnstile
+from app.api.turnstile import Passage, Turnstile
 from app.server.gate import Access
 from app.settings.model import LimitSettings
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -220,6 +220,30 @@ async def test_what_the_request_says_about_sampling_wins() -> None:
         found = await client.chat.create(model="any", messages=USER, max_tokens=2)
         assert found.choices[0].finish_reason == "length"
         assert found.choices[0].message.content == "Hello there, "
+
+
+@pytest.mark.parametrize(
+    ("text", "picture", "refused"),
+    [
+        (0, 300_000, ""),
+        (300_000, 0, "limits.http_body_kb"),
+        (0, 1_100_000, "limits.upload_mb"),
+    ],
+)
+async def test_a_picture_may_be_larger_than_other_requests(
+    text: int, picture: int, refused: str
+) -> None:
+    url = {"url": f"data:image/jpeg;base64,{'A' * picture}"}
+    parts = [{"type": "text", "text": "x" * text}, {"type": "image_url", "image_url": url}]
+    async with idle(Client(limits=LimitSettings(upload_mb=1))) as client:
+        asked = client.chat.create(model="any", messages=[{"role": "user", "content": parts}])
+        if not refused:
+            await asked
+            assert client.assistant.llm.prompts[0][0].images[0].url == url["url"]
+            return
+        with pytest.raises(openai.APIStatusError, match=refused) as error:
+            await asked
+    assert error.value.status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -466,6 +490,24 @@ async def test_a_conversation_goes_first() -> None:
         assert [*cast.llm.prompts, *cast.tts.said, *cast.stt.finished] == []
         client.resting.set()
         await asyncio.gather(*asked)
+
+
+async def test_a_recording_is_decoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+    quiet, open_vad = Passage.quiet, LevelVad.open
+
+    async def count(passage: Passage) -> None:
+        waits.append(0)
+        await quiet(passage)
+
+    async def note(vad: LevelVad, work: Work) -> LevelVad:
+        assert len(waits) == 1 + 3 + 1  # before the first, after each, and after the last
+        return await open_vad(vad, work)
+
+    monkeypatch.setattr(Passage, "quiet", count)
+    monkeypatch.setattr(LevelVad, "open", note)
+    async with idle(Client()) as client:
+        await client.openai.audio.transcriptions.create(model="any", file=wav(10))
 
 
 async def test_its_work_gives_way_at_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
