@@ -72,10 +72,17 @@ async def metrics(request: Request) -> Response:
     return Response(text, media_type=None, headers={"Content-Type": CONTENT_TYPE})
 
 
+_MODEL = {"id": MODEL, "object": "model", "created": 0, "owned_by": "reachy-voice"}
+
+
 async def models(request: Request) -> JSONResponse:
     """The list for model pickers, engines ready or not. The whole cascade is one model."""
-    model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "reachy-voice"}
-    return JSONResponse({"object": "list", "data": [model]})
+    return JSONResponse({"object": "list", "data": [_MODEL]})
+
+
+async def model(request: Request) -> JSONResponse:
+    """The same one alone."""
+    return JSONResponse(_MODEL)
 
 
 async def upgrade_required(request: Request) -> JSONResponse:
@@ -89,6 +96,7 @@ ROUTES = (
     Route("/ready", ready),
     Route("/metrics", metrics),
     Route("/v1/models", models),
+    Route(f"/v1/models/{MODEL}", model),
     Route("/v1/realtime", upgrade_required),
     Route("/realtime", upgrade_required),
 )

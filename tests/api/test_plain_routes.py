@@ -656,6 +656,14 @@ async def test_an_engine_that_is_exchanged_meanwhile_does_not_shorten_an_answer(
         assert failed.value.status_code == 503
 
 
+async def test_the_models() -> None:
+    async with servers() as start, dialed(await start(StagedAssistant())) as client:
+        (listed,) = (await client.models.list()).data
+        assert await client.models.retrieve("reachy-voice") == listed
+        with pytest.raises(openai.NotFoundError):
+            await client.models.retrieve("gpt-4o")
+
+
 async def test_access_is_that_of_the_other_routes() -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
