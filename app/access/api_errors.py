@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Message
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -85,3 +88,12 @@ async def read_body(request: Request, max_bytes: int, setting: str = "") -> byte
             raise ApiError(413, "request_too_large", message)
         parts.append(part)
     return b"".join(parts)
+
+
+def form_of(request: Request, body: bytes) -> AbstractAsyncContextManager[FormData]:
+    """The form in a body that was read."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    return Request(request.scope, receive).form()

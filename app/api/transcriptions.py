@@ -12,9 +12,8 @@ import numpy as np
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import Message
 
-from app.access.api_errors import ApiError, parsed, read_body
+from app.access.api_errors import ApiError, form_of, parsed, read_body
 from app.api.answering import RequestBody, events, streamed, whole
 from app.api.segments import PADDING_S, SpeechSegment, segments
 from app.api.turnstile import Passage, Turnstile
@@ -74,11 +73,7 @@ async def transcribe(
 
 async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, bytes]:
     body = await read_body(request, most_bytes, " (limits.upload_mb)")
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body}
-
-    async with Request(request.scope, receive).form(max_files=1) as form:
+    async with form_of(request, body) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise ApiError(400, "missing_required_parameter", "The form has no file.", "file")

@@ -12,14 +12,15 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from starlette.datastructures import UploadFile
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.access.api_errors import ApiError, error_response, read_body
+from app.access.api_errors import ApiError, error_response, form_of, read_body
 from app.server import health
 from app.server.call_link import CallLink
 from app.server.client_secrets_http import effective_session
@@ -106,16 +107,12 @@ class OpenCalls:
         body = await read_body(request, most_bytes, " (limits.http_body_kb)")
         if not request.headers.get("content-type", "").startswith("multipart/form-data"):
             return body.decode(errors="replace"), {}
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": body}
-
-        async with Request(request.scope, receive).form(max_files=0, max_fields=2) as form:
-            offer, text = form.get("sdp"), form.get("session") or "{}"
-        if not isinstance(offer, str) or not isinstance(text, str):
+        async with form_of(request, body) as form:
+            offer, text = await _text(form.get("sdp")), await _text(form.get("session"))
+        if offer is None:
             raise ApiError(400, "missing_required_parameter", "The form has no offer.", "sdp")
         try:
-            session = json.loads(text)
+            session = json.loads(text or "{}")
         except ValueError:
             session = None
         if not isinstance(session, dict):
@@ -207,6 +204,11 @@ class OpenCalls:
         except* SlowSubscriber:
             closed = Closed(POLICY, "the call's client is too slow")
         await hang_up(websocket, closed.code, closed.reason)
+
+
+async def _text(field: str | UploadFile | None) -> str | None:
+    """Of a field; a browser's ``Blob`` is a file."""
+    return (await field.read()).decode(errors="replace") if isinstance(field, UploadFile) else field
 
 
 def _not_found() -> Response:
