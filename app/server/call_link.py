@@ -11,9 +11,16 @@ from contextlib import asynccontextmanager
 from app.access.client_secrets import ClientSecret
 from app.access.policy import Caller
 from app.server.identity import identity_of, maker_of
-from app.server.realtime_link import ClientGone, Closed, Opening, RealtimeLink, Services
+from app.server.realtime_link import (
+    ClientGone,
+    Closed,
+    Opening,
+    RealtimeLink,
+    Services,
+    SessionLike,
+)
 from app.webrtc.output_queue import RATE, OutputQueue, OutputState
-from app.webrtc.peer import Peer
+from app.webrtc.peer import LEAST_LAG_S, Peer
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CancelResponse, Command
 from pipeline.events import (
@@ -63,7 +70,7 @@ class CallLink(RealtimeLink):
                 *(self.address, self._connect_s),
             )
         else:
-            if self._peer.answers:
+            if not self._peer.ended:
                 await super().serve()
 
     def close(self, code: int, reason: str) -> None:
@@ -103,7 +110,7 @@ class CallLink(RealtimeLink):
     # -- from the client
 
     async def cut_if_dead(self) -> None:
-        if not self._peer.answers:
+        if not await self._peer.answers():
             self._peer.end(lost=True)
             await self.ended.wait()
 
@@ -122,6 +129,11 @@ class CallLink(RealtimeLink):
             self._waited_samples += len(got)
             if self._begins():
                 await self._submit([AppendAudio(got, RATE, live=True)])
+
+    def _begin(self) -> SessionLike:
+        session = super()._begin()
+        session.played_late(LEAST_LAG_S)  # until the client has reported
+        return session
 
     def _begins(self) -> bool:
         waited = self._waited_samples > UNASKED_S * RATE
@@ -154,7 +166,7 @@ class CallLink(RealtimeLink):
                 self.output.clear()
 
     async def _apply(self, event: Event) -> None:
-        if isinstance(event, ReplyStarted) and self._session:
+        if isinstance(event, ReplyStarted | SpeechStarted) and self._session:  # for the next reply
             self._session.played_late(await self._peer.player_lag_s())
         if not isinstance(event, ReplyAudio):
             await super()._apply(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 EARLY = 3
 """Packets that may come before one that is missing; with so many, 60 ms, it counts as lost. What is
@@ -11,15 +12,18 @@ FAR = 500
 """A number so far from the expected one begins a new stream."""
 
 
-class PacketOrder:
+T = TypeVar("T")
+
+
+class PacketOrder(Generic[T]):
     """One stream of packets with 16-bit numbers."""
 
     def __init__(self) -> None:
         self._next: int | None = None
-        self._early: dict[int, bytes] = {}
+        self._early: dict[int, T] = {}
 
-    def add(self, number: int, payload: bytes) -> Iterator[bytes | None]:
-        """The payloads that are due, in order; ``None`` for each that is lost."""
+    def add(self, number: int, packet: T) -> Iterator[T | None]:
+        """The packets that are due, in order; ``None`` for each that is lost."""
         if self._next is None:
             self._next = number
         ahead = (number - self._next + 0x8000) % 0x10000 - 0x8000
@@ -28,7 +32,7 @@ class PacketOrder:
             self._next, ahead = number, 0
         if ahead < 0:  # it came twice, or too late
             return
-        self._early[number] = payload
+        self._early[number] = packet
         while self._next in self._early or len(self._early) >= EARLY:
             yield self._early.pop(self._next, None)
             self._next = (self._next + 1) % 0x10000

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from datetime import UTC, datetime
 
 from aiortc import (
     RTCConfiguration,
@@ -17,6 +18,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 from aiortc.sdp import SessionDescription
+from aiortc.stats import RTCRemoteInboundRtpStreamStats
 
 from app.webrtc.output_queue import RATE, OutputQueue
 from app.webrtc.tracks import FRAME_S, PacketEar, SpeakerTrack
@@ -32,11 +34,14 @@ MOST_FRAMES = 256
 FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
 """Above the first size of unsent data, a message waits until it is down to the second."""
 SILENCE_S = 3.0
-"""A client that was heard and sends no packet for so long is gone."""
+"""A client that was heard and sends no sound for so long, and for twice as long no report, as it
+does when its track is muted, is gone. Browsers report every 5 s."""
 MOST_IN_PARTS = 1024 * 1024
 """Bytes of unfinished messages beyond those that the client was told there is room for."""
 PLAYER_S = 0.06
 """What a browser's jitter buffer holds at rest: three packets."""
+LEAST_LAG_S = FRAME_S + PLAYER_S
+"""How long after being queued sound is heard, at least."""
 
 MOST_LINES = 300
 """Of an offer, without its candidates; those of browsers have under a hundred. What aiortc makes of
@@ -130,20 +135,33 @@ class Peer:
         return await asyncio.shield(self._lost)
 
     @property
-    def answers(self) -> bool:
+    def ended(self) -> bool:
+        return self._lost.done()
+
+    @property
+    def _silent(self) -> bool:
+        return self._heard_at is not None and self._loop.time() - self._heard_at >= SILENCE_S
+
+    async def answers(self) -> bool:
         """Whether the client seems to be there."""
-        if self._lost.done():
-            return False
-        return self._heard_at is None or self._loop.time() - self._heard_at < SILENCE_S
+        if self.ended or not self._silent:
+            return not self.ended
+        report, now = await self._report(), datetime.now(UTC)
+        return report is not None and (now - report.timestamp).total_seconds() < 2 * SILENCE_S
 
     async def player_lag_s(self) -> float:
         """How long after being queued sound is heard, by the receiver's reports."""
+        report = await self._report()
+        if report is None:
+            return LEAST_LAG_S
+        trip_s = report.roundTripTime or 0.0
+        return LEAST_LAG_S + trip_s / 2 + max(0.0, 2 * report.jitter / RATE - PLAYER_S)
+
+    async def _report(self) -> RTCRemoteInboundRtpStreamStats | None:
+        """The newest one of the receiver."""
         (sender,) = self._connection.getSenders()
-        trip_s = jitter_s = 0.0
-        for stats in (await sender.getStats()).values():
-            if stats.type == "remote-inbound-rtp":
-                trip_s, jitter_s = stats.roundTripTime or 0.0, stats.jitter / RATE
-        return FRAME_S + trip_s / 2 + max(PLAYER_S, 2 * jitter_s)
+        every = (await sender.getStats()).values()
+        return next((s for s in every if isinstance(s, RTCRemoteInboundRtpStreamStats)), None)
 
     def end(self, *, lost: bool) -> None:
         """Let nothing more pass; ``close`` does the rest. ``gone`` returns ``lost``."""
@@ -213,4 +231,4 @@ class Peer:
     def _state_changed(self) -> None:
         state = self._connection.connectionState
         if state in ("failed", "closed"):  # of a lost network aiortc may say either
-            self.end(lost=state == "failed" or not self.answers)
+            self.end(lost=state == "failed" or self._silent)

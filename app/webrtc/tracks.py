@@ -20,6 +20,8 @@ from pipeline.audio import EMPTY, Pcm
 FRAME_S = FRAME_SAMPLES / RATE
 LATE_S = 1.0
 """After such a stall the track goes on from now; after a shorter one it catches up."""
+MOST_PAUSE = RATE
+"""Samples that a sender leaves out where nobody speaks (DTX); after more, it was muted."""
 FADE = 0.5
 """A lost packet is covered by the one before it, at this factor; several fade out."""
 
@@ -59,8 +61,10 @@ class PacketEar:
 
     def __init__(self, hear: Callable[[Pcm], None]) -> None:
         self._hear = hear
-        self._order = PacketOrder()
+        self._order = PacketOrder[tuple[int, bytes]]()
         self._last = EMPTY
+        self._due = 0
+        """The time at which the next packet begins, in 32 bits, as the sender counts samples."""
         opus = CodecContext.create("libopus", "r")
         assert isinstance(opus, AudioCodecContext)
         opus.format, opus.layout, opus.sample_rate = "s16", "mono", RATE
@@ -68,10 +72,14 @@ class PacketEar:
 
     def add(self, packet: Any) -> tuple[bool, None]:
         """Called by aiortc's receiver; it gets no frame to decode."""
-        for payload in self._order.add(packet.sequence_number, packet._data):
-            self._last = self._decode(payload)
-            if len(self._last):
-                self._hear(self._last)
+        for each in self._order.add(packet.sequence_number, (packet.timestamp, packet._data)):
+            begins, payload = each or (self._due, None)
+            pcm = self._last = self._decode(payload)
+            if (pause := (begins - self._due) % 2**32) < MOST_PAUSE:  # else muted, or begun anew
+                pcm = np.concatenate((np.zeros(pause, np.int16), pcm))
+            self._due = (begins + len(self._last)) % 2**32
+            if len(pcm):
+                self._hear(pcm)
         return False, None
 
     def _decode(self, payload: bytes | None) -> Pcm:

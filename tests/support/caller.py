@@ -190,6 +190,11 @@ class Caller:
             protocol.transport = _Spoilt(protocol.transport, late(protocol.transport.sendto))
         protocol.receiver.data_received = late(protocol.receiver.data_received)
 
+    def mute(self) -> None:
+        """As ``sender.replaceTrack(null)``: no more packets of sound."""
+        (sender,) = self._connection.getSenders()
+        sender.replaceTrack(None)
+
     def vanish(self) -> None:
         """Lose the network, with no farewell."""
         for protocol in self._sockets():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 
 import pytest
 
 from app.access.policy import Rules, digest
 from app.server.call_link import CallLink
 from app.server.gate import Access
+from app.settings.model import LimitSettings
 from app.webrtc.peer import Peer
 from tests.clients.engines import TIME
 from tests.support.caller import Caller, calling, post, tone, tone_cast
@@ -104,6 +106,19 @@ async def test_as_many_messages_at_once_as_the_limits_allow_are_carried_out(
             caller.send("conversation.item.create", item=ITEM)
         for _ in range(700):
             await caller.until("conversation.item.done")
+
+
+async def test_more_messages_than_the_limits_allow_are_read_later(serving: Serve) -> None:
+    limits = LimitSettings(messages_per_s=50, message_burst=20)
+    served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, limits=limits)
+    async with calling(served) as caller:
+        for n in range(60):
+            caller.send("nonsense", event_id=f"n{n}")
+        errors = [(await caller.next())["error"] for _ in range(61)]
+    assert Counter(each["code"] for each in errors) == {
+        "invalid_value": 60,
+        "rate_limit_exceeded": 1,
+    }
 
 
 async def test_a_message_without_an_end_ends_the_call(
