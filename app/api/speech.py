@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.access.api_errors import parsed
-from app.api.answering import RequestBody, events, streamed, whole
+from app.api.answering import RequestBody, events, streamed
 from app.api.turnstile import Passage, Turnstile
 from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage
@@ -77,17 +77,13 @@ async def speak(
             async for pcm in made:
                 yield pcm.tobytes()
 
-    async def make(passage: Passage) -> Response:
-        file = await _encoded(asked, sound(passage))
-        return Response(file, media_type=_ENCODED[asked.response_format][2])
-
     if asked.stream_format == "sse":
         return await streamed(
             request, turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
         )
-    if asked.response_format in _ENCODED:
-        return await whole(request, turnstile, make)
-    return await streamed(request, turnstile, pieces, f"audio/{asked.response_format}")
+    name = asked.response_format
+    media_type = _ENCODED[name][2] if name in _ENCODED else f"audio/{name}"
+    return await streamed(request, turnstile, pieces, media_type)
 
 
 async def _spoken(

@@ -46,17 +46,18 @@ async def program(
     arriving, incoming = anyio.create_memory_object_stream[Received]()
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage]()
     async with asyncio.TaskGroup() as group:
-        tasks = (
-            group.create_task(_read(process, arriving, on_end)),
-            group.create_task(_write(process, leaving)),
-        )
+        reading = group.create_task(_read(process, arriving, on_end))
+        writing = group.create_task(_write(process, leaving))
         try:
             with incoming, outgoing:
                 yield incoming, outgoing
         finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            draining = group.create_task(_drain(process))
             await _stop(process)
-            for task in tasks:
-                task.cancel()
+            draining.cancel()
+            writing.cancel()
 
 
 async def _read(
@@ -77,8 +78,12 @@ async def _read(
         except ValueError:
             log.warning("an MCP server is ended: it has sent too long a message")
     on_end()
-    while await stdout.read(2**16):
-        pass  # a full pipe could keep it from ending
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """A full pipe could keep it from ending."""
+    while process.stdout and await process.stdout.read(2**16):
+        pass
 
 
 async def _write(
