@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from mcp.types import (
@@ -35,18 +34,14 @@ NO_OUTPUT = "(Done; there is no output.)"
 
 def call_result(result: CallToolResult) -> CallResult:
     """A tool's own error is an error, too."""
-    images = tuple(_images(result.content))[:MOST_IMAGES]
-    texts = [text for each in result.content if (text := _text(each))]
+    images: list[str] = []
+    texts = [text for each in result.content if (text := _text(each, images))]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
     text = _shorten("\n".join(texts)) or NO_OUTPUT
-    return CallResult(error=text) if result.is_error else CallResult(text, images)
-
-
-def _images(content: Iterable[Any]) -> Iterable[str]:
-    for each in content:
-        if isinstance(each, ImageContent) and _is_readable(each):
-            yield f"data:{each.mime_type};base64,{each.data}"
+    return (
+        CallResult(error=text) if result.is_error else CallResult(text, tuple(images[:MOST_IMAGES]))
+    )
 
 
 def _is_readable(image: ImageContent) -> bool:
@@ -59,11 +54,13 @@ def _is_readable(image: ImageContent) -> bool:
         return False
 
 
-def _text(content: Any) -> str:
+def _text(content: Any, images: list[str]) -> str:
+    """``images`` gets pictures that can be shown, as data URLs."""
     match content:
         case TextContent():
             return content.text
-        case ImageContent() if _is_readable(content):
+        case ImageContent(data=data, mime_type=kind) if _is_readable(content):
+            images.append(f"data:{kind};base64,{data}")
             return "(A picture follows.)"
         case ImageContent():
             return f"(A picture that cannot be shown: {content.mime_type}, broken, or too large.)"

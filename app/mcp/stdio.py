@@ -54,9 +54,7 @@ async def program(
         finally:
             reading.cancel()
             await asyncio.wait({reading})
-            draining = group.create_task(_drain(process))
             await _stop(process)
-            draining.cancel()
             writing.cancel()
 
 
@@ -80,12 +78,6 @@ async def _read(
     on_end()
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    """A full pipe could keep it from ending."""
-    while process.stdout and await process.stdout.read(2**16):
-        pass
-
-
 async def _write(
     process: asyncio.subprocess.Process, leaving: MemoryObjectReceiveStream[SessionMessage]
 ) -> None:
@@ -101,18 +93,20 @@ async def _write(
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
     """End it and what it has begun, as the protocol says, once its input is closed."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if await _has_ended(process):
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-    await _has_ended(process)
-
-
-async def _has_ended(process: asyncio.subprocess.Process) -> bool:
+    ending = {asyncio.create_task(each) for each in (_drain(process), process.wait())}
     try:
-        async with asyncio.timeout(LEAVE_S):
-            await process.wait()
-    except TimeoutError:
-        return False
-    return True
+        for number in (signal.SIGTERM, signal.SIGKILL, None):
+            _, ending = await asyncio.wait(ending, timeout=LEAVE_S)
+            if not ending or number is None:
+                return
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+    finally:
+        for each in ending:
+            each.cancel()
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """A full pipe could keep it from ending."""
+    while process.stdout and await process.stdout.read(2**16):
+        pass

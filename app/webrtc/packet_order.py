@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar
 
 EARLY = 3
 """Packets that may come before one that is missing; with so many, 60 ms, it counts as lost. What is
@@ -12,17 +11,18 @@ FAR = 500
 """A number so far from the expected one begins a new stream."""
 
 
-T = TypeVar("T")
+Packet = tuple[int, bytes]
+"""When it begins, as the sender counts samples, and its payload."""
 
 
-class PacketOrder(Generic[T]):
+class PacketOrder:
     """One stream of packets with 16-bit numbers."""
 
     def __init__(self) -> None:
         self._next: int | None = None
-        self._early: dict[int, T] = {}
+        self._early: dict[int, Packet] = {}
 
-    def add(self, number: int, packet: T) -> Iterator[T | None]:
+    def add(self, number: int, packet: Packet) -> Iterator[Packet | None]:
         """The packets that are due, in order; ``None`` for each that is lost."""
         if self._next is None:
             self._next = number

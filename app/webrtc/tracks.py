@@ -61,10 +61,10 @@ class PacketEar:
 
     def __init__(self, hear: Callable[[Pcm], None]) -> None:
         self._hear = hear
-        self._order = PacketOrder[tuple[int, bytes]]()
+        self._order = PacketOrder()
         self._last = EMPTY
         self._due = 0
-        """The time at which the next packet begins, in 32 bits, as the sender counts samples."""
+        """When the next packet begins, in 32 bits."""
         opus = CodecContext.create("libopus", "r")
         assert isinstance(opus, AudioCodecContext)
         opus.format, opus.layout, opus.sample_rate = "s16", "mono", RATE
