@@ -144,8 +144,10 @@ class Lexicon:
 
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
     requests, and never stand alone; ``backchannels`` only show that the user listens, as the
-    phrases of ``encouragements`` do, in which ``|`` separates alternatives and ``*`` is any word
-    but a command or an opener.
+    phrases of ``encouragements`` do. ``continuations`` ask for more of the answer; ``prefaces`` may
+    stand before one, ``additions`` behind it. Text with one of ``refusals`` agrees with nothing.
+    In phrases, ``|`` separates alternatives, what is in parentheses may be left out, and ``*ing``
+    is any word that ends so but a command or an opener.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
@@ -160,6 +162,10 @@ class Lexicon:
     openers: tuple[str, ...] = ()
     backchannels: tuple[str, ...] = ()
     encouragements: tuple[str, ...] = ()
+    prefaces: tuple[str, ...] = ()
+    continuations: tuple[str, ...] = ()
+    additions: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     fillers: tuple[str, ...] = ()
     starters: tuple[str, ...] = ()

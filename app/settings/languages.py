@@ -55,10 +55,9 @@ def _read(path: Path) -> Lexicon:
 
 
 def _listed(key: str, text: str) -> tuple[str, ...]:
-    """Words are separated by white space, phrases by commas."""
-    if key in PHRASES:
-        return tuple(phrase.strip() for phrase in text.split(","))
-    return tuple(text.split())
+    """Words are separated by white space, phrases by commas; a line may end behind a |."""
+    parts = text.replace("| ", "|").split(",") if key in PHRASES else text.split()
+    return tuple(part.strip() for part in parts)
 
 
 def _notices(path: Path) -> Notices:
@@ -88,7 +87,8 @@ def _unusable(language: str, why: str) -> ConfigError:
     return ConfigError(f"{shown} cannot be used", why=why, fix="See config/languages/en.yaml")
 
 
-PHRASES = ("encouragements", "credits", "courtesies")
+OVERLAPS = ("encouragements", "prefaces", "continuations", "additions", "refusals")
+PHRASES = (*OVERLAPS, "credits", "courtesies")
 FAREWELLS = "farewells"
 """Phrases, separated by commas, that send the robot to sleep."""
 SENTENCES = "sentences"

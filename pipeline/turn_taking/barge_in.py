@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import fmean
@@ -83,8 +83,9 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(words, _words(overlap.answer_words)):
         return "echo"
-    agrees, rest = _agrees(words, lexicon), _after_agreement(words, lexicon)
-    command = not agrees and _is_command(rest[0], lexicon, so_far=not overlap.ended)
+    refuses, rest = _refuses(overlap.text, lexicon), _after_agreement(words, lexicon)
+    agrees = not refuses and _agrees(words, lexicon)
+    command = not agrees and (refuses or _is_command(rest[0], lexicon, so_far=not overlap.ended))
     answers = (agrees and len(words) > 1) or _is_in(words[0], lexicon.answers)
     if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
@@ -135,17 +136,20 @@ def _evidence(words: Sequence[str], lexicon: Lexicon) -> float:
     if _agrees(words, lexicon):
         return tuning.MEANT.agrees if words else 0.0
     rest = _after_agreement(words, lexicon)
-    opens = rest[0] in lexicon.openers and not _agrees(words, lexicon, so_far=True)
+    may_agree = _agrees(words, lexicon, so_far=True)
+    command = _is_command(rest[0], lexicon, so_far=True)
+    command = command and not (may_agree and len(set(rest)) > 1)
+    opens = not may_agree and rest[0] in lexicon.openers
     return (
-        tuning.MEANT.command * _is_command(rest[0], lexicon, so_far=True)
+        tuning.MEANT.command * command
         + tuning.MEANT.opener * opens
         + tuning.MEANT.several * (len(set(words)) >= tuning.SEVERAL_WORDS)
     )
 
 
 def _agrees(words: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
-    """Whether the words are backchannels and encouragements, one after the other; ``so_far``: or
-    the beginning of one may come last."""
+    """Whether the words are backchannels, encouragements, and continuations with what stands around
+    them, one after the other; ``so_far``: or the beginning of one may come last."""
     few = len(words) <= tuning.MOST_AGREEING_WORDS
     return few and _covers(tuple(map(_bare, words)), lexicon, so_far)
 
@@ -161,43 +165,78 @@ def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
     return agrees(word, lexicon.backchannels)
 
 
+_State = Literal["idle", "due", "continued"]
+"""Of words that may agree: whether a preface needs a continuation, and whether one has come."""
+_Slot = frozenset[str]
+"""The words in one place of a phrase; ``*ing``: any that ends so; empty: it may be left out."""
+
+
 @lru_cache(256)
 def _covers(words: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
-    if not words:
-        return True
-    lengths = {1} if _is_backchannel(words[0], lexicon) else set()
-    asks, phrases = _asking_words(lexicon), _phrases(lexicon.encouragements)
-    lengths |= {_match_length(phrase, words, asks, so_far) for phrase in phrases}
-    return any(_covers(words[length:], lexicon, so_far) for length in lengths - {0})
+    asks = frozenset(map(_bare, (*lexicon.commands, *lexicon.openers)))
+    states: list[set[_State]] = [{"idle"}, *(set[_State]() for _ in words)]
+    for at, here in enumerate(states[:-1]):
+        if here and _is_backchannel(words[at], lexicon):
+            states[at + 1] |= here
+        steps: tuple[tuple[tuple[str, ...], set[_State]], ...] = (
+            (lexicon.prefaces, {"due"}),
+            (lexicon.encouragements, here),
+            (lexicon.continuations, {"continued"}),
+            (lexicon.additions, here & {"continued"}),
+        )
+        for phrases, after in steps if here else ():
+            index = _index(phrases) if after else {}
+            for phrase in (*index.get(words[at], ()), *index.get("*", ())):
+                lengths, begins = _lengths(phrase, words[at:], asks)
+                for length in lengths:
+                    states[at + length] |= after
+                if begins and so_far and phrases is not lexicon.prefaces:
+                    return True
+    return bool(states[-1] - {"due"})
+
+
+def _lengths(
+    phrase: Sequence[_Slot], words: Sequence[str], asks: frozenset[str]
+) -> tuple[set[int], bool]:
+    """How many words the phrase may take at the beginning of ``words``, and whether all of them may
+    be the beginning of it. ``asks``: the words that its ``*`` is not."""
+    lengths, begins = {0}, False
+    for slot in phrase:
+        begins = begins or len(words) in lengths
+        more = {n + 1 for n in lengths if n < len(words) and _fits(words[n], slot, asks)}
+        lengths = more | lengths if "" in slot else more
+    return lengths - {0}, begins
+
+
+def _fits(word: str, slot: _Slot, asks: frozenset[str]) -> bool:
+    ends = tuple(each[1:] for each in slot if each.startswith("*"))
+    return word in slot or (word not in asks and word.endswith(ends))
+
+
+@lru_cache(64)
+def _index(phrases: tuple[str, ...]) -> Mapping[str, Sequence[Sequence[_Slot]]]:
+    """By the words that they may begin with; ``*``: by the end of one."""
+    index: dict[str, list[Sequence[_Slot]]] = {}
+    for phrase in phrases:
+        texts = [_bare(text).replace("(", "|").strip(")") for text in phrase.split()]
+        slots = [frozenset(text.split("|")) for text in texts]
+        optional = [*itertools.takewhile(lambda slot: "" in slot, slots)]
+        first = frozenset[str]().union(*slots[: len(optional) + 1])
+        for word in {"*" if each.startswith("*") else each for each in first}:
+            index.setdefault(word, []).append(slots)
+    return index
+
+
+def _refuses(text: str, lexicon: Lexicon) -> bool:
+    """Whether the text has words that never agree, with marks where they have: Portuguese "não
+    continue" forbids, "não, continue" asks for more."""
+    return bool(lexicon.refusals and _refusal(lexicon.refusals).search(_bare(text.lower())))
 
 
 @lru_cache(16)
-def _asking_words(lexicon: Lexicon) -> frozenset[str]:
-    return frozenset(map(_bare, (*lexicon.commands, *lexicon.openers)))
-
-
-Phrase = tuple[frozenset[str], ...]
-"""The alternatives for each word."""
-
-
-def _match_length(phrase: Phrase, words: Sequence[str], asks: frozenset[str], so_far: bool) -> int:
-    """How many words the phrase takes at the beginning of ``words``; 0: it is not there.
-    ``asks``: the words that its ``*`` is not."""
-    length = min(len(phrase), len(words))
-    whole = so_far or length == len(phrase)
-    matches = all(
-        word in slot or ("*" in slot and word not in asks)
-        for word, slot in zip(words, phrase, strict=False)
-    )
-    return length if whole and matches else 0
-
-
-@lru_cache(16)
-def _phrases(encouragements: tuple[str, ...]) -> tuple[Phrase, ...]:
-    return tuple(
-        tuple(frozenset(map(_bare, slot.split("|"))) for slot in phrase.split())
-        for phrase in encouragements
-    )
+def _refusal(refusals: tuple[str, ...]) -> re.Pattern[str]:
+    phrases = (r"\s*".join(f"(?:{slot})" for slot in _bare(each).split()) for each in refusals)
+    return re.compile(rf"\b(?:{'|'.join(phrases)})\b".replace("(?:_)", r"[^\w\s]"))
 
 
 def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
@@ -255,8 +294,8 @@ def _bare(word: str) -> str:
     return "".join(c for c in normalize("NFD", word) if not combining(c) and c not in "'’")
 
 
-def _is_among(word: str, words: Iterable[str], alike: float) -> bool:
-    return any(difflib.SequenceMatcher(None, word, other).ratio() >= alike for other in words)
+def _is_among(word: str, words: Sequence[str], alike: float) -> bool:
+    return bool(difflib.get_close_matches(word, words, 1, alike))
 
 
 def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:

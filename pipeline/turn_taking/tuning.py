@@ -86,7 +86,7 @@ EARLY_MS = 384
 """Until then recognisers misread most first words, and there is time for another look."""
 SEVERAL_WORDS = 3
 """A recogniser that has heard one word seldom makes up as many different ones."""
-MOST_AGREEING_WORDS = 8
+MOST_AGREEING_WORDS = 12
 """Longer speech does not only agree, whatever its words."""
 SHORT_WORDS, SHORT_MS = 2, 900
 """Speech that ends with at most this many words in less than this time, and begins like no command

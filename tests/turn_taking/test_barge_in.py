@@ -96,6 +96,9 @@ LOUDER = Overlap(384, False, "Louder", certainty=0.9, earlier=("Loud.",))
         (replace(LOUDER, speech_ms=256, text="Stop", earlier=("Stop",)), "command"),
         # So is one behind an agreement.
         (replace(LOUDER, text="Okay stop"), "command"),
+        # What only stands before "go on" is a command until that has begun.
+        (replace(LOUDER, text="No, no,", earlier=("No,",)), "command"),
+        (replace(LOUDER, text="No, keep", earlier=("Okay.",)), "unsure"),
         (replace(LOUDER, text="Well, where"), "question"),
         # A greeting asks for attention; another word with this certainty would not do.
         (replace(LOUDER, text="Hello.", certainty=0.8), "question"),
@@ -135,30 +138,69 @@ def test_a_word_or_two_after_an_agreement_belong_to_it(
 ENCOURAGEMENTS = {
     "en": "Go ahead.|Go on, go on!|Oh no!|No way!|Yeah, keep going.|Tell me more.|What a story!"
     "|And then?|That's so funny!|That is amazing.|I don't believe it.|Okay, continue.|Let's go."
-    "|That sounds scary.|What a brave boy!|You're right.|No, he didn't!|I didn't know that.",
+    "|That sounds scary.|What a brave boy!|You're right.|No, he didn't!|I didn't know that."
+    "|Sorry, go on.|No, keep going.|Never mind, continue.|Don't mind me, go on.|Go on, sorry."
+    "|Sorry for interrupting you, please go on with your story.|Sorry, that was the dog, go on."
+    "|No, don't stop.|Hey Reachy, continue.|Please tell me more.|Could you please go on?|Read on."
+    "|Continue the story.|Keep reading.|Tell me the rest.|What happened?|What happened after that?"
+    "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on.",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
-    "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?",
+    "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
+    "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
+    "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
+    "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
-    "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais.",
+    "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
+    "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
+    "|S'il te plaît, raconte la suite.|Peux-tu continuer ?|Continue l'histoire.|Ne t'arrête pas."
+    "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?",
     "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
-    "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial.",
+    "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
+    "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
+    "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
+    "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final.",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
-    "|Che tenerezza!|Questo non lo sapevo.",
-    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend.",
+    "|Che tenerezza!|Questo non lo sapevo."
+    "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
+    "|Continua la storia.|Per favore continua a raccontare.|Puoi continuare?|Come va a finire?"
+    "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua.",
+    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
+    "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
+    "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
+    "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?",
     "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
-    "|Faz todo o sentido.",
+    "|Faz todo o sentido."
+    "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
+    "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
+    "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
     "|That is wrong.|Oh stop it.|Okay, what time is it?|Yeah, but who was it?|Let's play a game."
-    "|That's not true.|That's wrong.|I have a question.",
+    "|That's not true.|That's wrong.|I have a question."
+    "|Sorry?|Sorry, stop.|Sorry, no.|No, tell me the time.|No more.|No thanks.|Go on. No, stop."
+    "|Never mind.|Please.|Please stop.|Please tell me a joke.|Can you stop?|Continue later.|Wait."
+    "|Don't. Stop.|Don't go on.|That's not right.|That's false.|That's incorrect.|That's all."
+    "|That's a lie.|That's Paris.|Sounds false.|It sounds incorrect.|That's too loud.",
     "de": "Nein.|Geh schlafen.|Nein, nicht das.|Sag mir die Uhrzeit.|Schön, aber sei still."
-    "|Wie spät ist es?|Das ist nicht wahr.",
-    "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux.",
-    "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.|¿Qué dices?",
-    "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.|Che fai?",
-    "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.|Wat betekent dat?",
-    "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?",
+    "|Wie spät ist es?|Das ist nicht wahr."
+    "|Bitte hör auf.|Entschuldigung, wie spät ist es?|Nein danke.|Nein, nicht weiter."
+    "|Das ist ja gelogen.|Das klingt verkehrt.|Das war alles.|Mach später weiter.|Wie bitte?",
+    "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux."
+    "|Pardon ?|Pardon, arrête.|Non merci.|Ne continue pas.|Ça fait mal.|C'est tout.|Je veux plus."
+    "|C'est inexact.|Peux-tu arrêter ?|Raconte une autre histoire.|Continue plus tard.",
+    "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.|¿Qué dices?"
+    "|Perdón, para.|No, para.|No siga.|No continúe.|Por favor, para.|No más.|No, gracias."
+    "|Eso es incorrecto.|Eso es todo.|Eso está mal.|Sigue mañana.|¿Puedes parar?|Luego.",
+    "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.|Che fai?"
+    "|Scusa?|Scusa, fermati.|No, non continuare.|Per favore, fermati.|No grazie.|È tutto."
+    "|Non è vero.|È errato.|Puoi smettere?|Continua domani.|Come va?|Che cos'è?",
+    "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.|Wat betekent dat?"
+    "|Sorry, stop.|Sorry?|Nee, niet verder.|Alsjeblieft stop.|Wat anders.|Dat is onjuist."
+    "|Dat is alles.|Nee bedankt.|Kun je stoppen?|Ga later verder.|Hoe gaat het?|Wat nu?",
+    "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?"
+    "|Desculpa, para.|Não, para.|Não continue.|Não, não continues.|Por favor, para.|É só isso."
+    "|Isso está errado.|Isso não é verdade.|Podes parar?|Não, obrigado.|Continua amanhã.",
 }
 
 
@@ -179,7 +221,7 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
 @pytest.mark.parametrize(
     ("language", "texts"),
     [
-        ("en", "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's wrong."),
+        ("en", "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's false.|Too loud."),
         ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht."),
         ("fr", "Ça suffit.|Un instant.|C'est faux.|Bonne nuit."),
         ("es", "Ya basta.|Un momento.|Buenas noches.|Repite eso."),
@@ -197,7 +239,8 @@ def test_two_quick_words_interrupt_if_one_of_them_is_a_command(language: str, te
 def test_an_encouragement_that_has_only_begun_is_not_long_speech() -> None:
     for text in ("Go", "Tell me", "I don't", "What a", "Yeah, and"):
         assert judge(Overlap(800, False, text), WORDS, ENGLISH) == "unsure", text
-    assert judge(Overlap(800, False, "Tell me the"), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(800, False, "Tell me your"), WORDS, ENGLISH) == "long"
+    assert judge(Overlap(800, False, "Can you"), WORDS, ENGLISH) == "long"
 
 
 def test_long_sound_without_words_lets_the_answer_go_on() -> None:

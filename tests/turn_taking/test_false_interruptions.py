@@ -47,18 +47,20 @@ def heard_of(played: Scene, started: ReplyStarted) -> str:
 
 
 @pytest.mark.parametrize(
-    ("then", "modality"),
+    ("final", "then", "modality"),
     [
-        pytest.param((), "audio", id="aloud"),
+        pytest.param("Mm-hmm.", (), "audio", id="aloud"),
+        pytest.param("No, go on.", (), "audio", id="if asked for"),
         pytest.param(
-            (Configure(replace(VOICE, modality="text")),), "text", id="in writing, if asked for"
+            *("Mm-hmm.", (Configure(replace(VOICE, modality="text")),), "text"),
+            id="in writing, if asked for",
         ),
     ],
 )
 def test_the_answer_goes_on_where_it_was_if_the_final_words_are_a_listeners(
-    then: tuple[Act, ...], modality: str
+    final: str, then: tuple[Act, ...], modality: str
 ) -> None:
-    played = interrupted("Mm-hmm.", *then)
+    played = interrupted(final, *then)
     assert played.ends == [("cancelled", "turn_detected"), ("completed", None)]
     cut, rest = played.events(ReplyStarted)
     whole = f"{heard_of(played, cut)} {spoken(played.events(ReplyFinished)[1])}"
