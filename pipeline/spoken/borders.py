@@ -27,7 +27,7 @@ from pipeline.spoken.phrases import (
     PRONOUNS,
     VERBS,
 )
-from pipeline.spoken.shortened import COUNTED, SHORTENED
+from pipeline.spoken.shortened import COMPOUNDS, COUNTED, SHORTENED
 
 MOST_SHORT_LETTERS = 4
 """Letters of a word that may be an abbreviation that no list has, if what follows is no new
@@ -156,6 +156,8 @@ _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _SOUND = r"(?:M?[Hh]m+|Mm+|Sh+|Ps+t|Brr+|Grr+|Pff+t?|Ts+k?|Zzz+)\."
 _NO_VOWEL = re.compile(rf"(?:^|\W)(?!{_SOUND}$)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
 """No word, unless it is a unit, written in capitals, or a sound such as "Hmm."."""
+_NO_WORD = re.compile(r"(?:[bcdfgknpstvz]r|[bfgkt]l|schn)\.$")
+"""How no word ends, but for English brands: "monatl."."""
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
@@ -208,8 +210,9 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
         word in SHORTENED.get(language, ABBREVIATIONS)
-        or (language in ("de", "nl") and word.endswith("str"))
+        or word.endswith(COMPOUNDS.get(language, ()))
         or bool(_INITIAL.search(core) or _NO_VOWEL.search(core))
+        or (language != "en" and bool(_NO_WORD.search(core)))
         or numbered
         or "." in word
     )

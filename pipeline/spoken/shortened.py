@@ -30,6 +30,8 @@ def _counted(language: str) -> frozenset[str]:
     }
 
 
+COMPOUNDS = {language: tuple(wording.compounds) for language, wording in WORDINGS.items()}
+"""By language, how words end that are shortened."""
 COUNTED = {language: _counted(language) for language in (*WORDINGS, "en")}
 """By language, the words behind which a full stop ends no sentence if a number or a small letter
 follows."""

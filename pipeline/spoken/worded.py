@@ -183,12 +183,12 @@ class _Words:
         short, numbered = _either_case(self._w.abbreviations), _either_case(self._w.numbered)
         titles = _either_case(self._w.titles)
         title = rf"(?:{any_of(titles)})\s+"
-        street = {"de": "straße", "nl": "straat"}.get(self._language)
+        ends = self._w.compounds
         hosts = "com|org|net|de|fr|es|it|eu|io"
         return (
             *weekdays(self._language, self._w.to, self._w.signs["&"]),
             rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
-            *([rule(r"(?<=[a-zäöüß])str\.(?!\w)", street)] if street else []),
+            rule(rf"(?<=[a-zäöüß])({any_of(ends) or '(?!)'})\.(?!\w)", lambda m: ends[m[1]]),
             rule(
                 rf"(?<![\w.])({any_of(short)})(?![^\W\d])",
                 lambda m: short[m[1]] + (full_stop if m[1] in _AT_ENDS else last_stop)(m),
@@ -198,7 +198,11 @@ class _Words:
                 lambda m: f"{titles[m[1]]} ",
             ),
             rule(r"(?<!\w)'(?=\d\d)", ""),
-            rule(r"(\bAbs(?:\.|atz)\s?\d+[a-z]?,?\s)S\.\s?(?=\d)", r"\1Satz "),
+            rule(
+                r"((?:\bAbs(?:\.|atz)\s?\d+[a-z]?,?|(?:§|\bArt(?:\.|ikel))\s?\d+[a-z]?)"
+                r"\s(?:N(?:r\.|ummer)\s?\d+[a-z]?\s)?)S\.\s?(?=\d)",
+                r"\1Satz ",
+            ),
             rule(
                 rf"(?<![\w.])(?!(?<=\d\s)(?:{any_of(self._w.units)})\.)"
                 rf"({any_of(numbered)}):?\s?(?=[\d(+]|(?:[IVX]{{2,}}|[VX])\b)",

@@ -69,6 +69,8 @@ class Wording:
     counted: str
     ruler: tuple[str, int]
     numbered: dict[str, str]
+    compounds: dict[str, str] = field(default_factory=dict)
+    """Ends of words that are shortened, without the full stop: "str" of "Hauptstr."."""
     of: str = ""
     ones: dict[str, str] = field(default_factory=dict)
     nth: str = r"(?!)"
@@ -83,7 +85,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "months": lambda text: tuple(text.split()),
     "units": table,
     "currencies": table,
-    **dict.fromkeys(("signs", "abbreviations", "titles", "numbered", "address"), pairs),
+    **dict.fromkeys(
+        ("signs", "abbreviations", "titles", "numbered", "compounds", "address"), pairs
+    ),
     "short_months": pairs,
     "ruler": tuple,
     "ordinals": lambda ends: {end: tuple(words) for end, words in ends.items()},
