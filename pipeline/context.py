@@ -22,7 +22,6 @@ from pipeline.settings import (
     with_all_commands,
 )
 from pipeline.spoken.language import language_of
-from pipeline.spoken.language_codes import asks_to_detect, language_code
 
 log = logging.getLogger("reachy_voice.stt")
 
@@ -81,22 +80,7 @@ class SessionContext:
 
     @property
     def _language(self) -> tuple[str, bool]:
-        """The language to recognise, and whether it is what the client asked for."""
-        known = self.stages.stt.languages
-        for written in self.asked.asked_languages:
-            if asks_to_detect(written):
-                return (self._own_language if len(known) == 1 else ""), True
-            if (code := language_code(written)) and self.stages.hears(code):
-                return code, True
-        return self._own_language, not self.asked.asked_languages
-
-    @property
-    def _own_language(self) -> str:
-        """The server's language, or the only one that the recogniser knows."""
-        language, known = self.asked.language, self.stages.stt.languages
-        if not language or self.stages.hears(language):
-            return language
-        return known[0] if len(known) == 1 else ""
+        return self.stages.heard_language(self.asked.asked_languages, self.asked.language)
 
     def check_language(self) -> None:
         """Tell the client, once for each setting, that its language cannot be recognised."""

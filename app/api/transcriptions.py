@@ -22,7 +22,6 @@ from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
-from pipeline.spoken.language_codes import asks_to_detect, language_code
 
 LONGEST_S = 3600.0
 """Of a recording; one of that length takes 115 MB once it is decoded."""
@@ -42,11 +41,10 @@ async def transcribe(
 ) -> Response:
     """``language``: of the settings. Raises ``ApiError``, ``ReachyVoiceError``."""
     asked, data = await _read(request, most_bytes)
-    if asked.language and not asks_to_detect(asked.language):
-        language = language_code(asked.language)
-    if language and not stages.hears(language):
-        known = ", ".join(stages.stt.languages)
-        message = f"The recogniser does not know {language!r}. It knows: {known}."
+    language, as_asked = stages.heard_language([asked.language], language)
+    if not as_asked:
+        known = ", ".join(stages.stt.languages) or "not told"
+        message = f"The recogniser does not know {asked.language[:20]!r}. It knows: {known}."
         raise ApiError(400, "unsupported_language", message, "language")
     heard = Heard(language)
 

@@ -35,13 +35,13 @@ from app.access.policy import Caller
 from app.api.speech import PIECE_LETTERS
 from app.compose import Assistant
 from pipeline.audio import LISTEN_RATE, pcm_from_bytes, pcm_to_bytes
+from pipeline.engines import contract
 from pipeline.engines.stages import TtsStage, UtteranceStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.keywords import Keywords
 from pipeline.messages import SpeechRequest
 from pipeline.settings import lexicon_of
 from pipeline.speaking.chunker import SpeechChunker
-from pipeline.spoken.language_codes import asks_to_detect, language_code
 from pipeline.work import CLIENT, Work, new_client
 
 log = logging.getLogger("reachy_voice.wyoming")
@@ -190,23 +190,28 @@ class WyomingClient:
     async def _listen(self) -> None:
         if self._hearing:
             self._hearing.close()
-        stages, language = self._assistant.stages, self._assistant.defaults().language
-        if self._asked.language and not asks_to_detect(self._asked.language):
-            asked = language_code(self._asked.language)
-            language = asked if stages.hears(asked) else language
+        stages, asked = self._assistant.stages, self._asked.language or ""
+        own = self._assistant.defaults().language
+        language, as_asked = stages.heard_language([asked], own)
+        if not as_asked:
+            why = "A Wyoming client asks for %r, which the recogniser does not take (it takes: %s)"
+            fix = "It hears %s. Choose another stt.engine, or another language in the client"
+            known = ", ".join(stages.stt.languages)
+            log.warning(f"{why}. {fix}", asked[:20], known, language or "any")
         streams = stages.stt.streams
         utterance = await stages.stt.open(language, streams, self._work)
-        self._hearing = _Hearing(utterance, self._work, self._send if streams else None)
+        self._hearing = _Hearing(utterance, language, self._work, self._send if streams else None)
         if streams:
             await self._send(TranscriptStart(language=language or None))
 
     async def _transcribe(self, hearing: _Hearing) -> None:
-        text = await hearing.finish()
+        heard = await hearing.finish()
         settings, names = self._assistant.session_settings(), self._asked.transcript_names or ()
-        lexicon = lexicon_of(settings.lexicons, self._assistant.defaults().language)
-        text = Keywords((*names, *settings.words), lexicon).put_into(text)
+        language = hearing.language or heard.language
+        keywords = Keywords((*names, *settings.words), lexicon_of(settings.lexicons, language))
+        text = keywords.put_into(heard.text)
         await hearing.tell(text)
-        await self._send(Transcript(text))
+        await self._send(Transcript(text, language=language or None))
         if hearing.streams:
             await self._send(TranscriptStop())
 
@@ -217,9 +222,13 @@ class WyomingClient:
 
 
 class _Hearing:
-    """``send``: takes the words that will not change, as they come; ``None``: only the end."""
+    """``language``: ISO 639-1; empty: it is detected. ``send``: takes the words that will not
+    change, as they come; ``None``: only the end."""
 
-    def __init__(self, utterance: UtteranceStage, work: Work, send: Send | None) -> None:
+    def __init__(
+        self, utterance: UtteranceStage, language: str, work: Work, send: Send | None
+    ) -> None:
+        self.language = language
         self._utterance = utterance
         self._work = work
         self._send = send
@@ -246,9 +255,9 @@ class _Hearing:
             self._sent = text
             await self._send(TranscriptChunk(more))
 
-    async def finish(self) -> str:
+    async def finish(self) -> contract.Transcript:
         try:
-            return (await self._utterance.finish(self._work)).text
+            return await self._utterance.finish(self._work)
         finally:
             self.close()
 

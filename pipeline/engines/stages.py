@@ -18,6 +18,7 @@ from pipeline.engines.leases import Leases
 from pipeline.engines.voices import Person
 from pipeline.engines.word_scale import WordScale
 from pipeline.messages import LlmRequest, SpeechRequest
+from pipeline.spoken.language_codes import asks_to_detect, language_code
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -161,6 +162,21 @@ class Stages:
         return (not languages or language in languages) and (
             self.refused_languages.get(language) is not self.stt
         )
+
+    def heard_language(self, asked: Sequence[str], own: str) -> tuple[str, bool]:
+        """The first of the languages that a client asked for, as it writes them, that the
+        recogniser takes; else the server's ``own``, or the only one that there is. Empty: it is
+        detected. And whether that is what was asked for."""
+        known = self.stt.languages
+        if own and not self.hears(own):
+            own = known[0] if len(known) == 1 else ""
+        named = [each for each in asked if each.strip()]
+        for written in named:
+            if asks_to_detect(written):
+                return (own if len(known) == 1 else ""), True
+            if (code := language_code(written)) and self.hears(code):
+                return code, True
+        return own, not named
 
     @property
     def voice_rtf(self) -> float:

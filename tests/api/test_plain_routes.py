@@ -398,6 +398,17 @@ async def test_a_recording_is_heard_in_stretches() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "opened"),
+    [("", "en"), ("auto", ""), ("zh-CN", "zh"), ("deu", "de"), ("English", "en"), (" ", "en")],
+)
+async def test_a_language_as_clients_write_it(asked: str, opened: str) -> None:
+    async with idle(Client()) as client:
+        client.assistant.stt.languages = ("en", "de", "zh")
+        await client.openai.audio.transcriptions.create(model="any", file=wav(1), language=asked)
+    assert client.assistant.stt.opened_in == [opened]
+
+
 async def test_text_alone_or_as_events() -> None:
     async with idle(Client()) as client:
         create: Any = client.openai.audio.transcriptions.create
@@ -445,6 +456,7 @@ async def test_the_server_runs_while_a_recording_is_scored(
         ({"file": ("a.wav", b"nonsense")}, 400, "not a recording"),
         ({"file": ("a.wav", LONG)}, 400, "longer than 60 minutes"),
         ({"language": "de"}, 400, "It knows: en"),
+        ({"language": "klingon"}, 400, "does not know 'klingon'"),
         ({"response_format": "srt"}, 400, "response_format"),
         ({"file": ("a.wav", bytes(1_100_000))}, 413, "limits.upload_mb"),
     ],

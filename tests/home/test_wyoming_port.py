@@ -136,12 +136,21 @@ async def test_words_that_stay_are_told_as_they_come(
     assert Transcript.from_event(found[-2]).text == final
 
 
-async def test_a_language_that_it_lacks_is_heard_in_its_own() -> None:
+@pytest.mark.parametrize(
+    ("asked", "opened"),
+    [("auto", ""), ("zh-CN", "zh"), ("deu", "de"), ("English", "en"), ("", "en"), ("fr", "en")],
+)
+async def test_a_language_as_clients_write_it(
+    asked: str, opened: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assistant = StagedAssistant()
-    assistant.stt.languages = ("en",)
+    assistant.stt.languages, assistant.stt.texts = ("en", "de", "zh"), ("Ja.",)
+    assistant.stt.reported = {"Ja.": "de"}
     async with door(assistant) as port:
-        await ask(port, *heard(0.5, language="fr"), until="transcript")
-    assert assistant.stt.opened_in == [assistant.defaults().language]
+        (found,) = await ask(port, *heard(0.5, language=asked), until="transcript")
+    assert assistant.stt.opened_in == [opened]
+    assert Transcript.from_event(found).language == (opened or "de")
+    assert ("takes: en, de, zh" in caplog.text) == (asked == "fr"), "it says what it lacks"
 
 
 async def test_a_text_is_spoken() -> None:
