@@ -98,7 +98,8 @@ H100 = Delays(
 )
 """The profile ``reachy`` on an H100, 2026-11-26, with models of full size made from seeds. ``stt``:
 Parakeet in bf16, 34, 50, 55 and 62 ms for 1, 3, 10 and 30 s of speech. ``llm``: a model of 4B,
-medians of 8 turns. ``tts``: Qwen3-TTS with CUDA graphs. ``turn`` is that of ``EMBEDDED``: it runs
+medians of 8 turns. ``tts``: the first sound of Qwen3-TTS, for 22 words (n 4; 18 ms for shorter
+clauses, n 8). ``turn`` is that of ``EMBEDDED``: it runs
 on the CPU, where it was not measured alone."""
 
 

@@ -122,11 +122,11 @@ def test_fast_engines_leave_time_for_a_short_pause(profile: str) -> None:
     fixed = dict.fromkeys(("clear_wait_ms", "likely_wait_ms", "unsure_wait_ms"), wait_ms)
     endpointing = Endpointing.model_validate({"policy": "strict", **fixed})
     settings = SessionSettings(endpointing=endpointing)
-    paused = score_scene(play(scene(640, 192, 640), cast(Any, LevelEars()), settings, H100))
+    paused = score_scene(play(scene(640, 160, 640), cast(Any, LevelEars()), settings, H100))
     assert [pause.cut for pause in paused.pauses] == [False]
     whole = score_scene(play(scene(1024), cast(Any, LevelEars()), settings, H100))
     assert whole.audio_ms is not None
-    assert whole.audio_ms <= 280
+    assert whole.audio_ms <= 200
 
 
 # --- speech over an answer, echo ---------------------------------------------------------------
