@@ -256,8 +256,11 @@ WORDS = ("time", "year", "people", "way", "day", "man", "thing", "life", "child"
 
 
 def llm(args: argparse.Namespace, report: Report) -> None:
+    from pipeline.engines.llm.llama_api import library
     from pipeline.engines.llm.llama_cpp import build
 
+    # Before the model is loaded: once llama.cpp crashed then (docs/gpu.md).
+    report.note("llama.cpp", library().llama_print_system_info().decode())
     before = gpu_mb()
     engine = _engine(args, Kind.LLM, report, build)
     system = Message("system", "You are a robot. " + _text(300 if args.small else 1500, 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +49,8 @@ from pipeline.work import NEVER
 from tests.benchmarks.level_ears import LevelEars, labelled_turn, scene
 from tests.support.echo_sound import pcm, speechlike
 from tests.support.pico import spoken_by_pico
+from tests.support.tiny_parakeet import needs_nemo
+from tests.support.tiny_qwen import needs_qwen
 
 pytestmark = pytest.mark.engines
 
@@ -201,6 +205,29 @@ def test_answers(questions: list[Question]) -> None:
     found = figures_of_answers([AnswerResult(question, question.good) for question in questions])
     assert found["worth"]["value"] == 1
     assert found["crossed"] < 0.03
+
+
+@pytest.mark.nemo
+@pytest.mark.qwen
+@pytest.mark.real
+@needs_nemo
+@needs_qwen
+@pytest.mark.timeout(1200)
+def test_gpu_stages(tmp_path: Path) -> None:
+    """All of them, on tiny models. What fails in a stage is a note of its report."""
+    out, once = tmp_path / "figures.jsonl", ["--robots=1", "--turns=1", "--repeats=1"]
+    program = [sys.executable, "-m", "benchmarks.gpu", "--small", f"--models={tmp_path}"]
+    subprocess.run([*program, *once, f"--out={out}"], cwd=ROOT, check=True)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    notes = [row for row in rows if "note" in row]
+    assert not [row for row in notes if "failed" in row["figure"] or row["note"][:6] == "failed"]
+    assert {
+        ("stt", "final pass, 1 s of speech"),
+        ("stt", "partials of 4 streams"),
+        ("voice", "4 clauses at once: first sound"),
+        ("llm", "4 sessions: first token, warm prefix"),
+        ("server", "1 robot: first audio"),
+    } <= {(row["stage"], row["figure"]) for row in rows if "note" not in row}
 
 
 def test_gpu_language_model(tmp_path: Path) -> None:
