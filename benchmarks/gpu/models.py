@@ -149,20 +149,12 @@ def _sentences() -> list[str]:
 def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
     """Bisect the bias of the blank."""
     import torch
-    from omegaconf import open_dict
 
-    from pipeline.engines.stt.nemo_model import NemoModel
+    from pipeline.engines.stt.nemo_model import NemoModel, greedy
     from pipeline.engines.torch_place import TorchPlace
     from tests.support.tiny_models.parakeet import DURATIONS
 
-    decoding = model.cfg.decoding.copy()
-    with open_dict(decoding):
-        decoding.strategy, decoding.fused_batch_size = "greedy_batch", -1
-        decoding.greedy = {"max_symbols": 10, "loop_labels": True}
-    model.change_decoding_strategy(decoding, verbose=False)
-    model.preprocessor.featurizer.dither = 0.0
-    model.preprocessor.featurizer.pad_to = 0
-    nemo = NemoModel(model.eval().to(_device()), TorchPlace(_device(), "fp32"))
+    nemo = NemoModel(greedy(model).to(_device()), TorchPlace(_device(), "fp32"))
     last = model.joint.joint_net[-1]
     low, high = -30.0, 60.0
     with torch.inference_mode():

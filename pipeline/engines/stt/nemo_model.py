@@ -161,7 +161,6 @@ def _restore(path: Path) -> Any:
     # It logs that it sends no telemetry.
     logging.getLogger("nv_one_logger").setLevel(logging.ERROR)
     from nemo.collections.asr.models import ASRModel, EncDecRNNTBPEModel
-    from omegaconf import open_dict
 
     _join_our_log(logging.getLogger("nemo_logger"))
     try:
@@ -172,6 +171,13 @@ def _restore(path: Path) -> Any:
         raise unreadable(path, f"it is a {type(model).__name__}, not a transducer")
     if model.cfg.sample_rate != LISTEN_RATE:
         raise unreadable(path, f"it works at {model.cfg.sample_rate} Hz, not at {LISTEN_RATE}")
+    return greedy(model)
+
+
+def greedy(model: Any) -> Any:
+    """The same model, for ``NemoModel``: decodes greedily, and the same sound always the same."""
+    from omegaconf import open_dict
+
     config = model.cfg.decoding.copy()
     with open_dict(config):
         config.strategy = "greedy_batch"
