@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ import pytest
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions, build
-from tests.support.tiny_models.parakeet import FILE, espeak
+from tests.support.tiny_models.parakeet import (
+    FILE,
+    PHRASES,
+    PIECES,
+    TINY,
+    espeak,
+    new_model,
+    save,
+    tokenizer,
+)
 
 needs_nemo = pytest.mark.skipif(
     importlib.util.find_spec("nemo") is None,
@@ -41,6 +51,13 @@ def reference() -> Any:
     from nemo.collections.asr.models import ASRModel
 
     return ASRModel.restore_from(str(FILE), map_location="cpu").eval()
+
+
+def random_model(folder: Path) -> Path:
+    """Another file of the same kind, with weights that mean nothing."""
+    model = new_model(tokenizer(folder, PHRASES * 20, PIECES), TINY)
+    save(model, folder / "other.nemo")
+    return folder / "other.nemo"
 
 
 @cache

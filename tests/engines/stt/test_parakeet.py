@@ -12,12 +12,21 @@ from hypothesis import strategies as st
 from benchmarks.wer import total, word_errors
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.engines.contract import Partial, Transcript
-from pipeline.engines.stt.parakeet import Parakeet, ParakeetOptions, build
+from pipeline.engines.stt.parakeet import TAIL_SAMPLES, Parakeet, ParakeetOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.recordings import StopsAfter, Uncancelled, heard
 from tests.support.tiny_models.parakeet import FILE, PHRASES, VOICES
-from tests.support.tiny_parakeet import GAP, engine, needs_nemo, options, reference, say, talk
+from tests.support.tiny_parakeet import (
+    GAP,
+    engine,
+    needs_nemo,
+    options,
+    random_model,
+    reference,
+    say,
+    talk,
+)
 
 # NeMo and what it imports warn about each other while they are imported, which takes a minute on a
 # busy machine.
@@ -29,11 +38,14 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
+SILENCE = 100
+"""Samples up to this are no speech."""
 SPEECH = [(phrase, voice) for phrase in PHRASES for voice in VOICES]
 
 
 def batch_texts(clips: list[Pcm]) -> list[str]:
-    found = reference().transcribe([to_float(pcm) for pcm in clips], batch_size=1, verbose=False)
+    padded = [to_float(np.pad(pcm, (0, TAIL_SAMPLES))) for pcm in clips]
+    found = reference().transcribe(padded, batch_size=1, verbose=False)
     return [hypothesis.text.strip() for hypothesis in found]
 
 
@@ -41,10 +53,17 @@ def batch_texts(clips: list[Pcm]) -> list[str]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_every_phrase_by_every_voice_is_exact(precision: str) -> None:
-    stt = engine(precision=precision)
-    texts = {each: heard(stt, say(*each)).text for each in SPEECH}
+@pytest.mark.parametrize("pause_ms", [0, 400])
+def test_every_phrase_by_every_voice_is_exact(precision: str, pause_ms: int) -> None:
+    """Also at the first moment of the pause, when an early pass may begin."""
+    stt, pause = engine(precision=precision), np.zeros(pause_ms * LISTEN_RATE // 1000, np.int16)
+    texts = {each: heard(stt, GAP, without_pause(say(*each)), pause).text for each in SPEECH}
     assert texts == {each: each[0] for each in SPEECH}
+
+
+def without_pause(pcm: Pcm) -> Pcm:
+    """Without the 0.2 to 0.4 s of silence that espeak-ng adds."""
+    return pcm[: np.flatnonzero(abs(pcm) > SILENCE)[-1] + 1]
 
 
 def test_the_final_text_is_the_batch_text() -> None:
@@ -131,6 +150,13 @@ def test_a_gpu_that_is_not_there_is_an_error() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(EngineError, match="no device"):
         build(options(device="cuda"), None)
+
+
+def test_several_models_are_loaded_in_one_process(tmp_path: Path) -> None:
+    """In both orders, on a GPU if there is one: a second one could once not be read there."""
+    files = [random_model(tmp_path), FILE] * 2
+    *_, stt = [build(options(model_file=str(file), device="auto"), None) for file in files]
+    assert heard(stt, say("Look at me.")).text == "Look at me."
 
 
 def test_a_file_not_from_nemo_is_refused(tmp_path: Path) -> None:
