@@ -284,9 +284,8 @@ def _why(error: BaseException, *, words: bool = False) -> str:
             return "its answer is too long, or no stream of events"
         case MCPError(code=mcp_types.REQUEST_TIMEOUT):
             return f"there was no answer within {ANSWER_S:g} s"
-        case MCPError(message=message) if (
-            message == CLOSED
-        ):  # its code means any error of servers, too
+        case MCPError(message=message) if message == CLOSED:
+            # Its code means any error of servers, too.
             return "it has closed the connection"
         case MCPError(message=message) if message.startswith("Redirect to "):  # the SDK's words
             return "it redirects to another address"

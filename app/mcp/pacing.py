@@ -12,8 +12,6 @@ BYTES_PER_S, BURST_BYTES = 2 * 2**20, 2 * MOST_BYTES
 LINE_BYTES = 8192
 """A line counts as so many more: a message of 30 bytes takes as long as one of some thousand. Of
 messages without end, 256 a second are read."""
-
-
 MOST_COMMAS = 100_000
 """Of one message: the SDK takes 0.1 ms for each tool in a list, in which nothing else can run."""
 

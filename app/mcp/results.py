@@ -39,9 +39,9 @@ def call_result(result: CallToolResult) -> CallResult:
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
     text = _shorten("\n".join(texts)) or NO_OUTPUT
-    return (
-        CallResult(error=text) if result.is_error else CallResult(text, tuple(images[:MOST_IMAGES]))
-    )
+    if result.is_error:
+        return CallResult(error=text)
+    return CallResult(text, tuple(images[:MOST_IMAGES]))
 
 
 def _is_readable(image: ImageContent) -> bool:
