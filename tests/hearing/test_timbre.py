@@ -90,7 +90,7 @@ def test_people_move() -> None:
         ("en", "Stop."),
         ("en", "No."),
         ("de", "Nein."),
-        ("fr", "Oui."),
+        ("fr", "Arrête."),
         ("it", "Sì."),
         ("es", "Para."),
     ],

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.server.gate import Access
 from app.server.robot_directions import ArraySeen, places_of, robot_directions
-from app.server.serving import _array, _beside
+from app.server.serving import _array, _beside, _Ports
 from hardware.xvf3800.errors import array_error
 from pipeline.commands import NoteDirection
 from tests.support.scripted_array import ScriptedArray
@@ -103,7 +105,9 @@ def test_a_missing_array_is_reported_where_directions_are_limited(
     array = served.settings.array.model_copy(update={"control": control, "accept_deg": 90.0})
     server = served.settings.server.model_copy(update={"announce": False})
     served.settings = served.settings.model_copy(update={"array": array, "server": server})
-    tasks = list(_beside(served, _array(served.settings), "10.0.0.1", 8765, None))
+    with socket.socket() as main:
+        ports = _Ports(main, (), None, None)
+        tasks = list(_beside(served, _array(served.settings), ports, Access(), None))
     names = [task.cr_code.co_name for task in tasks]
     for task in tasks:
         task.close()
