@@ -125,6 +125,8 @@ class Nearness:
         """How much longer the level is remembered."""
         self._quiet_samples = 0
         """Length of the quiet up to now."""
+        self._quiet_db = 0.0, 0.0
+        """Lowest and highest level in it."""
 
     def hear(
         self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
@@ -152,9 +154,8 @@ class Nearness:
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold
             least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
-            if evidence.post_filtered is None:  # an echo may cover what goes on far away
-                self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
-                self._wait_in_quiet(frame, evidence.score)
+            self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
+            self._wait_in_quiet(frame, evidence.score, level_db)
             if evidence.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
             return score
@@ -212,10 +213,15 @@ class Nearness:
         if samples_left <= 0:
             self._forget_speaker()
 
-    def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """Where nobody else is heard, the next to speak may be further away than the last one."""
-        is_quiet = score < tuning.QUIET_SCORE
-        self._quiet_samples = self._quiet_samples + len(frame.pcm) if is_quiet else 0
+    def _wait_in_quiet(self, frame: AudioFrame, score: float, level_db: float) -> None:
+        """Where nobody else is heard, the next to speak may be further away than the last one. A
+        television that is too soft for the VAD still changes the level, and so does an echo."""
+        low_db, high_db = self._quiet_db
+        low_db, high_db = min(low_db, level_db), max(high_db, level_db)
+        self._quiet_samples += len(frame.pcm)
+        if score >= tuning.QUIET_SCORE or high_db - low_db > tuning.QUIET_RANGE_DB:
+            self._quiet_samples, low_db, high_db = 0, level_db, level_db
+        self._quiet_db = low_db, high_db
         if self._quiet_samples >= tuning.QUIET_SAMPLES:
             self._forget_speaker()
 

@@ -124,9 +124,9 @@ STOPPED_MS = 96
 REMEMBERED_SAMPLES = 30 * LISTEN_RATE
 """For so long after a turn its speaker's level is remembered. In 96 turns of people on the
 telephone, none was more than 9 dB below the one before."""
-QUIET_SAMPLES, QUIET_SCORE = 5 * LISTEN_RATE, 0.1
-"""It is forgotten after so long a quiet, in which every window is below this score. With 3 s, two
-of eight soft televisions with pauses of up to 1.5 s opened 7 and 6 turns in 32 s; with 5 s none."""
+QUIET_SAMPLES, QUIET_SCORE, QUIET_RANGE_DB = 3 * LISTEN_RATE, 0.1, 6.0
+"""It is forgotten after so long a quiet, whose windows are below this score and within this range.
+By the score alone, two of eight soft televisions opened 7 and 6 turns in 32 s."""
 FAR_COUNTS = 3
 """So much longer per sample of far speech: of a soft television, a VAD takes less than a third for
 speech."""
