@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from app.compose import require_sdk
 from app.doctor.choices import choice_warnings, language_warnings
@@ -30,6 +31,7 @@ from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.people.file import PeopleFile, model_digest
 from app.server.discovery import is_loopback
+from app.server.local_key import key_for
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, ServerSettings, Settings
 from app.settings.tools import ToolSettings
@@ -54,6 +56,8 @@ from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, Weights
 from pipeline.waking.waking import calls_of
 
 HOME = "Home Assistant"
+SERVING = "reachy-voice is already serving on"
+SLOW_FIX = "Put the voice on a GPU (tts.device), or choose a faster one (tts.engine)"
 
 
 def examine(
@@ -333,7 +337,11 @@ def _cpu_flags() -> frozenset[str]:
 
 def check_ports(server: ServerSettings) -> Iterator[Check]:
     """The server's, and that for Home Assistant, if it has one."""
-    yield check_port(server.host, server.port)
+    yield (own := check_port(server.host, server.port))
+    if own.detail.startswith(SERVING):
+        ready = _ask(server.host, server.port, "/ready")
+        for kind, note in (ready.get("notes") or {}).items():
+            yield Check(kind, "warn", f"{note}, as measured by the server that runs", SLOW_FIX)
     if (port := server.wyoming_port) is None:
         return
     if is_loopback(server.host):
@@ -351,8 +359,10 @@ def check_port(host: str, port: int) -> Check:
     error = _bind_error(host, port)
     if error is None:
         return Check("port", "ok", f"{where} is free")
-    if error.errno == errno.EADDRINUSE and _is_ours(host, port):
-        return Check("port", "ok", f"reachy-voice is already serving on {where}")
+    if error.errno == errno.EADDRINUSE and "reachy-voice" in json.dumps(
+        _ask(host, port, "/v1/models")
+    ):
+        return Check("port", "ok", f"{SERVING} {where}")
     return Check("port", "fail", f"{where}: {error.strerror or error}", _port_fix(error, port))
 
 
@@ -380,14 +390,16 @@ def _bind_error(host: str, port: int) -> OSError | None:
     return None
 
 
-def _is_ours(host: str, port: int) -> bool:
-    """Does ``/v1/models`` at this port name this project as the owner?"""
+def _ask(host: str, port: int, path: str) -> dict[str, Any]:
+    """The JSON object that a server at this port answers; empty if it does not."""
     import httpx
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/models"
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    key = key_for(url, os.environ)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(url, timeout=2, trust_env=False)
-        return "reachy-voice" in json.dumps(answer.json())
+        answer = httpx.get(url, headers=headers, timeout=2, trust_env=False).json()
     except (httpx.HTTPError, ValueError):
-        return False
+        return {}
+    return answer if isinstance(answer, dict) else {}

@@ -57,7 +57,7 @@ PYTHONS = ((3, 11), (3, 13))
 STACK_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
 SETUP = "reachy-voice setup"
-NO_CPU = "takes three times as long as it speaks on a CPU"
+NO_CPU = "is slower than speech on a CPU"
 
 
 def check_machine(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> list[Check]:

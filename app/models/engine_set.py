@@ -30,7 +30,6 @@ from pipeline.engines.registry import (
 from pipeline.engines.stages import SpeakerStage, Stages
 from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.speaking.apology import KeptSentences
-from pipeline.speaking.tuning import RAMP_SLOW
 from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import (
@@ -149,13 +148,6 @@ class EngineSet:
         if self.exchanging:
             problems[str(self.exchanging)] = f"{EXCHANGED}; {problems[str(self.exchanging)]}"
         return problems
-
-    def notes(self) -> Mapping[str, str]:
-        """What the owner should know of engines that work."""
-        rtf = self.stages.voice_rtf
-        if rtf <= RAMP_SLOW:
-            return {}
-        return {str(Kind.TTS): f"slower than speech ({rtf:.1f} s a second): answers begin late"}
 
     # -- replacing an engine
 

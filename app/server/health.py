@@ -17,6 +17,8 @@ from app.server.metrics import CONTENT_TYPE
 from app.server.realtime_link import AssistantLike
 from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
+from pipeline.engines.stages import Stages
+from pipeline.speaking.tuning import RAMP_SLOW
 
 RETRY_AFTER_S = 2
 """Engines take seconds to warm up."""
@@ -50,6 +52,14 @@ def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
     return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
+def notes(stages: Stages) -> Mapping[str, str]:
+    """What the owner should know of engines that work."""
+    if stages.voice_rtf <= RAMP_SLOW:
+        return {}
+    slow = f"slower than speech ({stages.voice_rtf:.1f} s a second): answers begin late"
+    return {str(Kind.TTS): slow}
+
+
 async def health(request: Request) -> JSONResponse:
     """200 while the event loop runs."""
     return JSONResponse({"status": "ok"})
@@ -57,10 +67,13 @@ async def health(request: Request) -> JSONResponse:
 
 async def ready(request: Request) -> JSONResponse:
     """200 when every engine is ready and a client is welcome, else 503 with the reasons."""
-    reasons = dict(unready(request.app.state.assistant))
+    assistant = request.app.state.assistant
+    reasons = dict(unready(assistant))
     if busy := request.app.state.sockets.busy:
         reasons["server"] = busy
-    return not_ready_response(reasons) if reasons else JSONResponse({"ready": True, "reasons": {}})
+    if reasons:
+        return not_ready_response(reasons)
+    return JSONResponse({"ready": True, "reasons": {}, "notes": dict(notes(assistant.stages))})
 
 
 async def metrics(request: Request) -> Response:

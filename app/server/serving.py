@@ -20,6 +20,7 @@ from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
 from app.server.discovery import stay_announced
 from app.server.gate import Access, host_names
+from app.server.health import notes
 from app.server.listening import BoundPort, bind
 from app.server.live_settings import LiveSettings
 from app.server.local_key import local_key
@@ -82,7 +83,7 @@ async def run_server(
             access_file=access.file,
             household=assistant.household,
             use=live.use if live else None,
-            notes=lambda: assistant.engines.notes(),
+            notes=lambda: notes(assistant.stages),
             in_use=lambda: {kind: assistant.describe(kind) for kind in CORE},
             secure=ports.secure,
             array=lambda: asdict(array) if array else None,

@@ -175,6 +175,20 @@ def test_a_port_of_our_own_server(server: FileServer) -> None:
     assert "already serving" in check.detail
 
 
+def test_a_voice_that_our_own_server_measured_as_slow(server: FileServer) -> None:
+    server.files["/v1/models"] = json.dumps({"data": [{"owned_by": "reachy-voice"}]}).encode()
+    port = ServerSettings(host="127.0.0.1", port=port_of(server))
+    for body, rows in (
+        ({"ready": False, "reasons": {"llm": "loading"}}, []),
+        ({"ready": True, "notes": {}}, []),
+        ({"ready": True, "notes": {"tts": "slower than speech (2.4 s a second)"}}, ["tts"]),
+    ):
+        server.files["/ready"] = json.dumps(body).encode()
+        _, *notes = doctor.check_ports(port)
+        assert [check.name for check in notes] == rows
+        assert all("2.4 s" in c.detail and "tts.device" in c.fix for c in notes)
+
+
 @pytest.mark.parametrize("answer", [None, b"<html>reachy-voice", b'{"status": "ok"}'])
 def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
     if answer is not None:

@@ -22,6 +22,7 @@ from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.server.control import NotRunning, ask, socket_path
 from app.server.exchange import Exchange
+from app.server.health import notes as notes_of
 from app.server.live_settings import LiveSettings
 from app.server.serving import PATH, run_server
 from app.server.updates import UpdateFollower
@@ -158,7 +159,7 @@ def test_the_owner_is_told_of_a_voice_that_is_slower_than_speech(
     assistant = Assistant(load_settings(str(settings_file)).settings, cache)
     assert assistant.stages.kept
     assistant.stages.kept.rtf = rtf
-    assert assistant.engines.notes() == notes
+    assert notes_of(assistant.stages) == notes
 
 
 async def test_each_engine_is_replaced_without_a_disconnection(

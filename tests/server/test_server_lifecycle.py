@@ -40,7 +40,7 @@ async def test_alive_and_ready(serving: Serve) -> None:
     served = await serving()
     assert (await served.get("/health")).status_code == 200
     ready = await served.get("/ready")
-    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": {}})
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": {}, "notes": {}})
     models = (await served.get("/v1/models")).json()
     assert [model["id"] for model in models["data"]] == ["reachy-voice"]
     assert (await served.get("/v1/realtime")).status_code == 426
