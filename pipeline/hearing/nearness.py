@@ -123,6 +123,7 @@ class Nearness:
         """What was remembered before the newest turn."""
         self._left_samples = 0
         """How much longer the level is remembered."""
+        self._quiet_powers: deque[float] = deque(maxlen=tuning.QUIET_WINDOWS)
         self._quiet_samples = 0
         """Length of the quiet up to now."""
         self._quiet_db = 0.0, 0.0
@@ -155,7 +156,7 @@ class Nearness:
             is_speech = evidence.score >= settings.speech_threshold
             least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
             self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
-            self._wait_in_quiet(frame, evidence.score, level_db)
+            self._wait_in_quiet(frame, evidence.score)
             if evidence.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
             return score
@@ -213,13 +214,16 @@ class Nearness:
         if samples_left <= 0:
             self._forget_speaker()
 
-    def _wait_in_quiet(self, frame: AudioFrame, score: float, level_db: float) -> None:
+    def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
         """Where nobody else is heard, the next to speak may be further away than the last one. A
         television that is too soft for the VAD still changes the level, and so does an echo."""
+        self._quiet_powers.append(self._powers[-1])
+        level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
         low_db, high_db = self._quiet_db
         low_db, high_db = min(low_db, level_db), max(high_db, level_db)
         self._quiet_samples += len(frame.pcm)
-        if score >= tuning.QUIET_SCORE or high_db - low_db > tuning.QUIET_RANGE_DB:
+        far_db = (self._remembered_db or 0.0) - tuning.SILENT_DB
+        if score >= tuning.QUIET_SCORE or high_db > max(far_db, low_db + tuning.QUIET_RANGE_DB):
             self._quiet_samples, low_db, high_db = 0, level_db, level_db
         self._quiet_db = low_db, high_db
         if self._quiet_samples >= tuning.QUIET_SAMPLES:
@@ -240,7 +244,9 @@ class Nearness:
         if len(self._speech) < tuning.SUNK_WINDOWS:  # it begins where the turn does
             background = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
             before += sum(1 for _ in background)
-        return before >= tuning.FEWEST_OTHERS
+        return before >= (
+            tuning.FEWEST_OTHERS if self._turn_is_open else tuning.FEWEST_BETWEEN_TURNS
+        )
 
     def _sunk_db(self, frame: AudioFrame) -> float:
         """In a long turn: how far the newest speech is below the loudest. One person's level hardly

@@ -124,9 +124,13 @@ STOPPED_MS = 96
 REMEMBERED_SAMPLES = 30 * LISTEN_RATE
 """For so long after a turn its speaker's level is remembered. In 96 turns of people on the
 telephone, none was more than 9 dB below the one before."""
-QUIET_SAMPLES, QUIET_SCORE, QUIET_RANGE_DB = 3 * LISTEN_RATE, 0.1, 6.0
-"""It is forgotten after so long a quiet, whose windows are below this score and within this range.
-By the score alone, two of eight soft televisions opened 7 and 6 turns in 32 s."""
+QUIET_SAMPLES, QUIET_SCORE = 3 * LISTEN_RATE, 0.1
+"""It is forgotten after so long a quiet, whose windows are below this score, and besides ..."""
+SILENT_DB, QUIET_RANGE_DB, QUIET_WINDOWS = 30.0, 6.0, 10
+"""... so far below that level, or within this range, as a fan is; measured over 320 ms. By the
+score alone, two of eight soft televisions opened 7 and 6 turns in 32 s. By the range alone, the
+noise of ordinary rooms is no quiet: of 24 recordings of people in one conversation, 6 were not
+heard."""
 FAR_COUNTS = 3
 """So much longer per sample of far speech: of a soft television, a VAD takes less than a third for
 speech."""
@@ -143,6 +147,9 @@ NEARER_DB = 4.5
 FEWEST_OTHERS, OTHERS_WINDOWS = 31, 937
 """Windows of background (1 s) before the speaker, among so many of speech (30 s), from which others
 are known to talk: a first phrase may be soft. With 6, a reader was cut after 9 s."""
+FEWEST_BETWEEN_TURNS = 125
+"""The same (4 s) where no turn is open: who was too soft to be heard may speak up. With 31, eight
+televisions at -12 dB opened as many turns (11, and 8 with this)."""
 QUIETER_DB = 5.5
 """A turn that is so much quieter than what is remembered changes no memory: else one turn that a
 television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""

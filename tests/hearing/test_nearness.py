@@ -32,12 +32,14 @@ pytestmark = pytest.mark.engines
 WINDOW = 512
 WINDOWS_PER_S = LISTEN_RATE / WINDOW
 
-ROOM, MURMUR, HUM, SPEAKER, SOFT, TURNED, TELEVISION = (
+ROOM, WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION = (
     (0.01, -70.0),
-    (0.05, -55.0),
+    (0.02, -58.0),
+    (0.05, -50.0),
     (0.2, -50.0),
     (0.99, -25.0),
     (0.9, -31.0),
+    (0.9, -33.5),
     (0.9, -40.0),
     (0.9, -43.0),
 )
@@ -190,6 +192,9 @@ def test_a_quiet_word_is_the_speakers(
         ([(ROOM, 1), (TURNED, 1), (ROOM, 2), (TURNED, 1)], False),
         ([(ROOM, 1), (TURNED, 1), (ROOM, 4), (TURNED, 1)], True),
         ([(ROOM, 1), *[(MURMUR, 0.2), (ROOM, 0.6)] * 20, (TURNED, 1)], False),
+        ([(ROOM, 1), (QUIETER, 2), (ROOM, 1), (SOFT, 1)], True),
+        ([(ROOM, 1), (QUIETER, 6), (ROOM, 1), (SOFT, 1)], False),
+        ([(ROOM, 1), *[(WIND, 0.1), (ROOM, 0.1)] * 15, (TURNED, 1)], True),
         ([(HUM, 20), (TURNED, 1)], False),
         ([(HUM, 31), (TURNED, 1)], True),
         ([(TELEVISION, 25), (ROOM, 2), (TELEVISION, 1)], False),
@@ -249,7 +254,7 @@ def test_a_nearer_speakers_softer_first_words_are_the_turns(
 def test_others_before_a_long_turn_are_known_after_it() -> None:
     """Their loudest words open no turn."""
     ear = Ear()
-    ear.hear_all(*[LOUD, NEARLY] * 5, (ROOM, 0.5), (SPEAKER, 4), (ROOM, 1))
+    ear.hear_all(*[LOUD, NEARLY] * 14, (ROOM, 0.5), (SPEAKER, 4), (ROOM, 1))
     assert ear.hear((0.9, -30.5), 0.5) == []
 
 
