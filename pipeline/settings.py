@@ -153,7 +153,8 @@ class Lexicon:
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
     ``leaning_ends`` do if no full stop follows or the language model doubts it.
 
-    What recognisers invent: texts that begin like ``credits``, and ``courtesies`` out of noise.
+    What recognisers invent: ``credits``, with names where they end in ``*``, and ``courtesies`` out
+    of noise.
     """
 
     language: str = ""

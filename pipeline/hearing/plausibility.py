@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
@@ -20,6 +21,9 @@ from pipeline.hearing.recognition import plain_words
 from pipeline.settings import Accept, Lexicon, lexicon_of
 from pipeline.spoken.language import SMALL_WORDS
 from pipeline.turn_record import Aside, Invention
+
+_WORD = re.compile(r"[^\W_]+")
+_SENTENCE_END = re.compile(r"[.!?…](?:\s|$)|[。！？]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def invention(transcript: Transcript, segment: Segment, lexicon: Lexicon) -> Inv
         return "letters"
     if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (transcript.seconds + tuning.SPARE_S):
         return "too fast"
-    if _is_credit(transcript.text, words, lexicon, sure) or "©" in transcript.text:
+    if _is_credit(transcript.text, lexicon, sure) or "©" in transcript.text:
         return "credits"
     if _is_repetition(words, lexicon, segment.certainty):
         return "repetition"
@@ -115,17 +119,27 @@ def _scripts(text: str) -> list[str]:
     return [unicodedata.name(letter, "").partition(" ")[0] for letter in letters]
 
 
-def _is_credit(text: str, words: list[str], lexicon: Lexicon, sure: bool) -> bool:
-    """Whether the words begin like a credit of subtitles. A voice that is surely one has said them,
-    unless they are the whole sentence, or names follow: "Subtitles by Jane Doe"."""
-    credits = [each for each in map(plain_words, lexicon.credits) if words[: len(each)] == each]
-    if not credits or not sure:
-        return bool(credits)
-    sentence = re.findall(r"[^\W_]+", re.split(r"[.!?…](?:\s|$)", text.strip())[0])
-    rest = sentence[max(map(len, credits)) :]
-    return not rest or any(
-        word[0].isdigit() or (word[0].isupper() and word != "I") for word in rest
-    )
+def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
+    """Whether a sentence begins like a credit of subtitles. A voice that is surely one has said
+    the words, unless the text is nothing but credits, words that only agree or thank, and names
+    behind credits that take them (``*``): "Subtitles by Jane Doe"."""
+    credits = {tuple(plain_words(each)): each.endswith("*") for each in lexicon.credits}
+    courtesies = {word for each in lexicon.courtesies for word in plain_words(each)}
+    idle = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands} | courtesies
+    names = {word.lower() for word in _WORD.findall(text) if word.isdigit() or word != word.lower()}
+    found = False
+    for words in map(plain_words, _SENTENCE_END.split(text)):
+        at, says, known = 0, False, idle
+        while at < len(words):
+            begun = [each for each in credits if tuple(words[at : at + len(each)]) == each]
+            credit = max(begun, key=len, default=())
+            found = found or (bool(credit) and not says)
+            known = idle | names if credits.get(credit) else known
+            says = says or not (credit or words[at] in known)
+            at += len(credit) or 1
+        if says and sure:
+            return False
+    return found
 
 
 def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
