@@ -95,12 +95,13 @@ def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> b
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
     one. The timbre of one vowel hardly moves."""
     least = tuning.HARDLY_SURE
-    if " ".join(words) in lexicon.courtesies:
+    thanks = words in map(plain_words, lexicon.courtesies) and words[0] not in lexicon.commands
+    if thanks:
         least = tuning.SURE_OF_COURTESY
-        if segment.speech_s > tuning.LONGEST_COURTESY_S:
+        if segment.speech_s > tuning.COURTESY_S + tuning.COURTESY_WORD_S * len(words):
             return True
     short = segment.speech_s < tuning.FEW_WORDS_S
-    few = short or len(words) <= tuning.FEW_WORDS
+    few = short or thanks or len(words) <= tuning.FEW_WORDS
     still = not segment.moves and not (short and segment.certainty >= tuning.SURE)
     return still or (few and segment.certainty < least)
 
@@ -144,14 +145,16 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
 
 def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
     """Whether one phrase is said over and over, the last time perhaps in part, and not as people
-    do: "no no no no no"."""
+    do: "no no no no no", "be quiet be quiet be quiet be quiet"."""
     lengths = range(1, (len(words) - 1) // (tuning.REPEATS - 1) + 1)
-    length = next((n for n in lengths if words[n:] == words[:-n]), 0)
-    if length and words[0] in lexicon.commands:
+    phrase = next((words[:n] for n in lengths if words[n:] == words[:-n]), [])
+    if not phrase:
+        return False
+    if len(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
         return certainty < tuning.HARDLY_SURE
-    if not length or certainty < tuning.SURE:
-        return length > 0
-    return length > 1 or words[0] in lexicon.courtesies or len(words) > tuning.MOST_REPEATS
+    alone = len(phrase) > 1 or phrase[0] in lexicon.answers or phrase[0] not in lexicon.courtesies
+    people = len(phrase) <= tuning.REPEATED_WORDS and len(words) <= tuning.MOST_REPEATED_WORDS
+    return not (alone and people and certainty >= tuning.SURE)
 
 
 def _is_hum(word: str, lexicon: Lexicon) -> bool:

@@ -77,13 +77,14 @@ answer, ``turn_taking.barge_in`` weighs: with the first for all of them P95 of i
 instead of 500."""
 FEW_WORDS, FEW_WORDS_S = 3, 0.4
 """So many are few, and so much sound has no more."""
-SURE_OF_COURTESY, LONGEST_COURTESY_S = 0.85, 1.3
-"""For "Thank you." the VAD must be this sure, and the sound no longer."""
+SURE_OF_COURTESY, COURTESY_S, COURTESY_WORD_S = 0.85, 0.9, 0.25
+"""For "Thank you." the VAD must be this sure, and the sound no longer than the second and, for each
+word, the third."""
 MOST_LETTERS_PER_S, SPARE_S = 30.0, 0.5
 """Fast speech has up to 25 letters a second. The audio may be cut that much too short."""
-REPEATS, MOST_REPEATS = 4, 8
-"""How often in a row a phrase comes in a repetition; how often people say a word that is no command
-("yes yes yes")."""
+REPEATS, REPEATED_WORDS, MOST_REPEATED_WORDS = 4, 2, 10
+"""How often in a row a phrase comes in a repetition; how long is what people say so often, and all
+of it, if it is no command ("yes yes yes")."""
 
 # --- whether a timbre moves (``timbre``) ----------------------------------------------------------
 

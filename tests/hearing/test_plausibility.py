@@ -106,6 +106,19 @@ def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: 
         ("en", "Thank you."),
         ("en", "no no no no no"),
         ("en", "Yes, yes, yes, yes!"),
+        ("en", "Be quiet, be quiet, be quiet, be quiet!"),
+        ("en", "Come on, come on, come on, come on!"),
+        ("en", "One, two, one, two, one, two, one, two."),
+        ("en", "Bravo! Bravo! Bravo! Bravo! Bravo! Bravo! Bravo! Bravo! Bravo!"),
+        ("de", "Sei still, sei still, sei still, sei still!"),
+        ("de", "Danke, danke, danke, danke!"),
+        ("de", "Dankeschön, dankeschön, dankeschön, dankeschön!"),
+        ("es", "Cállate ya, cállate ya, cállate ya, cállate ya."),
+        ("fr", "Tais-toi, tais-toi, tais-toi, tais-toi !"),
+        ("fr", "Allez, allez, allez, allez !"),
+        ("it", "Stai zitto, stai zitto, stai zitto, stai zitto!"),
+        ("nl", "Hou je mond, hou je mond, hou je mond, hou je mond!"),
+        ("pt", "Cala a boca, cala a boca, cala a boca, cala a boca!"),
         ("en", "Help."),
         ("en", "Oh,"),
         ("en", "Turn on the subtitles by the window."),
@@ -191,3 +204,35 @@ def test_a_command_said_over_and_over_needs_no_sure_voice() -> None:
     doubtful = replace(BARGE_IN, certainty=0.75)
     assert why("Stop, stop, stop, stop!", doubtful) is None
     assert why("No, no, no, no!", doubtful) is None
+    assert why("Be quiet, be quiet, be quiet, be quiet", doubtful) is None
+    assert why("Sei still, sei still, sei still, sei still", doubtful, "de") is None
+    assert why("Come on, come on, come on, come on", doubtful) == "repetition"
+    assert why("No, it is late now. " * 4, doubtful) == "repetition"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "seconds"),
+    [
+        ("en", "Thank you very much.", 1.4),
+        ("en", "Thank you so much.", 1.8),
+        ("de", "Bis zum nächsten Mal.", 1.35),
+        ("fr", "À la prochaine.", 1.5),
+        ("it", "Grazie a tutti.", 1.6),
+        ("nl", "Tot de volgende keer.", 1.7),
+        ("pt", "Muito obrigada.", 1.3),
+    ],
+)
+def test_thanks_may_take_as_long_as_their_words(language: str, text: str, seconds: float) -> None:
+    assert why(text, replace(VOICE, speech_s=seconds), language) is None
+    assert why(text, replace(VOICE, speech_s=seconds + 1), language) == "hardly speech"
+    assert why(text, replace(MOTOR, speech_s=seconds), language) == "hardly speech"
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("en", "Goodbye."), ("en", "Bye."), ("de", "Tschüss."), ("es", "Adiós."), ("pt", "Adeus.")],
+)
+def test_a_farewell_that_is_a_command_counts_as_one(language: str, text: str) -> None:
+    for certainty in (0.82, 0.6):
+        assert why(text, replace(BARGE_IN, certainty=certainty), language) is None
+    assert why(text, replace(BARGE_IN, certainty=0.55), language) == "hardly speech"
