@@ -62,7 +62,7 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
 
     A recogniser writes a mark wherever the sound stops ("Could you help me to?"). So a mark means
     nothing after two words, nor if the model finds the words open: after a word that may lean any
-    doubt suffices, after another they must be plainly open."""
+    doubt suffices; after another, and in a short answer ("I do."), they must be plainly open."""
     text, question = _plain(text, lexicon.language), _plain(question, lexicon.language)
     words = _words(text)
     end = text.rstrip(_QUOTES)
@@ -76,9 +76,10 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
         return "filler"
     answers = question.endswith("?") and len(words) <= _SHORT_WORDS
     may_lean = words[-1] in lexicon.leaning_ends
-    if mark in _FULL and len(words) > 1 and not answers:
-        least = tuning.OPEN if may_lean else tuning.PLAINLY_OPEN
-        if len(words) <= _FEW_WORDS or (complete is not None and complete < least):
+    if mark in _FULL and len(words) > 1:
+        least = tuning.OPEN if may_lean and not answers else tuning.PLAINLY_OPEN
+        too_few = len(words) <= _FEW_WORDS and not answers
+        if too_few or (complete is not None and complete < least):
             mark = ""
     if words[-1] in lexicon.leaning or (may_lean and mark not in _FULL):
         return "leaning word"

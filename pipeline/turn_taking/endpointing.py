@@ -20,8 +20,9 @@ from pipeline.settings import Endpointing, Lexicon
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.ending_words import LAST_WORDS, Clue, ending
 
-_SHORT: frozenset[Clue] = frozenset({"one-word answer", "short answer", "one word"})
-"""These never wait longer than a likely end: the models cannot judge so few words."""
+_SHORT: frozenset[Clue] = frozenset({"short answer", "one word"})
+"""Unless plainly open, these never wait longer than a likely end: the models can hardly judge so
+few words."""
 _WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 
 
@@ -91,7 +92,9 @@ def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decis
 def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: Endpointing) -> int:
     pause_ms = _mean_pause_ms(evidence.own_pauses_ms, settings.mean_pause_ms)
     wait_ms = round(pause_ms * (_log_odds(settings.confidence) - log_odds))
-    likely = log_odds >= 0 or clue in _SHORT
+    plainly_open = evidence.words is not None and evidence.words < tuning.PLAINLY_OPEN
+    short = clue == "one-word answer" or (clue in _SHORT and not plainly_open)
+    likely = log_odds >= 0 or short
     longest = settings.likely_wait_ms if likely else settings.unsure_wait_ms
     return max(settings.clear_wait_ms, min(wait_ms, longest))
 

@@ -85,6 +85,37 @@ OPEN = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("language", "asked", "text"),
+    [
+        ("en", "What would you like to do?", "I want to."),
+        ("en", "How can I help you?", "I'd like to?"),
+        ("en", "How can I help you?", "Remind me to."),
+        ("en", "Do you like it?", "Yes, because I."),
+        ("de", "Was möchtest du tun?", "Ich möchte zu."),
+        ("fr", "Que veux-tu faire ?", "Je veux à."),
+        ("es", "¿Qué quieres hacer?", "Quiero ir a."),
+        ("it", "Cosa vuoi fare?", "Voglio andare in."),
+        ("it", "Cosa vuoi fare?", "Vorrei."),
+        ("it", "", "Vorrei."),
+        ("nl", "Wat wil je doen?", "Ik wil te."),
+        ("pt", "O que queres fazer?", "Quero ir para."),
+        ("zh", "你想做什么？", "我想要去"),
+    ],
+)
+def test_short_words_may_wait_long_if_they_are_plainly_open(
+    language: str, asked: str, text: str
+) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+
+    def wait_ms(words: float | None) -> int:
+        return decide(Evidence(0.12, text, words, asked), SETTINGS, lexicon).wait_ms
+
+    assert wait_ms(-4.0) >= 1400
+    if asked:
+        assert max(wait_ms(None), wait_ms(-1.0)) <= SETTINGS.likely_wait_ms
+
+
 @pytest.mark.parametrize("mark", ["?", ".", "!", "？", "。"])
 @pytest.mark.parametrize(("language", "text"), OPEN)
 def test_open_words_outvote_sound_mark_and_length(language: str, text: str, mark: str) -> None:
@@ -103,6 +134,8 @@ def test_a_one_word_answer_does_not_wait_for_the_turn_detector() -> None:
         assert decide(Evidence(text=word), SETTINGS, ENGLISH).wait_ms <= SETTINGS.likely_wait_ms
     sceptical = decide(Evidence(audio=0.1, text="Yes."), SETTINGS, ENGLISH)
     assert sceptical.wait_ms <= 700, "even where the turn detector is sure that more will come"
+    doubted = decide(Evidence(audio=0.1, text="Yes.", words=-5.0), SETTINGS, ENGLISH)
+    assert doubted.wait_ms == SETTINGS.likely_wait_ms, "or the language model"
 
 
 def test_hesitation_waits_longer_than_a_plain_end() -> None:
