@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 
 from pipeline.context import SessionContext
@@ -19,9 +21,14 @@ from pipeline.engines.contract import Transcript
 from pipeline.hearing import tuning
 from pipeline.hearing.recognition import plain_words
 from pipeline.settings import Accept, Lexicon, lexicon_of
-from pipeline.spoken.language import SMALL_WORDS
+from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.turn_record import Aside, Invention
 
+_SCRIPTS_OF = SMALL_WORDS | {"ja": "あアー漢々", "zh": "漢々", "ko": "한漢", "el": "ω"}
+"""Words or letters of each language that show how it is written."""
+_LETTERS = {"CJK": 4, "HANGUL": 3, "HIRAGANA": 2, "KATAKANA": 2}
+"""How many Latin letters one of these scripts takes as long to say as."""
+_LETTER = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|$)|[。！？]")
 
@@ -69,7 +76,8 @@ def invention(transcript: Transcript, segment: Segment, lexicon: Lexicon) -> Inv
         return None
     if _is_foreign(transcript.text, lexicon.language):
         return "letters"
-    if sum(map(len, words)) > tuning.MOST_LETTERS_PER_S * (transcript.seconds + tuning.SPARE_S):
+    letters = sum(_LETTERS.get(_script(letter), 1) for letter in "".join(words))
+    if letters > tuning.MOST_LETTERS_PER_S * (transcript.seconds + tuning.SPARE_S):
         return "too fast"
     if _is_credit(transcript.text, lexicon, sure) or "©" in transcript.text:
         return "credits"
@@ -95,52 +103,64 @@ def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> b
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
     one. The timbre of one vowel hardly moves."""
     least = tuning.HARDLY_SURE
-    thanks = words in map(plain_words, lexicon.courtesies) and words[0] not in lexicon.commands
+    thanks = tuple(words) in _phrases(lexicon.courtesies) and words[0] not in lexicon.commands
     if thanks:
         least = tuning.SURE_OF_COURTESY
-        if segment.speech_s > tuning.COURTESY_S + tuning.COURTESY_WORD_S * len(words):
+        if segment.speech_s > tuning.COURTESY_S + tuning.COURTESY_WORD_S * _count(words):
             return True
     short = segment.speech_s < tuning.FEW_WORDS_S
-    few = short or thanks or len(words) <= tuning.FEW_WORDS
+    few = short or thanks or _count(words) <= tuning.FEW_WORDS
     still = not segment.moves and not (short and segment.certainty >= tuning.SURE)
     return still or (few and segment.certainty < least)
+
+
+def _count(words: list[str]) -> float:
+    """How many words they are: of scripts without spaces, two letters are one."""
+    return sum(0.5 if _LETTER.match(word) else 1.0 for word in words)
 
 
 def _is_foreign(text: str, language: str) -> bool:
     """Whether most letters are of a script in which ``language`` is not written. Latin letters name
     things in every language."""
-    own = {*_scripts(SMALL_WORDS.get(language, "")), "LATIN"}
-    scripts = _scripts(text)
-    return language in SMALL_WORDS and 2 * sum(each not in own for each in scripts) > len(scripts)
+    written = _SCRIPTS_OF.get(language, "")
+    own = {*map(_script, written), "LATIN"}
+    letters = [*filter(str.isalpha, unicodedata.normalize("NFKC", text))]
+    return bool(written) and 2 * sum(_script(each) not in own for each in letters) > len(letters)
 
 
-def _scripts(text: str) -> list[str]:
-    """Of each letter. Unicode names letters by their script first: "HANGUL SYLLABLE I"."""
-    letters = filter(str.isalpha, unicodedata.normalize("NFKC", text))
-    return [unicodedata.name(letter, "").partition(" ")[0] for letter in letters]
+@lru_cache(4096)
+def _script(letter: str) -> str:
+    """Unicode names letters by their script first: "HANGUL SYLLABLE I"."""
+    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
     """Whether a sentence begins like a credit of subtitles. A voice that is surely one has said
     the words, unless the text is nothing but credits, words that only agree or thank, and names
     behind credits that take them (``*``): "Subtitles by Jane Doe"."""
-    credits = {tuple(plain_words(each)): each.endswith("*") for each in lexicon.credits}
-    courtesies = {word for each in lexicon.courtesies for word in plain_words(each)}
-    idle = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands} | courtesies
+    credits, courtesies = _phrases(lexicon.credits), _phrases(lexicon.courtesies)
+    idle = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands} | {*chain(*courtesies)}
     names = {word.lower() for word in _WORD.findall(text) if word.isdigit() or word != word.lower()}
     found = False
     for words in map(plain_words, _SENTENCE_END.split(text)):
-        at, says, known = 0, False, idle
+        at, known = 0, idle
         while at < len(words):
             begun = [each for each in credits if tuple(words[at : at + len(each)]) == each]
             credit = max(begun, key=len, default=())
-            found = found or (bool(credit) and not says)
+            if not credit and words[at] not in known:
+                if sure:
+                    return False
+                break
+            found = found or bool(credit)
             known = idle | names if credits.get(credit) else known
-            says = says or not (credit or words[at] in known)
             at += len(credit) or 1
-        if says and sure:
-            return False
     return found
+
+
+@lru_cache(8)
+def _phrases(texts: tuple[str, ...]) -> Mapping[tuple[str, ...], bool]:
+    """The words of each; whether names may follow."""
+    return {tuple(plain_words(each)): each.endswith("*") for each in texts}
 
 
 def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
@@ -150,11 +170,12 @@ def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool
     phrase = next((words[:n] for n in lengths if words[n:] == words[:-n]), [])
     if not phrase:
         return False
-    if len(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
+    if _count(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
         return certainty < tuning.HARDLY_SURE
-    alone = len(phrase) > 1 or phrase[0] in lexicon.answers or phrase[0] not in lexicon.courtesies
-    people = len(phrase) <= tuning.REPEATED_WORDS and len(words) <= tuning.MOST_REPEATED_WORDS
-    return not (alone and people and certainty >= tuning.SURE)
+    short = _count(phrase) <= tuning.REPEATED_WORDS and _count(words) <= tuning.MOST_REPEATED_WORDS
+    thanks = tuple(phrase) in _phrases(lexicon.courtesies)
+    natural = short and (not thanks or " ".join(phrase) in lexicon.answers)
+    return not natural or certainty < tuning.SURE
 
 
 def _is_hum(word: str, lexicon: Lexicon) -> bool:

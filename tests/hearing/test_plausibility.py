@@ -58,6 +58,25 @@ def why(text: str, segment: Segment, language: str = "en", s: float = 2.0) -> In
         ("Captions by Jane Doe. Thank you for watching, and don't forget to subscribe!", "credits"),
         ("Sous-titrage ST' 501", "credits"),
         ("Sottotitoli e revisione a cura di QTSS", "credits"),
+        ("Okay. Thanks for watching!", "credits"),
+        ("Thank you. Thanks for watching.", "credits"),
+        ("Bye-bye, see you in the next video!", "credits"),
+        ("Thanks for watching this video.", "credits"),
+        ("Amara.org", "credits"),
+        ("Bis zum nächsten Video!", "credits"),
+        ("Vielen Dank fürs Zuschauen und bis zum nächsten Video.", "credits"),
+        ("SWR 2020", "credits"),
+        ("Untertitelung. BR 2018", "credits"),
+        ("Merci d'avoir regardé cette vidéo !", "credits"),
+        ("À la prochaine vidéo !", "credits"),
+        ("Gracias por ver el video.", "credits"),
+        ("¡Suscríbete!", "credits"),
+        ("Grazie. Grazie per aver guardato il video!", "credits"),
+        ("Al prossimo video!", "credits"),
+        ("Tot de volgende video!", "credits"),
+        ("Bedankt voor het kijken naar deze video.", "credits"),
+        ("Legenda Adriana Zanotto", "credits"),
+        ("Até ao próximo vídeo!", "credits"),
         ("you you you you", "repetition"),
         ("The first one. The first one. The first one. The first", "repetition"),
         ("Okay. " * 12, "repetition"),
@@ -149,6 +168,21 @@ def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: 
         ("nl", "Bedankt voor het kijken naar Emma."),
         ("pt", "Obrigada por ver a Maria."),
         ("pt", "Legendas por favor na Netflix."),
+        ("en", "What is Amara.org?"),
+        ("de", "SWR 3."),
+        ("es", "Suscríbete a Netflix."),
+        ("it", "Iscriviti al corso di Anna."),
+        ("nl", "TV Gelderland aanzetten."),
+        ("fr", "À la prochaine station."),
+        ("ja", "いやいやいやいや"),
+        ("ja", "もしもしもしもし"),
+        ("zh", "好的好的好的好的"),
+        ("zh", "不要不要不要不要"),
+        ("zh", "哈哈哈哈哈哈哈哈哈"),
+        ("zh", "字幕是谁翻译的？"),
+        ("ko", "아니 아니 아니 아니"),
+        ("ru", "Нет, нет, нет, нет!"),
+        ("el", "Τι ώρα είναι;"),
         ("de", "Untertitelung einschalten, bitte."),
         ("en", "How do you say 안녕하세요 in English?"),
         ("de", "Nein, nein, nein, nein!"),
@@ -191,6 +225,67 @@ def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> No
 )
 def test_a_short_word_is_believed_in_a_room_that_echoes(text: str, segment: Segment) -> None:
     assert why(text, segment) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ご視聴ありがとうございました",
+        "字幕由 Amara.org 社区提供",
+        "谢谢观看！",
+        "시청해주셔서 감사합니다.",
+        "Субтитры сделал DimaTorzok",
+        "Редактор субтитров А.Семкин Корректор А.Егорова",
+        "Продолжение следует...",
+        "Thanks for watching!",
+    ],
+)
+@pytest.mark.parametrize("language", ["", "ja", "zh", "ko", "el", "en"])
+def test_credits_in_other_scripts(language: str, text: str) -> None:
+    assert why(text, VOICE, language) in ("credits", "letters")
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("ja", "감사합니다"),
+        ("ja", "Спасибо."),
+        ("zh", "ありがとう"),
+        ("ko", "ありがとう"),
+        ("el", "谢谢你们大家"),
+    ],
+)
+def test_letters_in_which_the_language_is_not_written(language: str, text: str) -> None:
+    assert why(text, VOICE, language) == "letters"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "seconds"),
+    [
+        ("zh", "明天上午十点请叫醒我并且告诉我今天的天气", 2.5),
+        ("ja", "あしたのあさじゅうじにおこしてください", 1.8),
+        ("ko", "내일 아침 열 시에 나를 깨워 주세요", 1.5),
+    ],
+)
+def test_a_letter_may_be_a_syllable(language: str, text: str, seconds: float) -> None:
+    assert why(text, VOICE, language, seconds) is None
+    assert why(text, VOICE, language, seconds / 3) == "too fast"
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("ja", "ありがとうございました"),
+        ("en", "Thank you very much."),
+        ("nl", "Tot de volgende keer."),
+        ("zh", "谢谢大家"),
+        ("ko", "감사합니다."),
+        ("ru", "Спасибо большое."),
+    ],
+)
+def test_thanks_of_any_length_need_a_sure_voice(language: str, text: str) -> None:
+    assert why(text, replace(VOICE, certainty=0.7), language) == "hardly speech"
+    assert why(text, VOICE, language) is None
 
 
 def test_a_whole_sentence_is_believed_in_noise() -> None:
