@@ -15,7 +15,7 @@ from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
 from pipeline.hearing.attribution import attributed
 from pipeline.hearing.keywords import keywords_of
-from pipeline.hearing.plausibility import Segment, believed
+from pipeline.hearing.plausibility import NO_SCORES, Segment, believed
 from pipeline.hearing.recognition import Recognition
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.work import Work
@@ -48,13 +48,15 @@ class Transcriber:
         item_id: str,
         recognition: Recognition,
         said: Transcript | ReachyVoiceError | None = None,
+        segment: Segment = NO_SCORES,
     ) -> None:
         """Add the user's speech to the conversation. ``said``: its words, or why recognition
-        failed; ``None``: the words follow, and answers wait for them."""
+        failed; ``None``: the words follow, and answers wait for them. ``segment``: what is known of
+        its sound."""
         audio = recognition.audio
         item = self._editor.commit(item_id, AudioPart(None, audio.seconds, audio))
         if said is None:
-            self._begin(self._follow(item, recognition))
+            self._begin(self._follow(item, recognition, segment))
         else:
             self._set_text(item, said)
 
@@ -77,12 +79,11 @@ class Transcriber:
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
 
-    async def _follow(self, item: MessageItem, recognition: Recognition) -> None:
+    async def _follow(self, item: MessageItem, recognition: Recognition, segment: Segment) -> None:
         said: Transcript | ReachyVoiceError
         try:
-            said = believed(
-                self._context, await attributed(self._context, recognition, Work()), Segment()
-            )
+            said = await attributed(self._context, recognition, Work())
+            said = believed(self._context, said, segment)
         except ReachyVoiceError as error:
             said = error
         finally:
@@ -137,7 +138,7 @@ class Transcriber:
         recognition.append(resampler.flush())
         recognition.begin(context.tasks)
         try:
-            return believed(context, await recognition.transcript(Work()), Segment()).text
+            return believed(context, await recognition.transcript(Work()), NO_SCORES).text
         finally:
             recognition.stop()
 

@@ -50,6 +50,9 @@ class Segment:
     live: bool = False
 
 
+NO_SCORES = Segment()
+
+
 def believed(context: SessionContext, transcript: Transcript, segment: Segment) -> Transcript:
     """``transcript``, and its language noted; without text if it was invented, or is unwanted."""
     every = lexicon_of(context.settings.lexicons, "")  # recognisers invent in any language

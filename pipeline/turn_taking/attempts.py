@@ -117,7 +117,7 @@ class Attempts:
         loop = asyncio.get_running_loop()
         began = loop.time()
         # Later its scores are forgotten.
-        segment = self.segment(utterance, utterance.turn.speech_end)
+        segment = utterance.segment = self.segment(utterance, utterance.turn.speech_end)
         try:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:

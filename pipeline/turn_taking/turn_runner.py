@@ -185,6 +185,8 @@ class TurnRunner:
         self._forget_utterances()
         turn = self._machine.open
         utterance = self._utterances[turn] if turn else None
+        if utterance and utterance.turn.state.speaks:
+            utterance.segment = self._attempts.segment(utterance, self._listener.heard_end)
         self._listener.forget_turn()
         self._release_suspicion()
         if utterance:

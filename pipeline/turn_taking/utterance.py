@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.plausibility import NO_SCORES, Segment
 from pipeline.hearing.recognition import Recognition, same_words
 from pipeline.items import AudioPart
 from pipeline.speaking.hold import Hold
@@ -112,6 +113,8 @@ class TurnSpeech:
     recognition: Recognition
     fed_to: int
     """Sample index up to which the recogniser has the audio."""
+    segment: Segment = NO_SCORES
+    """The sound up to the last pause, or to where the client committed it."""
     attempt: Attempt | None = None
     """In a pause, and when the turn is over."""
     speculative: SpeculativeReply | None = None

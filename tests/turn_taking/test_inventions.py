@@ -88,6 +88,20 @@ def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
     assert play(*acts, stt=stt, config=PUSH_TO_TALK).transcripts == [""]
 
 
+@pytest.mark.parametrize("text", INVENTED)
+def test_noise_that_the_client_commits_is_scored_if_turns_are_detected(text: str) -> None:
+    stt = ScriptedStt(texts=(text,), languages=("en",))
+    acts = (say(NOISE_S, MOTOR), CommitAudio(), silence(1.0))
+    assert play(*acts, stt=stt, vad=HalfSureVad()).transcripts == [""]
+
+
+@pytest.mark.parametrize("text", ["Thank you.", "Mm-hmm.", "Yes."])
+def test_a_voice_that_the_client_commits_is_heard(text: str) -> None:
+    stt = ScriptedStt(texts=(text,), languages=("en",))
+    played = play(say(0.8), CommitAudio(), silence(1.0), stt=stt, vad=HalfSureVad())
+    assert played.transcripts == [text]
+
+
 @pytest.mark.parametrize("text", ["Thank you.", "Thanks for watching!", "you you you you"])
 async def test_a_recogniser_by_url_that_invents(text: str) -> None:
     far = FarServer("speech", models=("whisper",), transcript=text)
