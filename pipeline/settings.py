@@ -196,6 +196,12 @@ def with_all_commands(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
     return replace(own, commands=tuple(c for c in commands if c not in own.backchannels))
 
 
+def with_inventions(lexicons: Sequence[Lexicon], own: Lexicon) -> Lexicon:
+    """``own`` with the credits and courtesies of all: recognisers invent in any language."""
+    every = lexicon_of(lexicons, "")
+    return replace(own, credits=every.credits, courtesies=every.courtesies)
+
+
 Accept = Literal["everyone", "known", "front"]
 """Whom the robot answers: everyone, those whose voices it knows, or who is in front of it."""
 

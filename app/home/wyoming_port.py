@@ -39,8 +39,9 @@ from pipeline.engines import contract
 from pipeline.engines.stages import TtsStage, UtteranceStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.keywords import Keywords
+from pipeline.hearing.plausibility import NO_SCORES, invention
 from pipeline.messages import SpeechRequest
-from pipeline.settings import lexicon_of
+from pipeline.settings import lexicon_of, with_inventions
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.work import CLIENT, Work, new_client
 
@@ -208,8 +209,11 @@ class WyomingClient:
         heard = await hearing.finish()
         settings, names = self._assistant.session_settings(), self._asked.transcript_names or ()
         language = hearing.language or heard.language
-        keywords = Keywords((*names, *settings.words), lexicon_of(settings.lexicons, language))
-        text = keywords.put_into(heard.text)
+        lexicon = lexicon_of(settings.lexicons, language)
+        text = Keywords((*names, *settings.words), lexicon).put_into(heard.text)
+        own = with_inventions(settings.lexicons, replace(lexicon, language=hearing.language))
+        if invention(heard, NO_SCORES, own):
+            text = ""
         await hearing.tell(text)
         await self._send(Transcript(text, language=language or None))
         if hearing.streams:

@@ -2,9 +2,9 @@
 
 A recogniser writes words for a motor, too: hums, thanks, the credits of subtitles, one phrase over
 and over. ``invention`` (pure) names what is wrong with a text; ``believed`` applies it to every
-final transcript, whatever the recogniser: of turns, of looks at speech over an answer, and of
-recordings. A text that is not believed counts as none, as if the sound had been noise. So does one
-of somebody to whom the robot does not listen (``people.accept``).
+final transcript of a session, whatever the recogniser: of turns, of looks at speech over an answer,
+and of recordings. A text that is not believed counts as none, as if the sound had been noise. So
+does one of somebody to whom the robot does not listen (``people.accept``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
 from pipeline.hearing import tuning
 from pipeline.hearing.recognition import plain_words
-from pipeline.settings import Accept, Lexicon, lexicon_of
+from pipeline.settings import Accept, Lexicon, with_inventions
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.turn_record import Aside, Invention
 
@@ -55,13 +55,8 @@ NO_SCORES = Segment()
 
 def believed(context: SessionContext, transcript: Transcript, segment: Segment) -> Transcript:
     """``transcript``, and its language noted; without text if it was invented, or is unwanted."""
-    every = lexicon_of(context.settings.lexicons, "")  # recognisers invent in any language
-    lexicon = replace(
-        context.lexicon,
-        language=context.config.language,
-        credits=every.credits,
-        courtesies=every.courtesies,
-    )
+    lexicon = replace(context.lexicon, language=context.config.language)
+    lexicon = with_inventions(context.settings.lexicons, lexicon)
     if not plain_words(transcript.text):
         return replace(transcript, text="")
     accept = context.settings.people

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.engines.contract import Transcript
 from pipeline.hearing.plausibility import Segment, invention
-from pipeline.settings import Lexicon, lexicon_of
+from pipeline.settings import Lexicon, lexicon_of, with_inventions
 from pipeline.turn_record import Invention
 from reachy_voice.testing.words import LEXICONS
 
@@ -26,9 +26,7 @@ BUTTON = Segment()
 
 
 def words_of(language: str) -> Lexicon:
-    every = lexicon_of(LEXICONS, "")
-    own = lexicon_of(LEXICONS, language)
-    return replace(own, credits=every.credits, courtesies=every.courtesies)
+    return with_inventions(LEXICONS, lexicon_of(LEXICONS, language))
 
 
 def why(text: str, segment: Segment, language: str = "en", s: float = 2.0) -> Invention | None:

@@ -111,6 +111,25 @@ async def test_speech_becomes_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("Thanks for watching!", ""),
+        ("Vielen Dank fürs Zuschauen!", ""),
+        ("you you you you", ""),
+        ("이이이", ""),
+        ("Thank you.", "Thank you."),
+        ("Stop.", "Stop."),
+    ],
+)
+async def test_invented_words_are_no_command(text: str, known: str) -> None:
+    assistant = StagedAssistant()
+    assistant.stt.texts = (text,)
+    async with door(assistant) as port:
+        (found,) = await ask(port, *heard(1.0, language="en"), until="transcript")
+    assert Transcript.from_event(found).text == known
+
+
+@pytest.mark.parametrize(
     ("partials", "final", "told"),
     [
         (["Turn on", "Turn on the"], "Turn on the light.", ["Turn on", " the", " light."]),
