@@ -1,10 +1,10 @@
 """How often names are transcribed right, without and with ``stt.words``, and what that costs.
 
-    python -m benchmarks.keywords [--texts FILE ...] [--out FILE]
+    python -m benchmarks.keywords [--texts FILE ...] [--words NAME ...] [--out FILE]
 
 Synthetic voices say thirty names, on which nothing was tuned, in sentences; Moonshine hears them.
 The cost: words of people's recordings (``benchmarks.wer``) that become wrong, and words of
-``--texts`` that are replaced, although none of the names is said.
+``--texts`` that are replaced, although none of the names (or ``--words``) is said.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def rates(clips: Sequence[NamedClip]) -> dict[str, float]:
 def main() -> None:
     parser = arguments(__doc__, "benchmarks.keywords")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="without these names")
+    parser.add_argument("--words", nargs="*", default=[ROBOT, *NAMES], help="in place of the names")
     args = parser.parse_args()
     before = load()
-    lexicon = lexicon_of(read_lexicons(config_dir() / "languages"), "en")
-    keywords = Keywords((ROBOT, *NAMES), lexicon)
+    keywords = Keywords(args.words, lexicon_of(read_lexicons(config_dir() / "languages"), "en"))
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     clips = measure(stt, keywords, named_clips(Voices(weights("piper-joe"), "Hello.")))
     people = measure(stt, keywords, real_recordings())

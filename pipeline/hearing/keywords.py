@@ -1,9 +1,11 @@
 """Puts names and odd words of a household in the place of what a recogniser heard instead.
 
 Recognisers spell a name that they do not know as one that they do, or as words that sound alike:
-"Richie", "reach he". ``Keywords`` (pure) compares how the words sound, roughly and by English
+"Richie", "Ann Llease". ``Keywords`` (pure) compares how the words sound, roughly and by English
 spelling, with the words that are likely here. It needs nothing but text, so it serves every
-recogniser. Words that take part in turn-taking, and those that nearly every sentence has, stay.
+recogniser. The shorter a keyword, the more words are like it, so the more must speak for it: the
+sounds, a capital, or that somebody is called. Words of turn-taking, and those that nearly every
+sentence has, stay.
 """
 
 from __future__ import annotations
@@ -17,10 +19,19 @@ from itertools import chain, islice
 from pipeline.context import SessionContext
 from pipeline.hearing import tuning
 from pipeline.settings import Lexicon
-from pipeline.spoken.language import SMALL_WORDS
+from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.spoken.sounds import difference, drop_cost, sounds_of
 
-_WORD = re.compile(r"(?<!['\u2019])\b[^\W\d_]+")
+_WORD = re.compile(r"(?<!['\u2019])\b(?:[A-Z]['\u2019](?=[A-Z]))?[^\W\d_]+")
+_ENDS = tuple('.!?:"\u2026\u201c\u201d\u00ab\u00bb')
+"""What comes after these begins with a capital, name or not."""
+_GREETINGS = {"hey", "hi", "hello", "ok", "okay", "hallo", "hola", "oye", "ciao", "ehi", "salut"}
+_GREETINGS |= {"bonjour", "hoi", "oi", "olá"}
+_CALENDAR = """monday tuesday wednesday thursday friday saturday sunday january february march april
+may june july august september october november december"""
+"""English writes these like names."""
+_ROBOT = "reachy"
+"""A word of turn-taking, and yet a keyword."""
 _sounds = lru_cache(16384)(sounds_of)
 _difference = lru_cache(16384)(difference)
 
@@ -30,11 +41,13 @@ class Keywords:
 
     def __init__(self, words: Iterable[str], lexicon: Lexicon) -> None:
         """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones have no
-        effect, nor have words of turn-taking in lower case: "stop". ``lexicon``: its words, and the
-        small words of its language, are not replaced."""
+        effect, nor have words of turn-taking: "Stop". ``lexicon``: its words, and the small words
+        of its language, are not replaced."""
+        self._language = lexicon.language
         self._stop_words = _stop_words(lexicon)
         short = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
-        phrases = dict.fromkeys(each for each in short if each not in self._stop_words)
+        ordinary = self._stop_words - {_ROBOT}
+        phrases = dict.fromkeys(each for each in short if each.lower() not in ordinary)
         self._keywords: dict[str, list[tuple[str, str]]] = {}
         for keyword in islice(phrases, tuning.MOST_KEYWORDS):
             if len(sounds := _sounds(keyword)) >= tuning.LEAST_SOUNDS:
@@ -54,24 +67,43 @@ class Keywords:
     def _candidates(self, text: str) -> Iterator[tuple[float, int, int, str]]:
         """Stretches of words that may be a keyword: their difference from it, and their place."""
         words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
+        has_capitals_for_names = (self._language or language_of(text)) not in ("", "de")
+        before: list[str] = []  # the words of the sentence
+        last, is_asked = 0, False
         for first, begin in enumerate(words):
+            if any(mark in (gap := text[last : begin.start()]) for mark in _ENDS):
+                before, is_asked = [], "?" in gap
+            is_name = has_capitals_for_names and begin.group()[0].isupper() and bool(before)
+            is_greeted = bool(before) and _GREETINGS.issuperset(before)
             phrase, end = "", begin.start()
-            before = text[:end].rstrip(' "\u201c')
-            is_name = begin.group()[0].isupper() and before[-1:] not in ".!?\u2026"
             for word in words[first : first + tuning.MOST_WORDS]:
                 apart = text[end : word.start()]
                 if word.group().lower() in self._stop_words or (phrase and apart not in (" ", "-")):
                     break
                 phrase, end = phrase + word.group(), word.end()
-                for found, keyword in self._near(_sounds(phrase), is_name):
+                is_alone = not before and text[end : end + 1] in (",", *_ENDS)
+                is_called = is_greeted or (is_alone and is_asked and text[end] != ",")
+                least = tuning.LEAST_SOUNDS + (0 if is_name else 1 if is_alone or is_called else 2)
+                for found, keyword in self._near(_sounds(phrase), least, is_name, is_called):
                     yield found, begin.start(), end, keyword
+            before.append(begin.group().lower())
+            last = begin.end()
 
-    def _near(self, phrase: str, is_name: bool) -> Iterator[tuple[float, str]]:
-        """``is_name``: whether the recogniser took it for a name."""
+    def _near(
+        self, phrase: str, least: int, is_name: bool, is_called: bool
+    ) -> Iterator[tuple[float, str]]:
+        """``least``: sounds of the keyword; ``is_name``: the recogniser took it for a name;
+        ``is_called``: it can only be a call."""
         for keyword, sounds in self._keywords.get(phrase[:1], ()):
-            rarely_alike = is_name or len(sounds) >= tuning.LONG_SOUNDS
-            share = tuning.NAME_DIFFERENCE if rarely_alike else tuning.WORD_DIFFERENCE
-            most = share * len(sounds)
+            if len(sounds) < least:
+                continue
+            if len(sounds) >= tuning.LONG_SOUNDS:
+                share = tuning.LONG_DIFFERENCE
+            else:
+                share = tuning.NAME_DIFFERENCE if is_name or is_called else tuning.WORD_DIFFERENCE
+            most = share * (len(sounds) - tuning.LEAST_SOUNDS)
+            if is_called and len(phrase) == len(sounds):
+                most = max(most, tuning.CALL_DIFFERENCE)
             if abs(len(phrase) - len(sounds)) * drop_cost("a") > most:
                 continue
             if (found := _difference(phrase, sounds, most)) <= most:
@@ -87,4 +119,5 @@ def keywords_of(context: SessionContext) -> Keywords:
 def _stop_words(lexicon: Lexicon) -> frozenset[str]:
     own = SMALL_WORDS.get(lexicon.language)
     small = [own] if own else SMALL_WORDS.values()
-    return frozenset(re.findall(r"[^\W\d_]+", " ".join((*small, *chain(*astuple(lexicon)[1:])))))
+    words = (_CALENDAR, *small, *chain(*astuple(lexicon)[1:]))
+    return frozenset(re.findall(r"[^\W\d_]+", " ".join(words)))

@@ -42,10 +42,39 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         ("Рома", "Richie and Roma", "Richie and Roma"),
         ("", "Hey Richie.", "Hey Richie."),
         ("Reachy", "", ""),
+        ("Reachy", "Can you hear me? Reiki.", "Can you hear me? Reachy."),
+        ("Reachy", "Hello Reiki, are you there?", "Hello Reachy, are you there?"),
+        ("Reachy", "What is your name? Ricky, I know.", "What is your name? Ricky, I know."),
+        ("O'Neill", "Call Mr O'Neil or O\u2019Neal's son.", "Call Mr O'Neill or O'Neill's son."),
+        ("John", "Ask Jon. Jon is here.", "Ask John. Jon is here."),
     ],
 )
 def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -> None:
     assert Keywords(keywords.split(","), ENGLISH).put_into(heard) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "keywords", "texts"),
+    [
+        ("en", "Reachy", "My name is Ricky.|Ricky, and yours?|Call Rocky.|Is Rich there?|Rishi."),
+        ("en", "Reachy", "I saw Rico in Riga.|The Roche is a Rookie.|It is me, Ricky.|Hi, Rich."),
+        ("de", "Reachy", "Es riecht nach Rauch.|Die Rache im Reich.|Ist Ricky da?|Das ist Rosi."),
+        ("de", "Lena,Tom", "Die Lina und das Team.|Das ist ein Lohn.|Tim!"),
+        ("es", "Reachy,Blanca", "Es la Rocha de Rosi.|No es blanco.|Ricky, ven."),
+        ("fr", "Reachy,Luc", "C'est la Roche.|Il est riche.|Le lac est la.|Un look."),
+        ("it", "Reachy,Bianca", "Non sono ricchi.|Il vino bianco.|Sono Rossi."),
+        ("nl", "Reachy,Roos", "De ruzie is van Ricky.|Het is roze."),
+        ("pt", "Reachy,Rita", "Ela é rica.|O riacho do Rocha.|Na rota."),
+        ("", "Reachy", "My name is Ricky.|Es riecht nach Rauch.|Call Rocky.|La Roche."),
+        ("en", "Tom,Luke,Paul,Ben", "What time is it?|Look at me.|Pull up.|A bin. Look, a bin!"),
+        ("en", "Kate,Harry,Carrie", "A cat, a hairy one.|Hairy cats.|Carry it.|We carry it."),
+        ("en", "Sandy,John,Mark", "See you on Sunday.|It was in June.|Until March."),
+        ("en", "Stop,Wait,Look", "One step at a time.|A white cat.|What luck!"),
+    ],
+)
+def test_ordinary_words_and_other_names_stay(language: str, keywords: str, texts: str) -> None:
+    words = Keywords(keywords.split(","), lexicon_of(LEXICONS, language))
+    assert [words.put_into(text) for text in texts.split("|")] == texts.split("|")
 
 
 @pytest.mark.parametrize("lexicon", LEXICONS, ids=lambda each: each.language)
