@@ -40,7 +40,7 @@ from app.server.tls import ServerTls
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import LoadedSettings, ServerSettings, Settings
-from app.setup.progress import open_in_browser
+from app.setup.progress import open_in_browser, open_running
 from pipeline.engines.registry import Kind
 
 LanOption = Annotated[
@@ -90,6 +90,9 @@ def serve(
 
     loaded = load(())
     settings = loaded.settings
+    opens = opens and settings.server.console
+    if opens and open_running(settings.server.console_url(settings.server.port)):
+        return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     console = Console(stderr=True, highlight=False, emoji=False)  # :CD: is part of a fingerprint
@@ -122,7 +125,7 @@ def serve(
         command = typed_command(settings, "allow ADDRESS")
         for line in banner(settings.server, real_port, admission, tls, command, browser_tls):
             console.print(line, soft_wrap=True)
-        if opens and settings.server.console:
+        if opens:
             open_in_browser(settings.server.console_url(real_port))
 
     with recording(assistant, record, tell):

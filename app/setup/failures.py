@@ -8,8 +8,8 @@ from pathlib import Path
 NO_PYTHON, NO_COMPILER, NO_NETWORK, NO_SPACE, BUILD_FAILED, WRONG_HASH, NOT_FIT = range(10, 17)
 """Documented exit codes; ``script/with-python`` also ends with 10."""
 DECLINED = 17
-SETTINGS = 3
-"""The same code as the program's own."""
+SETTINGS, PORT_TAKEN = 3, 20
+"""The same codes as the program's own."""
 INTERRUPTED = 130
 
 LAST_LINES = 15

@@ -31,7 +31,7 @@ from app.setup.failures import (
 )
 from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
-from app.setup.progress import SetupProgress, open_in_browser, progress_page
+from app.setup.progress import SetupProgress, open_running, port_of, progress_page
 from app.setup.proposal import ask_owner, may_ask, proposal
 from app.setup.stack import stack_steps
 from app.setup.steps import (
@@ -73,7 +73,7 @@ def serve(place: Place, arguments: list[str], *, opens: bool = False) -> int:
         return _help(place, args.help_text)
     if args.plan or args.setup_only:
         prepare(place, args)
-    else:
+    elif not (opens and open_running(f"http://localhost:{port_of(args)}/console/")):
         _become_server(place, args, opens)
     return 0
 
@@ -81,11 +81,8 @@ def serve(place: Place, arguments: list[str], *, opens: bool = False) -> int:
 def _become_server(place: Place, args: Namespace, opens: bool) -> None:
     """The first set-up shows its progress on a page, which then becomes the console."""
     fresh = place.stamps.read("llama") is None and (opens or sys.stderr.isatty())
-    with progress_page(place, args) if fresh else nullcontext() as page:
-        if page:
-            print(f"In a browser on this machine: {page}", file=sys.stderr, flush=True)
-        is_open = opens and page is not None and open_in_browser(page)
-        prepare(place, args)
+    with progress_page(place, args, opens=opens) if fresh else nullcontext(False) as is_open:
+        prepare_or_remote(place, args)
     program, more = str(place.program), ["--open"] if opens and not is_open else []
     os.execv(program, [program, "serve", *args.settings, *args.others, *more])
 
@@ -146,7 +143,8 @@ def _propose(place: Place, torch: str) -> bool:
     needs = ask(place, [*settings, "--torch", torch])
     steps = steps_of(place, needs, settings)
     todo = [fetch for step in steps if not step.is_done(place) for fetch in step.fetches]
-    return unfit(needs) is None and ask_owner(offer, todo)
+    with SetupProgress(place).asking():
+        return unfit(needs) is None and ask_owner(offer, todo)
 
 
 def _help(place: Place, text: str) -> int:
@@ -219,10 +217,12 @@ def _do(
     later = [step for step in ahead if todo and not step.is_done(place)]
     _show(place, todo, needs)
     check_computer(place, [*todo, *later], needs)
-    if not (agreed or plan.confirm([fetch for step in todo for fetch in step.fetches])):
+    progress = SetupProgress(place)
+    with progress.asking():
+        agreed = agreed or plan.confirm([fetch for step in todo for fetch in step.fetches])
+    if not agreed:
         raise declined()
     clear_scratch(place)
-    progress = SetupProgress(place)
     progress.add([*todo, *later])
     for number, step in enumerate(todo, 1):
         if running is not None and step.name not in BEFORE_PIP:

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import sys
 import threading
 import time
+import urllib.request
 import webbrowser
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
+from app.setup.failures import PORT_TAKEN, SetupError
 from app.setup.place import Place
 from app.setup.steps import Step
 
 PORT = 8765
 """``server.port`` of ``config/default.yaml``: other settings cannot be read yet."""
+SHOWN_S = 10
+"""The page waits so long for a browser that is to show why set-up has stopped."""
 PAGE = Path(__file__).with_name("progress.html")
 
 
 class SetupProgress:
     """``build/progress.json``: ``steps``, each with its ``title``, ``typical_s`` and the Unix times
-    at which it ``began`` and ``ended``, ``null`` if not yet; ``console``: where the server will be.
-    """
+    at which it ``began`` and ``ended``, ``null`` if not yet; ``console``: where the server will be;
+    ``asks``: whether the terminal asks something; ``failure``: why set-up has stopped, or empty."""
 
     def __init__(self, place: Place) -> None:
         self.file = place.build / "progress.json"
@@ -38,7 +45,7 @@ class SetupProgress:
         try:
             state: dict[str, Any] = json.loads(self.file.read_text())
         except FileNotFoundError:
-            return {"steps": {}, "console": "/console/"}
+            return {"steps": {}, "console": "/console/", "asks": False, "failure": ""}
         return state
 
     def add(self, steps: Sequence[Step]) -> None:
@@ -56,6 +63,16 @@ class SetupProgress:
         """The step runs, or its slow part does beside another one."""
         began = self.read()["steps"].get(step.name, {}).get("began")
         self._note(step, began=began or time.time())
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """The terminal may ask something."""
+        self._write({**self.read(), "asks": True})
+        yield
+        self._write({**self.read(), "asks": False})
+
+    def fail(self, why: str) -> None:
+        self._write({**self.read(), "asks": False, "failure": why})
 
     def set_console(self, url: str) -> None:
         """Known once the settings can be read."""
@@ -76,37 +93,51 @@ class SetupProgress:
 
 
 @contextmanager
-def progress_page(place: Place, args: Namespace) -> Iterator[str | None]:
-    """Serve the page to browsers on this machine. Yields its address; ``None`` if the port is
-    taken."""
+def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iterator[bool]:
+    """Serve the page to browsers on this machine. ``opens``: open it in one. Yields whether one was
+    opened. Raises ``SetupError`` if the port is taken."""
     progress = SetupProgress(place)
     progress.clear()
+    looked, shown = threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state = self.path == "/progress.json"
             is_known = state or self.path.startswith("/console") or self.path == "/"
-            body = json.dumps({**progress.read(), "now": time.time()}).encode()
-            body = body if state else PAGE.read_bytes()
+            looked.set()
+            now = progress.read()
+            body = json.dumps({**now, "now": time.time()}).encode() if state else PAGE.read_bytes()
             self.send_response(200 if is_known else 503)
             self.send_header("Content-Type", "application/json" if state else "text/html")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             self.wfile.write(body)
+            if state and now["failure"]:
+                shown.set()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Requests of the page are not logged."""
 
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port_of(args)), Handler)
-    except OSError:
-        yield None
-        return
+    except OSError as error:
+        if args.config:  # may have another port
+            yield False
+            return
+        raise _port_taken(port_of(args)) from error
     with server:
         serving = threading.Thread(target=server.serve_forever, daemon=True)
         serving.start()
+        url = f"http://localhost:{server.server_port}/"
+        print(f"In a browser on this machine: {url}", file=sys.stderr, flush=True)
+        is_open = opens and open_in_browser(url)
         try:
-            yield f"http://localhost:{server.server_port}/"
+            yield is_open
+        except (SetupError, OSError) as error:
+            progress.fail(error.report() if isinstance(error, SetupError) else f"{error}")
+            if is_open or looked.is_set():
+                shown.wait(SHOWN_S)
+            raise
         finally:
             server.shutdown()
             serving.join()
@@ -117,6 +148,33 @@ def port_of(args: Namespace) -> int:
     ports = [value.partition("=")[2] for value in args.set if value.startswith("server.port=")]
     port = args.port or (ports or [""])[-1]
     return int(port) if port.isdecimal() else PORT
+
+
+def _port_taken(port: int) -> SetupError:
+    what, why = f"port {port} cannot be used", "another program listens there already"
+    return SetupError(PORT_TAKEN, what, why, f"Stop it, or: reachy-voice serve --port {port + 1}")
+
+
+def is_ours(url: str) -> bool:
+    """Whether a server of this program is at that address: it says so in its list of models."""
+    any_certificate = ssl.create_default_context()
+    any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
+    https = urllib.request.HTTPSHandler(context=any_certificate)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+    try:
+        with opener.open(urljoin(url, "/v1/models"), timeout=2) as answer:
+            return "reachy-voice" in json.dumps(json.loads(answer.read(100_000)))
+    except (OSError, ValueError, HTTPException):
+        return False
+
+
+def open_running(console: str) -> bool:
+    """Open the console of a server of this program that runs already. False: none does."""
+    if not is_ours(console):
+        return False
+    print(f"reachy-voice runs already: {console}", file=sys.stderr, flush=True)
+    open_in_browser(console)
+    return True
 
 
 def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:

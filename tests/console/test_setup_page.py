@@ -23,6 +23,8 @@ from tests.support.places import ROOT
 
 pytestmark = pytest.mark.engines
 
+Shown = tuple[int, SetupProgress, ExitStack]
+
 
 @contextmanager
 def server(port: int) -> Iterator[None]:
@@ -41,8 +43,8 @@ def server(port: int) -> Iterator[None]:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[tuple[int, ExitStack]]:
-    """One of two steps is done. Its port, and what ends it."""
+def page(tmp_path: Path) -> Iterator[Shown]:
+    """One of two steps is done. Its port, what it shows, and what ends it."""
     port = free_port()
     place = Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
     steps = [Step(name, name, lambda: "inputs", lambda log: None, 30) for name in ("One", "Two")]
@@ -53,11 +55,11 @@ def page(tmp_path: Path) -> Iterator[tuple[int, ExitStack]]:
         with progress.step(steps[0]):
             pass
         progress.begin(steps[1])
-        yield port, stack
+        yield port, progress, stack
 
 
-async def test_it_becomes_the_console(page: tuple[int, ExitStack], tmp_path: Path) -> None:
-    port, stack = page
+async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
+    port, progress, stack = page
     async with browsing(tmp_path) as visit:
         await visit.page.goto(f"http://localhost:{port}/")
         bars = visit.page.get_by_role("progressbar")
@@ -66,8 +68,20 @@ async def test_it_becomes_the_console(page: tuple[int, ExitStack], tmp_path: Pat
         await expect(visit.page.get_by_role("status")).to_contain_text("Two: 0:0")
         found = await Axe().run(visit.page)
         assert not found.response["violations"], found.generate_report()
+        await asyncio.to_thread(stack.enter_context, progress.asking())
+        await expect(visit.page.get_by_role("status")).to_contain_text("asks you a question")
         await asyncio.to_thread(stack.close)
         await expect(visit.page.get_by_role("status")).to_contain_text("The server is starting")
         with server(port):
             await expect(visit.page).to_have_url(f"http://localhost:{port}/console/")
             await expect(visit.page.get_by_text("Here is the console.")).to_be_visible()
+
+
+async def test_it_says_why_set_up_has_stopped(page: Shown, tmp_path: Path) -> None:
+    port, progress, _ = page
+    await asyncio.to_thread(progress.fail, "Setup stopped: the disk is full.")
+    async with browsing(tmp_path) as visit:
+        await visit.page.goto(f"http://localhost:{port}/")
+        await expect(visit.page.get_by_role("status")).to_have_text(
+            "Setup stopped: the disk is full."
+        )

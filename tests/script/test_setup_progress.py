@@ -21,6 +21,7 @@ from app.setup.place import Place
 from app.setup.progress import SetupProgress, open_in_browser, port_of, progress_page
 from app.setup.steps import Step
 from tests.support.far_server import free_port
+from tests.support.file_server import file_server
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.quick
@@ -39,6 +40,10 @@ def on_a_free_port() -> Namespace:
     return at("--port", str(free_port()))
 
 
+def url_of(args: Namespace) -> str:
+    return f"http://localhost:{port_of(args)}/"
+
+
 def fetched(url: str) -> Any:
     with urllib.request.urlopen(url) as answer:
         body = answer.read().decode()
@@ -47,13 +52,14 @@ def fetched(url: str) -> Any:
 
 def test_it_shows_each_step_as_it_is(place: Place) -> None:
     seen = []
+    args = on_a_free_port()
+    url = url_of(args)
 
     def look(log: Log) -> None:
         seen.append(fetched(f"{url}progress.json"))
 
     steps = [Step(name, name.title(), lambda: "inputs", look, 30) for name in ("first", "second")]
-    with progress_page(place, on_a_free_port()) as url:
-        assert url is not None
+    with progress_page(place, args):
         assert "being set up" in fetched(url)
         flow.set_up(place, steps)
         look(Log(place.build / "log", {}))
@@ -102,18 +108,48 @@ def test_where_the_server_will_be_is_known_once_the_settings_are(place: Place) -
 
 
 def test_other_addresses_are_not_ready(place: Place) -> None:
-    with (
-        progress_page(place, on_a_free_port()) as url,
-        pytest.raises(urllib.error.HTTPError, match="503"),
-    ):
-        fetched(f"{url}ready")
+    args = on_a_free_port()
+    with progress_page(place, args), pytest.raises(urllib.error.HTTPError, match="503"):
+        fetched(f"{url_of(args)}ready")
 
 
-def test_a_port_that_is_taken_is_left_alone(place: Place) -> None:
-    given = on_a_free_port()
-    with progress_page(place, given) as first, progress_page(place, given) as second:
-        assert first
-        assert second is None
+def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(place: Place) -> None:
+    args = on_a_free_port()
+    with progress_page(place, args):
+        with pytest.raises(SetupError, match="cannot be used") as raised:
+            progress_page(place, args).__enter__()
+        assert raised.value.exit_code == 20
+        args.config = "file.yaml"  # which may have another port
+        with progress_page(place, args, opens=True) as is_open:
+            assert not is_open
+
+
+def test_a_question_and_a_failure_are_on_the_page(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    """It is served until a browser has seen the failure."""
+    states: list[dict[str, Any]] = []
+
+    def browse(url: str) -> bool:
+        def look() -> None:
+            while not (states and states[-1]["failure"]):
+                states.append(fetched(f"{url}progress.json"))
+
+        threading.Thread(target=look).start()
+        return True
+
+    def confirm(fetches: object) -> bool:
+        assert fetched(f"{url_of(args)}progress.json")["asks"]
+        return False
+
+    monkeypatch.setattr(progress, "open_in_browser", browse)
+    monkeypatch.setattr(flow.plan, "confirm", confirm)
+    step = Step("first", "First", lambda: "inputs", lambda log: None)
+    args = on_a_free_port()
+    with pytest.raises(SetupError), progress_page(place, args, opens=True):
+        flow.set_up(place, [step])
+    assert "you answered no" in states[-1]["failure"]
+    assert not states[-1]["asks"]
 
 
 def test_it_ends_with_a_set_up_that_fails(place: Place) -> None:
@@ -176,9 +212,21 @@ def test_without_a_command_a_browser_is_opened_once(
     opened: list[str] = []
     became: list[list[str]] = []
     monkeypatch.setattr(progress, "PORT", free_port())
-    monkeypatch.setattr(flow, "prepare", lambda *_: None)
-    monkeypatch.setattr(flow, "open_in_browser", lambda url: opened.append(url) is None)
+    monkeypatch.setattr(flow, "prepare_or_remote", lambda *_: None)
+    monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
     monkeypatch.setattr(flow.os, "execv", lambda _, command: became.append(command[1:]))
     flow.serve(place, [], opens=True)
     assert len(opened) == fresh
     assert became == [["serve"] if fresh else ["serve", "--open"]]
+
+
+def test_without_a_command_a_server_that_runs_is_shown(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
+    with file_server() as server:
+        server.files["/v1/models"] = b'{"data": [{"owned_by": "reachy-voice"}]}'
+        monkeypatch.setattr(progress, "PORT", int(server.url.rpartition(":")[2]))
+        flow.serve(place, [], opens=True)
+    assert opened == [f"http://localhost:{progress.PORT}/console/"]
