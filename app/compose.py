@@ -28,7 +28,6 @@ from app.models.word_scales import WordScales
 from app.people.household import Household
 from app.settings.languages import (
     read_clock,
-    read_farewells,
     read_lexicons,
     read_notices,
     read_sentences,
@@ -76,7 +75,6 @@ class Assistant:
         self.announcer = Announcer(lambda: list(self.sessions.items()))
         words = read_clock(languages)
         self.clock, self._rule = _clock(settings, self.announcer, words)
-        self._farewells = () if settings.wake.mode == "always" else read_farewells(languages)
         self._wake_word = wake_word(settings)
         scales = _word_scales(settings, cache)
         self.engines = EngineSet(settings, cache, scales, self._apologies())
@@ -178,7 +176,6 @@ class Assistant:
             tool_instructions=settings.conversation.tool_instructions,
             max_items=settings.limits.max_items,
             wake=settings.wake,
-            farewells=self._farewells,
             partials=settings.conversation.partial_transcripts,
             lead_ms=settings.playback.lead_ms,
             chunk_ms=settings.playback.chunk_ms,

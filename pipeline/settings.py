@@ -155,6 +155,9 @@ class Lexicon:
 
     What recognisers invent: ``credits``, with names where they end in ``*``, and ``courtesies`` out
     of noise.
+
+    ``farewells`` send a robot to sleep that wakes when it is called; the phrases of
+    ``before_farewells`` may stand before one, those of ``after_farewells`` on both sides.
     """
 
     language: str = ""
@@ -174,6 +177,9 @@ class Lexicon:
     leaning_ends: tuple[str, ...] = ()
     credits: tuple[str, ...] = ()
     courtesies: tuple[str, ...] = ()
+    farewells: tuple[str, ...] = ()
+    before_farewells: tuple[str, ...] = ()
+    after_farewells: tuple[str, ...] = ()
 
 
 WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]
@@ -224,8 +230,6 @@ class SessionSettings:
     """With an array, the directions from which people are heard; ``None``: all."""
     people: Accept = "everyone"
     wake: Wake = field(default_factory=Wake)
-    farewells: tuple[str, ...] = ()
-    """What sends the robot to sleep, in all languages, if it sleeps at all."""
     lexicons: tuple[Lexicon, ...] = ()
     words: tuple[str, ...] = ()
     """See ``pipeline.hearing.keywords``."""

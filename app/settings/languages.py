@@ -43,12 +43,6 @@ def read_clock(directory: Path) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def read_farewells(directory: Path) -> tuple[str, ...]:
-    """What sends the robot to sleep, in all languages. Raises ``ConfigError``."""
-    texts = (_texts(path).get(FAREWELLS, "") for path in sorted(directory.glob("*.yaml")))
-    return tuple(phrase.strip() for text in texts for phrase in text.split(",") if text)
-
-
 def _read(path: Path) -> Lexicon:
     lists = {key: _listed(key, text) for key, text in _texts(path).items() if key in WORD_LISTS}
     return Lexicon(path.stem, **lists)
@@ -68,7 +62,7 @@ def _notices(path: Path) -> Notices:
 def _texts(path: Path) -> dict[str, str]:
     children = read_tree(path, f"config/languages/{path.name}").children
     texts = {key: node.value for key, node in children.items() if isinstance(node, Leaf)}
-    known = (*WORD_LISTS, *NOTICES, *CLOCK, FAREWELLS, SENTENCES)
+    known = (*WORD_LISTS, *NOTICES, *CLOCK, SENTENCES)
     for key in children:
         if key not in known or not isinstance(texts.get(key), str):
             raise _unusable(path.stem, f"{key} is not one of {', '.join(known)} with text")
@@ -88,9 +82,8 @@ def _unusable(language: str, why: str) -> ConfigError:
 
 
 OVERLAPS = ("encouragements", "prefaces", "continuations", "additions", "refusals")
-PHRASES = (*OVERLAPS, "credits", "courtesies")
-FAREWELLS = "farewells"
-"""Phrases, separated by commas, that send the robot to sleep."""
+FAREWELLS = ("farewells", "before_farewells", "after_farewells")
+PHRASES = (*OVERLAPS, "credits", "courtesies", *FAREWELLS)
 SENTENCES = "sentences"
 """One sentence per line; a | marks a place where it may be cut and more must follow."""
 CLOCK = tuple(f"clock_{n}" for n in ("sentences", "phrases", "numbers", "lengths", "times", "days"))

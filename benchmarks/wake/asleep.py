@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from app.models.wake_word import wake_word
-from app.settings.languages import read_farewells, read_lexicons
+from app.settings.languages import read_lexicons
 from app.settings.load import config_dir, load_settings
 from benchmarks.harness.acoustics import Signal, to_pcm, to_signal
 from benchmarks.harness.program import weights
@@ -99,7 +99,6 @@ class SleepEars:
         settings = SessionSettings(
             wake=self.wake,
             lexicons=read_lexicons(languages),
-            farewells=read_farewells(languages),
         )
         config = SessionConfig("Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
         ids = itertools.count()

@@ -6,11 +6,13 @@ sounds (``pipeline.spoken.sounds``).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
 from pipeline.hearing.recognition import plain_words
+from pipeline.settings import Lexicon
 from pipeline.spoken.sounds import difference, sounds_of
 from pipeline.turn_record import Aside
 from pipeline.waking import tuning
@@ -19,13 +21,11 @@ from pipeline.waking import tuning
 class Calls:
     """What the robot is called, and how it is sent to sleep."""
 
-    def __init__(
-        self, calls: Iterable[str], farewells: Iterable[str], around: Container[str] = ()
-    ) -> None:
-        """``around``: words that may come before a farewell, and after it: "okay", "please"."""
+    def __init__(self, calls: Sequence[str], lexicons: Iterable[Lexicon]) -> None:
         self._calls = [_Spelt.of(call) for call in calls]
-        self._farewells = {tuple(plain_words(each)) for each in farewells}
-        self._around = around
+        names = tuple(name for call in calls for name in plain_words(call)[-1:])
+        farewells = (_farewell(each, names) for each in lexicons if each.farewells)
+        self._farewell = re.compile("|".join(farewells) or "(?!)")
 
     def begins(self, text: str) -> bool:
         """Whether its first words call the robot."""
@@ -35,20 +35,10 @@ class Calls:
         """What the words are if they are no turn."""
         words = plain_words(text)
         rest = self._after_call(words)
-        if rest == []:
-            return "call"
-        if any(self._is_farewell(each) for each in (words, rest or [])):
+        few = len(words) <= tuning.MOST_FAREWELL_WORDS
+        if few and any(self._farewell.fullmatch(_spaced(each)) for each in (words, rest or ())):
             return "farewell"
-        return None
-
-    def _is_farewell(self, words: Sequence[str]) -> bool:
-        first, end = 0, len(words)
-        while first < end and words[first] in self._around:
-            first += 1
-        while first < end and words[end - 1] in self._around:
-            end -= 1
-        ends = (e for e in range(end, len(words) + 1))
-        return any(tuple(words[f:e]) in self._farewells for e in ends for f in range(first + 1))
+        return "call" if rest == [] else None
 
     def _after_call(self, words: Sequence[str]) -> list[str] | None:
         """The words after the call, if they begin with one."""
@@ -60,6 +50,18 @@ class Calls:
                     if found is not None and (best is None or (found, end) < best):
                         best = found, end
         return None if best is None else list(words[best[1] :])
+
+
+def _farewell(lexicon: Lexicon, names: Sequence[str]) -> str:
+    """A pattern of ``_spaced`` farewells, one or more, and what may stand around them."""
+    after = (*lexicon.after_farewells, *names)
+    groups = (lexicon.before_farewells + after, lexicon.farewells, lexicon.farewells + after)
+    before, farewell, later = ("|".join(_spaced(plain_words(p)) for p in g) for g in groups)
+    return f"(?:{before})*(?:{farewell})(?:{later})*"
+
+
+def _spaced(words: Sequence[str]) -> str:
+    return "".join(f"{word} " for word in words)
 
 
 class _Spelt(NamedTuple):

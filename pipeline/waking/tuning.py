@@ -24,6 +24,8 @@ Of 150 other utterances, as Moonshine Tiny hears them, one is as much like "Hey 
 "Hey Reachy"; without the second, "here we go" is."""
 WORDS_BEFORE_CALL = 2
 """Words that may come before it: "uh, hey Reachy"."""
+MOST_FAREWELL_WORDS = 20
+"""With the call and all that is said around it."""
 LEAST_SOUNDS, LEAST_LETTERS = 4, 2
 """Of a call, in Latin script and in others; shorter ones are too much like other words."""
 

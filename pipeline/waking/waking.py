@@ -32,7 +32,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.turn_taker import Signal, TurnEnd
 from pipeline.items import FunctionCallItem
-from pipeline.settings import Sector, Wake, lexicon_of
+from pipeline.settings import Sector, Wake
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls
 from pipeline.waking.first_words import FirstWords
@@ -71,9 +71,7 @@ class Waking:
         self._wake_word = wake_word
         self._stream: WakeStream | None = None
         """Opened anew for each sleep, so that it does not hear the last call again."""
-        every = lexicon_of(context.settings.lexicons, "")
-        around = {*every.commands, *every.answers}
-        self._calls = Calls(calls_of(settings, wake_word), context.settings.farewells, around)
+        self._calls = Calls(calls_of(settings, wake_word), context.settings.lexicons)
         reads = settings.mode == "word" and wake_word is None
         self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
         self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)

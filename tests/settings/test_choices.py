@@ -60,7 +60,7 @@ def test_files_that_are_written_with_the_weights_stay() -> None:
 def test_sessions_get_the_words_of_every_recogniser(name: str) -> None:
     for overrides, words in (([], ("Reachy",)), (["stt.words=[Anna, ' Zoë ']"], ("Anna", "Zoë"))):
         settings = load_settings(name, overrides, {}).settings
-        parts = {"_lexicons": (), "_notices": (), "_rule": None, "_farewells": ()}
+        parts = {"_lexicons": (), "_notices": (), "_rule": None}
         assistant: Any = SimpleNamespace(settings=settings, **parts)
         assert Assistant.session_settings(assistant).words == words
 

@@ -8,8 +8,7 @@ from app.doctor.choices import language_warnings
 from app.doctor.needs import needs_of
 from app.models.catalogue import Catalogue
 from app.models.gpu import Gpus
-from app.settings.languages import read_farewells
-from app.settings.load import config_dir, load_settings
+from app.settings.load import load_settings
 from pipeline.errors import ConfigError
 
 pytestmark = pytest.mark.quick
@@ -42,10 +41,3 @@ def test_a_call_in_a_language_that_is_not_recognised(call: str) -> None:
     (warning,) = language_warnings(settings, Catalogue.load(None))
     assert repr(call) in warning
     assert "moonshine" in warning
-
-
-def test_each_language_has_farewells() -> None:
-    farewells = read_farewells(config_dir() / "languages")
-    for one in ("go to sleep", "geh schlafen", "va dormir", "vai a dormire", "ga slapen"):
-        assert one in farewells
-    assert len(farewells) > 100

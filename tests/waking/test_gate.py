@@ -7,10 +7,12 @@ import pytest
 from pipeline.audio import samples_of
 from pipeline.conversation.memory import Wakefulness
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart
+from pipeline.settings import Lexicon
 from pipeline.turn_record import Aside
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls, too_short
 from pipeline.waking.gate import NOT_CALLED, WakeGate
+from reachy_voice.testing.words import LEXICONS
 
 pytestmark = pytest.mark.quick
 
@@ -99,11 +101,8 @@ def test_the_window() -> None:
     assert made.until < 0
 
 
-REACHY = Calls(
-    ["Hey Reachy", "Robot, wach auf", "Привет Ричи", "小明"],
-    ["go to sleep", "gute nacht"],
-    {"okay", "please", "reachy"},
-)
+REACHY = Calls(["Hey Reachy", "Robot, wach auf", "Привет Ричи", "小明"], LEXICONS)
+NABU = Calls(["Okay Nabu"], LEXICONS)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,47 @@ REACHY = Calls(
 )
 def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> None:
     assert (REACHY.begins(text), REACHY.aside(text)) == (called, aside)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("Good night, Reachy.", "Goodnight, Nabu.", "Okay Nabu, good night!", "Yes, good night."),
+        *("Thank you, good night.", "That's all, thank you very much.", "Nabu, go to sleep now."),
+        *("No, that's all.", "Great, thanks, that's all for today.", "Good night. Sleep well!"),
+        *("Gute Nacht, Reachy.", "Also gut, danke, das war's dann.", "Nein, das ist alles, danke."),
+        *("Gute Nacht, schlaf gut und bis morgen!", "Welterusten, Nabu.", "Nee, dat was het hoor."),
+        *("Buenas noches, Reachy.", "Bueno, eso es todo por hoy, gracias.", "Olvídalo."),
+        *("Bonne nuit, Reachy.", "Non, c'est tout, merci beaucoup.", "Allez, bonne nuit."),
+        *("Bene, buonanotte, Reachy.", "No, grazie, è tutto per oggi.", "Goedenacht en tot morgen"),
+        *("Boa noite, Reachy.", "Não, obrigado, isso é tudo.", "Então é só isso, por favor."),
+    ],
+)
+def test_what_stands_around_a_farewell(text: str) -> None:
+    assert NABU.aside(text) == "farewell"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("That's all right.", "No, that's all wrong!", "That's all okay.", "Why never mind?"),
+        *("Never go to sleep.", "Don't stop listening, please.", "When is good night?"),
+        *("Das ist alles falsch.", "Das ist alles richtig.", "Das ist alles gut."),
+        *("C'est tout bon.", "C'est tout faux.", "Ne va jamais dormir.", "Eso es todo mentira."),
+        *("No puedes dormir.", "No dejes de escuchar.", "È tutto giusto?", "È tutto ok?"),
+        *("Non è tutto.", "Dat is alles goed.", "Dat was alles fout.", "Hij zegt welterusten"),
+        *("É tudo certo.", "Não é tudo.", "Não durma agora.", "Não pare de ouvir."),
+        *("Quando vai dormir?", "Para de falar.", "Okay, Reachy.", "Thank you.", ""),
+    ],
+)
+def test_what_is_no_farewell(text: str) -> None:
+    assert NABU.aside(text) is None
+
+
+@pytest.mark.parametrize("lexicon", LEXICONS, ids=[each.language for each in LEXICONS])
+def test_each_farewell_may_name_the_robot(lexicon: Lexicon) -> None:
+    for calls, name in ((REACHY, "Reachy"), (NABU, "Reachy"), (NABU, "Nabu")):
+        assert {calls.aside(f"{each}, {name}") for each in lexicon.farewells} == {"farewell"}
 
 
 @pytest.mark.parametrize(
