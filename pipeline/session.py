@@ -319,7 +319,8 @@ class Session:
         return await self._announcements.say(text, until)
 
     def _nobody_speaks(self) -> bool:
-        return self._running and not self.attentive and self._buffer.resting
+        may_speak = self._turns.busy or self._listener.may_be_speech  # also to a robot asleep
+        return self._running and not may_speak and self._buffer.resting
 
     def model_exchanged(self) -> None:
         """The language model was replaced; the new one has read nothing yet."""
@@ -334,8 +335,9 @@ class Session:
     # -- commands
 
     async def _next(self) -> None:
-        """Handle the next command, or feed silence if the client stalls during a turn."""
-        if not (self._turns.open or self._turns.suspecting):
+        """Handle the next command, or feed silence if the client stalls during speech."""
+        speech = self._turns.open or self._turns.suspecting or self._listener.may_be_speech
+        if not speech:
             await self._handle(await self._inbox.get())
             return
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.

@@ -3,6 +3,7 @@ answered."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -341,6 +342,11 @@ def test_a_touch_in_the_middle_of_a_turn_drops_nothing() -> None:
     assert told.scene.transcripts == ["what time is it"]
 
 
+def announce(played: Scene) -> None:
+    task = asyncio.create_task(played.session.announce("Dinner.", played.loop.time() + 30.0))
+    task.add_done_callback(lambda done: done.cancelled() or done.result())
+
+
 # --- answers while it sleeps ----------------------------------------------------------------------
 
 
@@ -359,6 +365,24 @@ def test_noise_does_not_hold_an_answer_while_it_sleeps() -> None:
     quiet = listen(deeds=[answer], llm=ScriptedLlm(llm.deltas))
     ends = [each.scene.time_of(type(each.scene.reply)) for each in (told, quiet)]
     assert ends[0] == pytest.approx(ends[1])
+
+
+@pytest.mark.parametrize("settings", [WORD, TOUCH], ids=["word", "touch"])
+@pytest.mark.parametrize(("until_ms", "earliest_s"), [(20_000, 11.5), (8_000, 8.5)])
+def test_an_announcement_waits_until_nobody_speaks(
+    settings: SessionSettings, until_ms: int, earliest_s: float
+) -> None:
+    """The client sends sound up to ``until_ms``."""
+    told = listen(
+        (2000, "a b c d e f g h i j k l m n o p q r", 9000),
+        deeds=[(4000, announce), (until_ms, lambda played: played.sleep_until(20.0))],
+        until_s=until_ms / 1000,
+        settings=settings,
+    )
+    began_s = told.scene.time_of(ReplyStarted) - told.scene.began
+    assert earliest_s <= began_s <= earliest_s + 1.0
+    assert told.scene.words == ["Dinner."]
+    assert told.reasons == ["start"]
 
 
 def test_the_call_interrupts_an_answer_that_was_given_asleep() -> None:
