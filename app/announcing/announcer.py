@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ MOST_CHARS = 1000
 """About a minute of speech."""
 MOST_KEPT = 32
 """Announcements kept until a client connects."""
+RETRY_S, MOST_RETRY_S = 10.0, 160.0
+"""After a failure; twice as long after each further one."""
 
 
 class AnnouncementError(ReachyVoiceError):
@@ -129,9 +132,9 @@ class Announcer:
     async def deliver(
         self, text: Callable[[], str], matches: Callable[[str], bool], within_s: float
     ) -> bool:
-        """Say ``text()`` now and whenever a conversation begins, until it was heard. Returns
-        whether anybody did within ``within_s``."""
-        loop = asyncio.get_running_loop()
+        """Say ``text()`` now, whenever a conversation begins, and again after a failure, until it
+        was heard. Returns whether anybody did within ``within_s``."""
+        loop, retry_s = asyncio.get_running_loop(), RETRY_S
         until = loop.time() + within_s
         while (left_s := until - loop.time()) > 0:
             arrival = asyncio.Event()
@@ -140,10 +143,13 @@ class Announcer:
                 reports = await self.say(text(), matches, left_s)
                 if any(each.outcome in ("said", "interrupted") for each in reports):
                     return True
-                async with asyncio.timeout_at(until):
-                    await arrival.wait()
-            except TimeoutError:
-                break
+                again_at = until
+                if any(each.outcome in ("failed", "full") for each in reports):
+                    again_at = min(until, loop.time() + retry_s)
+                    retry_s = min(2 * retry_s, MOST_RETRY_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(again_at):
+                        await arrival.wait()
             finally:
                 self._arrivals.discard(arrival)
         return False

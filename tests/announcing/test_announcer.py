@@ -135,26 +135,29 @@ def test_it_is_said_to_who_comes_in_time(
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "delivered", "times"),
+    ("outcomes", "arrivals", "delivered", "times"),
     [
-        (("said",), True, [0]),
-        (("busy",), False, [0]),
-        (("gone", "said"), True, [0, 5]),
-        (("failed", "failed", "said"), True, [0, 5, 10]),
-        (("failed",), False, [0, 5, 10, 15]),
+        (("said",), (5,), True, [0]),
+        (("busy",), (), False, [0]),
+        (("gone", "said"), (5,), True, [0, 5]),
+        (("gone", "said"), (), False, [0]),
+        (("failed", "failed", "said"), (5, 11), True, [0, 5, 11]),
+        (("failed", "full", "failed", "said"), (), True, [0, 10, 30, 70]),
+        (("failed",), (5, 11, 15), False, [0, 5, 11, 15, 95]),
     ],
 )
-def test_what_must_be_heard_is_said_again_when_somebody_comes(
-    outcomes: Sequence[Outcome], delivered: bool, times: list[float]
+def test_what_must_be_heard_is_said_again(
+    outcomes: Sequence[Outcome], arrivals: Sequence[float], delivered: bool, times: list[float]
 ) -> None:
+    """When somebody comes, and some time after a failure."""
     speaker = ScriptedSpeaker(outcomes=outcomes)
     house = House([speaker])
 
     async def deliver(announcer: Announcer) -> bool:
         loop = asyncio.get_running_loop()
-        for after_s in (5, 10, 15):
+        for after_s in arrivals:
             loop.call_later(after_s, announcer.arrive)
-        return await announcer.deliver(lambda: "Dinner.", lambda place: True, 20)
+        return await announcer.deliver(lambda: "Dinner.", lambda place: True, 100)
 
     assert house.play(deliver) == delivered
     assert [round(at - speaker.asked[0][1]) for _, at in speaker.asked] == times
