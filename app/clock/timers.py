@@ -55,13 +55,13 @@ class Timers:
         """What is due, each until it is removed. What is far too late is dropped."""
         ahead = now.wall - now.steady
         jump, self._ahead = ahead - self._ahead, ahead
-        self.entries = tuple(
+        shifted = (
             each.model_copy(update={"due": each.due + jump})
             if each.length_s and each.due > now.wall - jump
             else each
             for each in self.entries
-            if each.due > now.wall - LATE_S
         )
+        self.entries = tuple(each for each in shifted if each.due > now.wall - LATE_S)
         return [each for each in self.entries if each.due <= now.wall]
 
     def next_s(self, now: Moment) -> float | None:
