@@ -53,18 +53,18 @@ class Clock:
         self._announcer = announcer
         self._changed = asyncio.Event()
         self._few = asyncio.Semaphore(AT_ONCE)
+        self._telling: dict[ClockEntry, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         async with self._file.open() as before, asyncio.TaskGroup() as group:
             self.timers = Timers(self.now(), (*before, *self.timers.entries))
-            before_due: set[ClockEntry] = set()
             while True:
                 self._changed.clear()
-                at = self.now()
-                due = set(self.timers.on(at))
-                for entry in due - before_due:
-                    group.create_task(self._tell(entry))
-                before_due = due
+                at, before = self.now(), len(self.timers.entries)
+                for entry in set(self.timers.on(at)) - self._telling.keys():
+                    self._telling[entry] = group.create_task(self._tell(entry))
+                if dropped := before - len(self.timers.entries):
+                    log.warning("%d timers were due long ago, and are dropped", dropped)
                 next_s = self.timers.next_s(at)
                 try:
                     sleep_s = None if next_s is None else min(next_s, LONGEST_SLEEP_S)
@@ -81,7 +81,11 @@ class Clock:
         return True
 
     async def remove(self, entries: Sequence[ClockEntry]) -> None:
+        """What is due, but not yet said, is not said any more."""
         self.timers.remove(entries)
+        for entry in entries:
+            if task := self._telling.pop(entry, None):
+                task.cancel()
         await self._save()
 
     async def _tell(self, entry: ClockEntry) -> None:
@@ -97,6 +101,7 @@ class Clock:
             left_s = entry.due + LATE_S - self.now().wall
             if not await self._announcer.deliver(text, there, left_s):
                 log.warning("a %s was due, and nobody has heard it", entry.kind)
+        del self._telling[entry]
         await self.remove([entry])
 
     async def _save(self) -> None:
