@@ -17,6 +17,8 @@ from pipeline.tools.contract import CallResult, ServerTool, ToolServer, ToolServ
 
 LABEL = "this machine's clock"
 """No server of the owner's can be called so."""
+UNCLEAR = "unclear"
+"""The tool for what a rule takes for a request about timers, and does not understand."""
 
 
 class _Arguments(BaseModel):
@@ -28,6 +30,7 @@ class _Nothing(_Arguments):
 
 
 class _After(_Arguments):
+    text: str = Field(default="", max_length=300, description="what it is for")
     seconds: float = Field(default=0, ge=0, le=LONGEST_S)
     minutes: float = Field(default=0, ge=0, le=LONGEST_S / 60)
     hours: float = Field(default=0, ge=0, le=LONGEST_S / 3600)
@@ -54,6 +57,14 @@ class _Reminder(_After):
 
 class _Which(_Arguments):
     kind: Kind
+    text: str = Field(default="", max_length=300, description="which; none: all of the kind")
+    seconds: float = Field(default=0, description="length of the timer")
+
+    def fits(self, entry: ClockEntry) -> bool:
+        """ "Noodle" is the timer for noodles, too."""
+        names = sorted((self.text.lower(), entry.text.lower()), key=len)
+        named = not self.text or (names[0] and names[1].startswith(names[0]))
+        return bool(entry.kind == self.kind and named and self.seconds in (0, entry.length_s))
 
 
 _TOOLS: Mapping[str, tuple[type[_Arguments], str]] = {
@@ -62,7 +73,8 @@ _TOOLS: Mapping[str, tuple[type[_Arguments], str]] = {
     "set_alarm": (_At, "Set an alarm for a time."),
     "set_reminder": (_Reminder, "Remind the user of something, after a while or at a time."),
     "list_timers": (_Nothing, "Tell which timers, alarms and reminders are set."),
-    "cancel_timer": (_Which, "Cancel what is set, all of a kind: timer, alarm or reminder."),
+    "cancel_timer": (_Which, "Cancel what is set: timer, alarm or reminder."),
+    UNCLEAR: (_Nothing, "Tell that a request about timers was not understood."),
 }
 
 
@@ -80,6 +92,7 @@ class ClockTools:
         self.tools: Sequence[ServerTool] = [
             ServerTool(name, text, _schema(kind), name in ("now", "list_timers"), offered)
             for name, (kind, text) in _TOOLS.items()
+            if not (offered and name == UNCLEAR)  # the model may understand it
         ]
 
     async def wait_for_tools(self) -> str:
@@ -104,18 +117,28 @@ class ClockTools:
                 return await self._set("alarm", "", 0, time, date)
             case _Reminder(text=text, time=time, date=date):
                 return await self._set("reminder", text, request.total_s, time, date)
-            case _After():
-                return await self._set("timer", "", request.total_s)
-            case _Which(kind=kind):
-                mine = [each for each in self._mine if each.kind == kind]
-                await self._clock.remove(mine)
-                return self._or_warn(self._say("cancelled" if mine else "none"))
+            case _After(text=text):
+                return await self._set("timer", text, request.total_s)
+            case _Which():
+                return await self._cancel([each for each in self._mine if request.fits(each)])
             case _ if name == "now":
                 sentences, language = self._clock.sentences, self._language()
                 return sentences.now(datetime.fromtimestamp(wall), language)
+            case _ if name == UNCLEAR:
+                return self._say("unclear")
         entries = [e.model_copy(update={"language": self._language()}) for e in self._mine]
-        items = [self._clock.sentences.of("item", entry, wall) for entry in entries]
+        items = [
+            self._clock.sentences.of("item" if entry.due > wall else "due", entry, wall)
+            for entry in entries
+        ]
         return " ".join(items) or self._say("none")
+
+    async def _cancel(self, entries: Sequence[ClockEntry]) -> str:
+        if not entries:
+            return self._say("no_such" if self._mine else "none")
+        await self._clock.remove(entries)
+        name = "cancelled" if len(entries) == 1 else "cancelled_all"
+        return self._or_warn(self._say(name, n=len(entries)))
 
     async def _set(
         self, kind: Kind, text: str, length_s: float, time: str = "", date: str = ""
@@ -151,8 +174,8 @@ class ClockTools:
     def _mine(self) -> list[ClockEntry]:
         return [each for each in self._clock.timers.entries if each.place == self._place]
 
-    def _say(self, name: str) -> str:
-        return self._clock.sentences.say(name, self._language(), most=MOST)
+    def _say(self, name: str, n: int = MOST) -> str:
+        return self._clock.sentences.say(name, self._language(), n=n)
 
 
 def _schema(kind: type[_Arguments]) -> Mapping[str, Any]:

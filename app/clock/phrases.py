@@ -5,30 +5,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
+from app.clock.notation import Notation, any_of, entries
 from app.clock.timers import LONGEST_S
-from pipeline.spoken.numbers import cardinal
-from pipeline.spoken.numerals import Numerals
-from pipeline.spoken.wording import WORDINGS
+from app.clock.times import Times, Usual
 
 Call = tuple[str, str]
 """The tool and its arguments, as JSON."""
 MOST_CHARS = 300
 
-_ELISIONS = re.compile(r"\b([dl]|all|qu|un|mezz)'\s?(?=\w)")
-_SIGNS = re.compile(r"[^\w' .]|(?<!\d)\.|\.(?!\d)|_")
-
-
-def plain(text: str) -> str:
-    """Words in lower case with one space between them: "7:30" is "7 30", "1.5" stays."""
-    text = text.lower().replace("’", "'")
-    text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text)
-    text = re.sub(r"(?<=\d)\s?(?:[.:]|h(?=\d))(?=\d\d(?!\d))", " ", text)
-    text = re.sub(r"(?<=\d)(?=h\b|[ap]m\b|min\b)", " ", text)
-    text = _ELISIONS.sub(r"\1' ", re.sub(r"(?<=\d),(?=\d)", ".", text))
-    return " ".join(_SIGNS.sub(" ", text).split())
+_USUAL = {
+    "set_alarm:wake": Usual(1, 1),
+    "set_alarm": Usual(None, 1),
+    "set_reminder": Usual(None, 7),
+}
+"""One wakes in the morning; on another day, one is reminded by day."""
+_TEXT = ("text", "rest")
 
 
 class Phrases:
@@ -36,74 +30,76 @@ class Phrases:
 
     def __init__(self, language: str, tables: Mapping[str, str]) -> None:
         """``tables``: those of ``config/languages`` whose names begin with ``clock_``."""
-        values = _table(tables["clock_numbers"])
-        numerals = Numerals(WORDINGS[language]).cardinal if language in WORDINGS else cardinal
-        self._numbers = {plain(numerals(n)): float(n) for n in range(100)}
-        self._numbers |= {word: float(n) for word, n in values.items() if not n.startswith("+")}
-        joints = [word for word, value in values.items() if value == "+"]
-        halves = [word for word, value in values.items() if value == "+0.5"] or [r"(?!)"]
-        lengths = _table(tables["clock_lengths"])
-        self._units = {word.lstrip("*"): float(s) for word, s in lengths.items()}
-        wholes = [word.lstrip("*") for word in lengths if word.startswith("*")]
-        units = [word for word in lengths if not word.startswith("*")]
-        number = rf"\d+(?:\.\d)?|{_any(self._numbers)}"
-        half = rf"(?: (?:{_any(halves)}))?"
-        whole = _any(wholes or ["(?!)"])
-        amount = rf"(?<!\w)(?:(?:{whole})|(?:{number}){half} (?:{_any(units)}){half})(?!\w)"
-        self._amount = re.compile(amount)
-        parts = rf"(?P<number>{number})(?P<a>{half}) (?P<unit>{_any(units)})(?P<b>{half})"
-        self._parts = re.compile(parts)
-        self._days = _table(tables["clock_days"])
-        self._last_day = re.compile(rf" ({_any(self._days)})$")
+        words = self._words = Notation(language, tables["clock_numbers"])
         names = {
-            "<length>": rf"(?P<length>{amount}(?: (?:(?:{_any(joints)}) )?{amount})*)",
-            "<time>": r"(?P<time>.+?)",
-            "<text>": r"(?P<text>.+)",
-            "<day>": rf"(?P<day>{_any(self._days)})",
-            "<h>": rf"(?P<h>{number})",
-            "<m>": rf"(?P<m>{number})",
+            "<length>": self._length(tables["clock_lengths"]),
+            "<text>": r"(?P<text>\S.*?)",
+            "<rest>": r"(?P<rest>\S.*?)",
+            "<name>": r"(?P<text>\S+(?: \S+)??)",
+            "<stem>": r"(?P<text>\w+?)",
+            "<word>": r"\w+",
+            "<some>": r"\S+(?: \S+){0,2}",
+            "<any>": r"\S.*",
         }
         lines = [line.partition(" = ") for line in tables["clock_phrases"].strip().splitlines()]
-        polite = next(_alternatives(words, names) for name, _, words in lines if name == "polite")
+        for name, _, line in lines:
+            if name.startswith("<"):
+                names[name] = words.pattern(line, names)
+        self._times = Times(words, tables, names["<at>"], names["<to>"])
+        names["<when>"] = f"(?P<when>{self._times.with_at})"
+        names["<time>"] = f"(?P<when>{self._times.alone})"
+        names["<days>"] = f"(?P<days>{self._times.days})"
+        polite = f"{names['<polite>']}*"
         self._rules = [
-            (tool, re.compile(rf"(?:{polite} )*{_pattern(words, names)}(?:{polite} )*"))
-            for tool, _, words in lines
-            if tool != "polite"
+            (tool, re.compile(f"{polite}{words.pattern(line, names)}{polite}"))
+            for tool, _, line in lines
+            if not tool.startswith("<")
         ]
-        self._times = [
-            (re.compile(_pattern(words, names)), value)
-            for words, value in _entries(tables["clock_times"])
-        ]
+
+    def _length(self, table: str) -> str:
+        """A pattern of lengths."""
+        words, units, wholes = self._words, dict[str, float](), dict[str, float]()
+        for line, value in entries(table):
+            each = wholes if line.startswith("*") else units
+            each.update({words.words(w): float(value) for w in line.lstrip("*").split("|")})
+        self._units = units | wholes
+        number, unit, half = words.number, any_of(units), f"(?: {words.halves})?"
+        self._parts = re.compile(f"({number})({half}) ({unit})({half})")
+        amount = rf"(?<!\w)(?:{any_of(wholes)}|{number}{half} {unit}{half})(?!\w)"
+        self._amount = re.compile(amount)
+        return f"(?P<length>{amount}(?: (?:{words.joints} )?{amount})*)"
 
     def call(self, text: str, now: datetime) -> Call | None:
         """``now``: local time."""
-        words = f"{plain(text)} " if len(text) <= MOST_CHARS else ""
+        tokens = self._words.tokens(text) if len(text) <= MOST_CHARS else []
+        words = "".join(f"{digits} " for _, digits in tokens)
         for tool, rule in self._rules:
-            if match := rule.fullmatch(words):
-                arguments = self._arguments(tool, match.groupdict(), now)
-                if arguments is not None:
-                    return tool.partition(":")[0], json.dumps(arguments, ensure_ascii=False)
+            if not (match := rule.fullmatch(words)):
+                continue
+            arguments = self._arguments(tool, match.groupdict(), now)
+            if arguments is not None:
+                return tool.partition(":")[0], json.dumps(
+                    _text(tokens, match) | arguments, ensure_ascii=False
+                )
         return None
 
     def _arguments(
         self, tool: str, groups: Mapping[str, str | None], now: datetime
     ) -> dict[str, object] | None:
-        """``None``: the time cannot be understood, or is years away."""
+        """All but the text; ``None``: the time cannot be understood, or is years away."""
         name, _, kind = tool.partition(":")
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
-        day, text = groups.get("day") or "", groups.get("text") or ""
-        if groups.get("time") and (later := self._last_day.search(text)):
-            day, text = later[1], text[: later.start()]
-        if text:
-            arguments["text"] = text
         if length := groups.get("length"):
             seconds = round(sum(map(self._seconds, self._amount.findall(length))))
             arguments["seconds"] = seconds
             if seconds > LONGEST_S:
                 return None
-        if time := groups.get("time"):
-            at = self._at(f"{day} {time}".strip(), now, as_said=kind == "wake")
-            if at is None:
+        if when := groups.get("when"):
+            when = (groups.get("days") or "") + when
+            at = self._times.moment(when, now, _USUAL[tool])
+            texts = [groups.get(each) or "" for each in _TEXT]
+            days = [self._times.has_day(each.strip()) for each in (when, *texts)]
+            if at is None or days[1:].count(True) > days[0]:
                 return None
             arguments |= {"time": f"{at:%H:%M}", "date": f"{at:%Y-%m-%d}"}
         return arguments
@@ -111,82 +107,15 @@ class Phrases:
     def _seconds(self, amount: str) -> float:
         if not (match := self._parts.fullmatch(amount)):
             return self._units[amount]
-        halves = 0.5 if match["a"] or match["b"] else 0.0
-        return (self._number(match["number"]) + halves) * self._units[match["unit"]]
-
-    def _number(self, text: str) -> float:
-        return self._numbers[text] if text in self._numbers else float(text)
-
-    def _at(self, text: str, now: datetime, *, as_said: bool) -> datetime | None:
-        """The next such time. ``as_said``: "seven" is in the morning; else it is either."""
-        shift, days = None, 0
-        for words in sorted(self._days, key=len, reverse=True):
-            if text.startswith(f"{words} ") or text.endswith(f" {words}"):
-                text = text.removeprefix(words).removesuffix(words).strip()
-                for value in self._days[words].split():
-                    if value == "day":
-                        days = 1
-                    else:
-                        shift = int(value)
-        time = self._minutes(text)
-        if time is None:
-            return None
-        minutes, has_hour = time
-        if shift is not None and minutes <= 720:
-            minutes = minutes % 720 + 60 * shift
-        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        at = midnight + timedelta(days=days, minutes=minutes)
-        halves = has_hour and shift is None and not as_said and minutes <= 720 and not days
-        while at <= now:
-            at += timedelta(hours=12 if halves else 24)
-        return at
-
-    def _minutes(self, text: str) -> tuple[int, bool] | None:
-        """After midnight, and whether an hour was said, not noon."""
-        for pattern, value in self._times:
-            if not (match := pattern.fullmatch(f"{text} ")):
-                continue
-            groups = match.groupdict()
-            extra = self._number(groups["m"]) if groups.get("m") else 0
-            hour = self._number(groups["h"]) if groups.get("h") else 0
-            late = extra if value == "m" else -extra if value == "-m" else int(value)
-            if hour <= 24 and extra < 60 and hour % 1 == 0 == extra % 1:
-                return int(hour * 60 + late) % 1440, "h" in groups
-        return None
+        number, half, unit, half_unit = match.groups()
+        return (self._words.value(number) + 0.5 * bool(half or half_unit)) * self._units[unit]
 
 
-def _entries(text: str) -> Iterable[tuple[str, str]]:
-    for entry in text.strip().split(";"):
-        words, _, value = entry.strip().partition(" = ")
-        yield words, value.strip()
-
-
-def _table(text: str) -> dict[str, str]:
-    """Each of the alternatives, and its value."""
-    return {
-        f"{'*' * words.startswith('*')}{_words(word)}": value
-        for words, value in _entries(text)
-        for word in words.split("|")
-    }
-
-
-def _words(text: str) -> str:
-    return plain(re.sub("[_*]", " ", text))
-
-
-def _any(words: Iterable[str]) -> str:
-    return "|".join(sorted(words, key=len, reverse=True))
-
-
-def _alternatives(token: str, names: Mapping[str, str]) -> str:
-    words = (names.get(word) or _words(word) for word in token.split("|"))
-    return f"(?:{_any(words)})"
-
-
-def _pattern(words: str, names: Mapping[str, str]) -> str:
-    """For a text with a space behind each word."""
-    tokens = words.replace("<day>", "(<day>)").split()
-    return "".join(
-        f"(?:{_alternatives(token.strip('()'), names)} ){'?' if token.startswith('(') else ''}"
-        for token in tokens
-    )
+def _text(tokens: Sequence[tuple[str, str]], match: re.Match[str]) -> dict[str, object]:
+    """The argument of this name, with the numbers of the text as they were said."""
+    said: list[str] = []
+    for group in _TEXT:
+        if words := match.groupdict().get(group):
+            first = match.string.count(" ", 0, match.start(group))
+            said += (each for each, _ in tokens[first : first + len(words.split())])
+    return {"text": " ".join(said)} if said else {}

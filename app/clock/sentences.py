@@ -26,20 +26,18 @@ class Sentences:
         return sentences[name].format(**fields)
 
     def now(self, at: datetime, language: str) -> str:
-        days = list(dict.fromkeys(short_days(language or "en").values())) or [at.strftime("%A")] * 7
-        fields = {"time": _time(at), "day": days[at.weekday()], "date": at.date().isoformat()}
-        return self.say("now", language, **fields)
+        return self.say("now", language, **_fields(at, language))
 
     def when(self, at: datetime, now: datetime, language: str) -> str:
         if at.date() == now.date():
             return _time(at)
         name = "tomorrow" if at.date() == now.date() + timedelta(days=1) else "later"
-        return self.say(name, language, time=_time(at), date=at.date().isoformat())
+        return self.say(name, language, **_fields(at, language))
 
     def of(self, name: str, entry: ClockEntry, wall: float) -> str:
         """``name``: what about it, such as ``set``."""
         at, now = datetime.fromtimestamp(entry.due), datetime.fromtimestamp(wall)
-        return self.say(
+        text = self.say(
             f"{entry.kind}_{name}",
             entry.language,
             time=_time(at),
@@ -48,6 +46,8 @@ class Sentences:
             left=_length(max(1.0, entry.due - wall)),
             text=entry.text,
         )
+        named = entry.kind == "timer" and entry.text
+        return f"{entry.text.capitalize()}: {text}" if named else text
 
     def due(self, entry: ClockEntry, wall: float) -> str:
         text = self.of("due", entry, wall)
@@ -55,6 +55,11 @@ class Sentences:
             return text
         at, now = datetime.fromtimestamp(entry.due), datetime.fromtimestamp(wall)
         return f"{text} {self.say('late', entry.language, when=self.when(at, now, entry.language))}"
+
+
+def _fields(at: datetime, language: str) -> dict[str, str]:
+    days = list(dict.fromkeys(short_days(language or "en").values())) or [at.strftime("%A")] * 7
+    return {"time": _time(at), "day": days[at.weekday()], "date": at.date().isoformat()}
 
 
 def _time(at: datetime) -> str:

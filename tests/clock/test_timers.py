@@ -75,6 +75,11 @@ TEN, HOUR = entry(10, 10), 3600.0
         ),
         pytest.param([TEN], [(11, 11, [10]), (5000, 12, [10])], id="due, and then set"),
         pytest.param([entry(10), entry(20)], [(LATE_S + 10, 0, [20])], id="far too late"),
+        pytest.param(
+            [TEN, entry(20)],
+            [(13 * HOUR, 0, []), (13 * HOUR + 10, 10, [13 * HOUR + 10])],
+            id="13 hours forward: only the alarm is too late",
+        ),
     ],
 )
 def test_what_is_due(
@@ -186,13 +191,13 @@ async def call(house: House, name: str, **arguments: Any) -> str:
         ([("set_alarm", {"time": "7:05"})], ["The alarm is set for tomorrow at 7:05."]),
         (
             [("set_alarm", {"time": "07:00", "date": "2026-12-24"})],
-            ["The alarm is set for 7:00 on 2026-12-24."],
+            ["The alarm is set for 7:00 on Thursday, 2026-12-24."],
         ),
         (
             [("set_reminder", {"text": "eat", "time": "16:00"})],
-            ["I will remind you at 16:00."],
+            ["The reminder is set for 16:00."],
         ),
-        ([("set_reminder", {"text": "eat", "minutes": 20})], ["I will remind you at 13:20."]),
+        ([("set_reminder", {"text": "eat", "minutes": 20})], ["The reminder is set for 13:20."]),
         (
             [("set_reminder", {"text": "eat", "time": "9:00", "date": "2026-11-28"})],
             ["That time has passed."],
@@ -217,6 +222,34 @@ async def call(house: House, name: str, **arguments: Any) -> str:
                 "A timer for 5 min has 5 min left. An alarm is set for 15:00.",
                 "It is cancelled.",
                 "An alarm is set for 15:00.",
+            ],
+        ),
+        (
+            [
+                ("set_timer", {"minutes": 5, "text": "noodles"}),
+                ("set_timer", {"minutes": 9}),
+                ("set_timer", {"minutes": 9, "text": "eggs"}),
+                ("cancel_timer", {"kind": "timer", "text": "rice"}),
+                ("cancel_timer", {"kind": "alarm"}),
+                ("cancel_timer", {"kind": "timer", "text": "Noodle"}),
+                ("cancel_timer", {"kind": "timer", "seconds": 300}),
+                ("cancel_timer", {"kind": "timer"}),
+            ],
+            [
+                "Noodles: The timer is set for 5 min.",
+                "The timer is set for 9 min.",
+                "Eggs: The timer is set for 9 min.",
+                *["There is none like that."] * 2,
+                "It is cancelled.",
+                "There is none like that.",
+                "All 2 are cancelled.",
+            ],
+        ),
+        (
+            [("unclear", {})],
+            [
+                "I did not understand that, and changed nothing. Say, for instance: set a timer "
+                "for ten minutes."
             ],
         ),
         (
@@ -282,6 +315,33 @@ def test_who_hears_it(speakers: list[ScriptedSpeaker], heard: list[tuple[str, st
     assert len(left) == (not told), "what nobody has heard stays"
 
 
+@pytest.mark.parametrize(
+    ("calls", "answers"),
+    [
+        ([("list_timers", {})], [TIMER_UP]),
+        (
+            [("cancel_timer", {"kind": "timer"}), ("list_timers", {})],
+            ["It is cancelled.", "Nothing is set."],
+        ),
+    ],
+)
+def test_one_that_is_due_and_not_yet_said(
+    calls: list[tuple[str, dict[str, Any]]], answers: list[str]
+) -> None:
+    async def run(house: House) -> list[str]:
+        await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(61)
+        told = [await call(house, name, **arguments) for name, arguments in calls]
+        house.speakers.append(ScriptedSpeaker())
+        house.announcer.arrive()
+        await asyncio.sleep(10)
+        return told
+
+    house = House()
+    assert house.play(run) == answers
+    assert [text for _, text, _ in house.heard] == ([TIMER_UP] if len(calls) == 1 else [])
+
+
 def test_who_comes_back_is_told_late() -> None:
     async def run(house: House) -> None:
         await call(house, "set_timer", minutes=1)
@@ -301,6 +361,7 @@ def test_who_comes_back_is_told_late() -> None:
         (3600, ["alarm 30", "timer 300"]),
         (-3600, ["timer 300", "alarm 7200"]),
         (0, ["timer 300", "alarm 3600"]),
+        (14 * 3600, ["timer 300"]),
     ],
 )
 def test_a_wall_clock_that_is_set(set_by_s: float, heard: list[str]) -> None:
@@ -376,8 +437,8 @@ def test_every_sentence_can_be_said(language: str) -> None:
             assert "{" not in SENTENCES.of(name, each, START)
         assert "{" not in SENTENCES.due(each, START + 1000)
     assert "{" not in SENTENCES.now(datetime.fromtimestamp(START), language)
-    for name in ("none", "cancelled", "past", "full", "unsaved"):
-        assert "{" not in SENTENCES.say(name, language, most=MOST)
+    for name in ("none", "no_such", "cancelled", "cancelled_all", "past", "full", "unclear"):
+        assert "{" not in SENTENCES.say(name, language, n=MOST)
 
 
 # --- the file ----------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""The notation of the tables for timers (``config/languages``), and the words of a text that is
+compared with them. Pure."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterable, Mapping
+
+from pipeline.spoken.numbers import cardinal
+from pipeline.spoken.numerals import Numerals
+from pipeline.spoken.weekdays import short_days
+from pipeline.spoken.wording import WORDINGS
+
+_ELISIONS = re.compile(r"\b([dl]|(?:a|da|de|ne|su)ll|qu|un|mezz)'\s?(?=\w)")
+_SIGNS = re.compile(r"[^\w' .]|(?<!\d)\.|\.(?!\d)|_")
+
+
+def plain(text: str) -> str:
+    """Words in lower case with one space between them: "7:30" is "7 30", "1.5" stays."""
+    text = text.lower().replace("’", "'")
+    text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text)
+    text = re.sub(r"(?<=\d)\s?(?:[.:]|h(?=\d))(?=\d\d(?!\d))", " ", text)
+    text = re.sub(r"(?<=\d)(?=h\b|[ap]m\b|min\b)", " ", text)
+    text = _ELISIONS.sub(r"\1' ", re.sub(r"(?<=\d),(?=\d)", ".", text))
+    return " ".join(_SIGNS.sub(" ", text).split())
+
+
+def entries(text: str) -> list[tuple[str, str]]:
+    """From ``words = value; ...``."""
+    parts = (entry.strip().partition(" = ") for entry in text.strip().split(";"))
+    return [(words, value.strip()) for words, _, value in parts]
+
+
+def any_of(patterns: Iterable[str]) -> str:
+    """The longest first."""
+    return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True)) or '(?!)'})"
+
+
+class Notation:
+    """Of one language."""
+
+    def __init__(self, language: str, numbers: str) -> None:
+        """``numbers``: the table ``clock_numbers``."""
+        values = {
+            plain(w.replace("_", " ")): n for words, n in entries(numbers) for w in words.split("|")
+        }
+        self._digits = _cardinals(language) | {
+            word: n for word, n in values.items() if n.isdigit() and n != "1"
+        }
+        self._token = re.compile(rf"{any_of(self._digits)}(?!\S)|\S+")
+        self._names = _calendar(language)
+        self._name = re.compile(f"^{any_of(self._names)}")
+        self._small = {
+            self.words(word): float(n)
+            for word, n in values.items()
+            if not n.startswith("+") and word not in self._digits
+        }
+        self.joints = any_of(word for word, n in values.items() if n == "+")
+        self.halves = any_of(word for word, n in values.items() if n == "+0.5")
+        self.number = any_of([r"\d+(?:\.\d)?", *self._small])
+
+    def tokens(self, text: str) -> list[tuple[str, str]]:
+        """Each word, or number of several words: as it is, and with digits. Monday begins with w0,
+        January with m1; what means 1 ("a", "un") stays a word."""
+        return [
+            (each, self._digits.get(each) or self._name.sub(lambda m: self._names[m[0]], each))
+            for each in self._token.findall(plain(text))
+        ]
+
+    def words(self, text: str) -> str:
+        """With digits; _ is a space."""
+        return " ".join(digits for _, digits in self.tokens(text.replace("_", " ")))
+
+    def value(self, number: str) -> float:
+        """Of what ``number`` matches."""
+        return self._small[number] if number in self._small else float(number)
+
+    def pattern(self, text: str, names: Mapping[str, str]) -> str:
+        """For words with a space behind each. Of ``names`` are the patterns for ``<name>``."""
+        return "".join(self._slot(token, names) for token in text.split())
+
+    def _slot(self, token: str, names: Mapping[str, str]) -> str:
+        """Behind what ends with a space by itself, none is needed."""
+        optional = "?" if token.startswith("(") else ""
+        choice = any_of(self._choice(each, names) for each in token.strip("()").split("|"))
+        return f"(?:{choice}(?:(?<= )| )){optional}"
+
+    def _choice(self, text: str, names: Mapping[str, str]) -> str:
+        parts = (re.split(r"(<\w+>)", part) for part in text.split("_"))
+        return " ".join("".join(names.get(p) or self.words(p) for p in part) for part in parts)
+
+
+def _calendar(language: str) -> dict[str, str]:
+    """Its weekdays and months, and how they are marked."""
+    weekdays = dict.fromkeys(short_days(language).values())
+    months = WORDINGS[language].months if language in WORDINGS else calendar.month_name[1:]
+    marked = {plain(name): f"m{n}" for n, name in enumerate(months, 1)}
+    return marked | {plain(name): f"w{n}" for n, name in enumerate(weekdays)}
+
+
+def _cardinals(language: str) -> dict[str, str]:
+    """The words of each number but 1, which is an article in many languages, and its digits."""
+    numbers = [n for n in range(100) if n != 1]
+    if language not in WORDINGS:
+        return {plain(cardinal(n)): str(n) for n in numbers}
+    wording = WORDINGS[language]
+    numerals = Numerals(wording)
+    ones = ("", f"{wording.one} ", f"{wording.one_feminine} ")
+    return {plain(numerals.cardinal(n, one)): str(n) for one in ones for n in numbers}

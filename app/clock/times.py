@@ -1,0 +1,154 @@
+"""When something is, in the words of one language: "tomorrow at half past six". Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from app.clock.notation import Notation, any_of, entries
+
+HALF_DAY, DAY = 720, 1440
+"""Minutes."""
+
+
+class Usual(NamedTuple):
+    """The hour at which those twelve begin in which a time is that may be in either half of the
+    day, if no day is said, and on another day than today. ``None``: now."""
+
+    start_h: int | None
+    other_day_h: int
+
+
+class _Day(NamedTuple):
+    """``ahead``: how many days from now; ``None``: not said. ``starts_h``: the hours at which those
+    twelve begin in which it is: of "tonight", and of "pm"."""
+
+    ahead: int | None
+    weekday: bool
+    starts_h: frozenset[int]
+
+
+class _Time(NamedTuple):
+    """``minutes`` after midnight. ``period``: it recurs after so many."""
+
+    minutes: int
+    period: int
+
+
+class Times:
+    def __init__(self, words: Notation, tables: Mapping[str, str], at: str, to: str) -> None:
+        """``tables``: those of ``config/languages``. ``at`` and ``to``: patterns of what stands
+        before a time; ``to``: and before a day, of an alarm."""
+        self._words = words
+        names = {
+            "<weekday>": r"w\d",
+            "<month>": r"m\d+",
+            "<word>": r"\S+",
+            "<nth>": r"\d+\S*",
+            "<h>": words.number,
+            "<m>": words.number,
+        }
+        marked = names | {
+            "<weekday>": r"w(?P<weekday>\d)",
+            "<h>": f"(?P<h>{words.number})",
+            "<m>": f"(?P<m>{words.number})",
+        }
+        values = entries(tables["clock_days"])
+        times = sorted(entries(tables["clock_times"]), key=lambda each: -len(each[0].split()))
+        self._days = [
+            (re.compile(words.pattern(each, marked)), value)
+            for line, value in values
+            for each in line.split("|")
+        ]
+        self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
+        day = any_of(words.pattern(line, names) for line, _ in values)
+        time = "|".join(words.pattern(each, names) for each, _ in times)
+        to = f"(?:{at}|{to})?"
+        days = f"(?:{to}{day})*"
+        self._when = re.compile(f"(?P<before>{days}){to}(?P<time>{time})(?P<after>{days})")
+        self._last_day = re.compile(f"(?:.* )?{day}")
+        self.with_at = f"(?:{day}|{at}(?:{time}))+"
+        """A pattern of days, and of times behind ``at``; behind each word is a space."""
+        self.days = f"{day}+"
+        self.alone = f"(?:{to}(?:{day}|{time}))+"
+
+    def has_day(self, text: str) -> bool:
+        """Whether its last words are one."""
+        return bool(self._last_day.fullmatch(f"{text} "))
+
+    def moment(self, text: str, now: datetime, usual: Usual) -> datetime | None:
+        """Local time, perhaps in the past; ``None``: there is no such time. ``text``: what a
+        pattern matches."""
+        if not (when := self._when.fullmatch(text)):
+            return None
+        day = self._day(when["before"] + when["after"], now)
+        for pattern, value in self._times if day else ():
+            match = pattern.fullmatch(when["time"])
+            if match and day and (time := self._time(match.groupdict(), value)):
+                return _moment(time, day, now, usual)
+        return None
+
+    def _time(self, groups: Mapping[str, str | None], value: str) -> _Time | None:
+        h, m = groups.get("h"), groups.get("m")
+        hour, minute = (self._words.value(each) if each else 0.0 for each in (h, m))
+        if hour > 24 or minute >= 60 or hour % 1 or minute % 1:
+            return None
+        said = {"m": minute, "-m": -minute}
+        late = sum(said[part] if part in said else int(part) for part in value.split())
+        either = h is not None and 1 <= hour <= 12 and not h.startswith("0")
+        return _Time(int(hour * 60 + late), HALF_DAY if either else DAY)
+
+    def _day(self, text: str, now: datetime) -> _Day | None:
+        """``None``: one that is not understood ("every day"), or two."""
+        ahead: int | None = None
+        weekday, starts_h, at = False, set[int](), 0
+        while at < len(text):
+            found = [(m, value) for each, value in self._days if (m := each.match(text, at))]
+            if not found:  # "for", "auf"
+                at = text.index(" ", at) + 1
+                continue
+            match, value = max(found, key=lambda each: each[0].end())
+            at = match.end()
+            for part in value.split():
+                if part.isdigit():
+                    starts_h.add(int(part))
+                    continue
+                weekday = weekday or part == "week"
+                if part == "week":
+                    part = str((int(match["weekday"]) - now.weekday()) % 7)
+                if part == "no" or ahead not in (None, int(part)):
+                    return None
+                ahead = int(part)
+        return _Day(ahead, weekday, frozenset(starts_h))
+
+
+def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | None:
+    """``None``: it is not in that half of the day."""
+    starts = {60 * each for each in day.starts_h} or _usual_start(time, day, now, usual)
+    found = {start + (time.minutes - start) % time.period for start in starts} or {time.minutes}
+    late = any(start + (time.minutes - start) % time.period >= start + HALF_DAY for start in starts)
+    if late or len({each % DAY for each in found}) > 1:
+        return None
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    one_day = timedelta(days=1)
+    at = midnight + timedelta(days=day.ahead or 0, minutes=max(found))
+    if day.ahead == 0 and not day.starts_h and at - midnight > one_day:
+        return at - one_day
+    if not day.ahead and at - one_day > now:
+        at -= one_day
+    if day.weekday and at <= now:
+        at += 7 * one_day
+    while day.ahead is None and at <= now:
+        at += one_day
+    return at
+
+
+def _usual_start(time: _Time, day: _Day, now: datetime, usual: Usual) -> set[int]:
+    """In minutes after midnight; empty: the time is in one half of the day only."""
+    if time.period == DAY:
+        return set()
+    today = day.ahead == 0 and not day.weekday
+    hour = usual.other_day_h if day.ahead is not None else usual.start_h
+    return {now.hour * 60 + now.minute + 1 if hour is None or today else 60 * hour}
