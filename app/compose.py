@@ -8,17 +8,16 @@ import os
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 
 from app.announcing.announcer import Announcer
 from app.clock.clock import Clock
 from app.clock.clock_tools import ClockTools, WithClock
-from app.clock.phrases import Phrases
+from app.clock.phrases import PlainRequests
 from app.clock.sentences import Sentences
 from app.clock.timers_file import TimersFile
 from app.models.engine_set import EngineSet, build_engine
@@ -51,6 +50,8 @@ from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session
 from pipeline.settings import Rule, SessionSettings
 from pipeline.tools.contract import NoToolServers, RunningToolServers, ToolServers
+from pipeline.waking.calls import Calls
+from pipeline.waking.waking import DEFAULT_CALLS, calls_of
 from pipeline.work import Work
 from pipeline.workers.stages import tts_stage
 
@@ -73,9 +74,9 @@ class Assistant:
         self.sessions: weakref.WeakKeyDictionary[Session, str] = weakref.WeakKeyDictionary()
         """Each session with its client's place."""
         self.announcer = Announcer(lambda: list(self.sessions.items()))
-        words = read_clock(languages)
-        self.clock, self._rule = _clock(settings, self.announcer, words)
         self._wake_word = wake_word(settings)
+        calls = (*calls_of(settings.wake, self._wake_word), *DEFAULT_CALLS)
+        self.clock, self._rule = _clock(settings, self.announcer, read_clock(languages), calls)
         scales = _word_scales(settings, cache)
         self.engines = EngineSet(settings, cache, scales, self._apologies())
         self.stages = self.engines.stages
@@ -215,28 +216,19 @@ class Assistant:
 
 
 def _clock(
-    settings: Settings, announcer: Announcer, words: Mapping[str, Mapping[str, str]]
+    settings: Settings,
+    announcer: Announcer,
+    words: Mapping[str, Mapping[str, str]],
+    calls: Iterable[str],
 ) -> tuple[Clock | None, Rule | None]:
-    """The timers, and the rule that recognises plain requests."""
+    """The timers, and the rule that recognises plain requests behind one of ``calls``."""
     if settings.tools.clock == "never":
         return None, None
 
-    @cache
-    def phrases(language: str) -> Phrases:
-        return Phrases(language, words[language])
-
     heard = _heard_languages(settings, words)
     usual = [each for each in words if each in heard or not heard]
-    for language in usual:
-        phrases(language)  # takes 0.1 s, which no turn should wait for
     clock = Clock(TimersFile(settings.paths.timers(os.environ)), announcer, Sentences(words))
-
-    def rule(text: str, language: str) -> tuple[str, str] | None:
-        now = datetime.fromtimestamp(clock.now().wall)
-        known = [language] if language in words else usual
-        return next(filter(None, (phrases(each).call(text, now) for each in known)), None)
-
-    return clock, rule
+    return clock, PlainRequests(words, usual, Calls(calls, ()), lambda: clock.now().wall)
 
 
 def _tool_servers(settings: ToolSettings, changed: Callable[[], None]) -> RunningToolServers:

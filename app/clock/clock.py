@@ -60,10 +60,10 @@ class Clock:
             self.timers = Timers(self.now(), (*before, *self.timers.entries))
             while True:
                 self._changed.clear()
-                at, before = self.now(), len(self.timers.entries)
+                at, count = self.now(), len(self.timers.entries)
                 for entry in set(self.timers.on(at)) - self._telling.keys():
                     self._telling[entry] = group.create_task(self._tell(entry))
-                if dropped := before - len(self.timers.entries):
+                if dropped := count - len(self.timers.entries):
                     log.warning("%d timers were due long ago, and are dropped", dropped)
                 next_s = self.timers.next_s(at)
                 try:

@@ -11,14 +11,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.clock.clock import Clock
+from app.clock.phrases import UNCLEAR
 from app.clock.timers import LONGEST_S, MOST, ClockEntry, Kind, next_at
 from pipeline.commands import ServerRequest
 from pipeline.tools.contract import CallResult, ServerTool, ToolServer, ToolServers
 
 LABEL = "this machine's clock"
 """No server of the owner's can be called so."""
-UNCLEAR = "unclear"
-"""The tool for what a rule takes for a request about timers, and does not understand."""
 
 
 class _Arguments(BaseModel):

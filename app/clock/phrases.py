@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 from app.clock.notation import Notation, any_of, entries
 from app.clock.timers import LONGEST_S
-from app.clock.times import Times, Usual
+from app.clock.times import TimePatterns, Usual
+from pipeline.waking.calls import Calls
 
 Call = tuple[str, str]
 """The tool and its arguments, as JSON."""
 MOST_CHARS = 300
+UNCLEAR = "unclear"
+"""The tool for what is about timers, and is not understood."""
 
 _USUAL = {
     "set_alarm:wake": Usual(1, 1),
@@ -45,7 +49,7 @@ class Phrases:
         for name, _, line in lines:
             if name.startswith("<"):
                 names[name] = words.pattern(line, names)
-        self._times = Times(words, tables, names["<at>"], names["<to>"])
+        self._times = TimePatterns(words, tables, names["<at>"], names["<to>"])
         names["<when>"] = f"(?P<when>{self._times.with_at})"
         names["<time>"] = f"(?P<when>{self._times.alone})"
         names["<days>"] = f"(?P<days>{self._times.days})"
@@ -109,6 +113,34 @@ class Phrases:
             return self._units[amount]
         number, half, unit, half_unit = match.groups()
         return (self._words.value(number) + 0.5 * bool(half or half_unit)) * self._units[unit]
+
+
+class PlainRequests:
+    """A ``pipeline.settings.Rule``."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, Mapping[str, str]],
+        usual: Sequence[str],
+        calls: Calls,
+        now: Callable[[], float],
+    ) -> None:
+        """``tables`` of each language. ``usual``: languages that are made ready, and tried where
+        none is known. ``calls``: words that the rule passes over. ``now``: seconds since 1970."""
+        self._phrases = cache(lambda language: Phrases(language, tables[language]))
+        for language in usual:
+            self._phrases(language)  # takes 0.2 s, which no turn should wait for
+        self._tables = tables
+        self._usual = usual
+        self._calls = calls
+        self._now = now
+
+    def __call__(self, text: str, language: str) -> Call | None:
+        now = datetime.fromtimestamp(self._now())
+        known = [language] if language in self._tables else self._usual
+        texts = dict.fromkeys((text, self._calls.without(text)))
+        found = [self._phrases(each).call(t, now) for t in texts for each in known]
+        return min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
 
 
 def _text(tokens: Sequence[tuple[str, str]], match: re.Match[str]) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class _Time(NamedTuple):
     period: int
 
 
-class Times:
+class TimePatterns:
     def __init__(self, words: Notation, tables: Mapping[str, str], at: str, to: str) -> None:
         """``tables``: those of ``config/languages``. ``at`` and ``to``: patterns of what stands
         before a time; ``to``: and before a day, of an alarm."""
@@ -55,19 +55,19 @@ class Times:
             "<h>": f"(?P<h>{words.number})",
             "<m>": f"(?P<m>{words.number})",
         }
-        values = entries(tables["clock_days"])
-        times = sorted(entries(tables["clock_times"]), key=lambda each: -len(each[0].split()))
-        self._days = [
-            (re.compile(words.pattern(each, marked)), value)
-            for line, value in values
+        days = [
+            (each, value)
+            for line, value in entries(tables["clock_days"])
             for each in line.split("|")
         ]
+        times = sorted(entries(tables["clock_times"]), key=lambda each: -len(each[0].split()))
+        self._days = [(re.compile(words.pattern(each, marked)), value) for each, value in days]
         self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
-        day = any_of(words.pattern(line, names) for line, _ in values)
+        day = any_of(words.pattern(each, names) for each, _ in days)
         time = "|".join(words.pattern(each, names) for each, _ in times)
         to = f"(?:{at}|{to})?"
-        days = f"(?:{to}{day})*"
-        self._when = re.compile(f"(?P<before>{days}){to}(?P<time>{time})(?P<after>{days})")
+        around = f"(?:{to}{day})*"
+        self._when = re.compile(f"(?P<before>{around}){to}(?P<time>{time})(?P<after>{around})")
         self._last_day = re.compile(f"(?:.* )?{day}")
         self.with_at = f"(?:{day}|{at}(?:{time}))+"
         """A pattern of days, and of times behind ``at``; behind each word is a space."""
@@ -102,38 +102,38 @@ class Times:
 
     def _day(self, text: str, now: datetime) -> _Day | None:
         """``None``: one that is not understood ("every day"), or two."""
-        ahead: int | None = None
-        weekday, starts_h, at = False, set[int](), 0
+        ahead, weekday, starts_h = set[int](), False, set[int]()
+        for part, match in self._day_values(text):
+            if part == "no":
+                return None
+            if part == "week":
+                weekday = True
+                ahead.add((int(match["weekday"]) - now.weekday()) % 7)
+            else:
+                (ahead if part.startswith("+") else starts_h).add(int(part))
+        if len(ahead) > 1:
+            return None
+        return _Day(min(ahead, default=None), weekday, frozenset(starts_h))
+
+    def _day_values(self, text: str) -> Iterator[tuple[str, re.Match[str]]]:
+        at = 0
         while at < len(text):
             found = [(m, value) for each, value in self._days if (m := each.match(text, at))]
             if not found:  # "for", "auf"
                 at = text.index(" ", at) + 1
                 continue
             match, value = max(found, key=lambda each: each[0].end())
+            yield from ((part, match) for part in value.split())
             at = match.end()
-            for part in value.split():
-                if part.isdigit():
-                    starts_h.add(int(part))
-                    continue
-                weekday = weekday or part == "week"
-                if part == "week":
-                    part = str((int(match["weekday"]) - now.weekday()) % 7)
-                if part == "no" or ahead not in (None, int(part)):
-                    return None
-                ahead = int(part)
-        return _Day(ahead, weekday, frozenset(starts_h))
 
 
 def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | None:
     """``None``: it is not in that half of the day."""
-    starts = {60 * each for each in day.starts_h} or _usual_start(time, day, now, usual)
-    found = {start + (time.minutes - start) % time.period for start in starts} or {time.minutes}
-    late = any(start + (time.minutes - start) % time.period >= start + HALF_DAY for start in starts)
-    if late or len({each % DAY for each in found}) > 1:
+    minutes = _minutes(time, day, now, usual)
+    if minutes is None:
         return None
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    one_day = timedelta(days=1)
-    at = midnight + timedelta(days=day.ahead or 0, minutes=max(found))
+    midnight, one_day = datetime.combine(now, datetime.min.time()), timedelta(days=1)
+    at = midnight + timedelta(days=day.ahead or 0, minutes=minutes)
     if day.ahead == 0 and not day.starts_h and at - midnight > one_day:
         return at - one_day
     if not day.ahead and at - one_day > now:
@@ -145,10 +145,15 @@ def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | N
     return at
 
 
-def _usual_start(time: _Time, day: _Day, now: datetime, usual: Usual) -> set[int]:
-    """In minutes after midnight; empty: the time is in one half of the day only."""
-    if time.period == DAY:
-        return set()
-    today = day.ahead == 0 and not day.weekday
-    hour = usual.other_day_h if day.ahead is not None else usual.start_h
-    return {now.hour * 60 + now.minute + 1 if hour is None or today else 60 * hour}
+def _minutes(time: _Time, day: _Day, now: datetime, usual: Usual) -> int | None:
+    """After midnight of that day, perhaps more than a day."""
+    starts = {60 * each for each in day.starts_h}
+    if not starts and time.period == HALF_DAY:
+        today = day.ahead == 0 and not day.weekday
+        hour = usual.other_day_h if day.ahead is not None else usual.start_h
+        starts = {now.hour * 60 + now.minute + 1 if hour is None or today else 60 * hour}
+    after = {start: (time.minutes - start) % time.period for start in starts}
+    found = {start + minutes for start, minutes in after.items()} or {time.minutes}
+    if max(after.values(), default=0) >= HALF_DAY or len({each % DAY for each in found}) > 1:
+        return None
+    return max(found)

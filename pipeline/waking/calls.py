@@ -31,6 +31,14 @@ class Calls:
         """Whether its first words call the robot."""
         return self._after_call(plain_words(text)) is not None
 
+    def without(self, text: str) -> str:
+        """The text after the call that it begins with; all of it, if there is none."""
+        words = plain_words(text)
+        rest = self._after_call(words)
+        for word in words[: len(words) - len(rest)] if rest else ():
+            text = text[text.lower().index(word) + len(word) :]
+        return text
+
     def aside(self, text: str) -> Aside | None:
         """What the words are if they are no turn."""
         words = plain_words(text)

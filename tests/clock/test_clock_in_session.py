@@ -14,7 +14,7 @@ import pytest
 from app.announcing.announcer import Announcer
 from app.clock.clock import Clock
 from app.clock.clock_tools import ClockTools, WithClock
-from app.clock.phrases import Phrases
+from app.clock.phrases import PlainRequests
 from app.clock.sentences import Sentences
 from app.clock.timers import Moment
 from app.root import ROOT
@@ -26,6 +26,7 @@ from pipeline.items import FunctionCallItem
 from pipeline.messages import Message, Tool, ToolChoice
 from pipeline.settings import SessionSettings
 from pipeline.tools.contract import NoToolServers
+from pipeline.waking.calls import Calls
 from reachy_voice.testing import (
     VOICE,
     Act,
@@ -45,8 +46,8 @@ pytestmark = pytest.mark.quick
 
 TABLES = read_clock(ROOT / "config" / "languages")
 SENTENCES = Sentences(TABLES)
-PHRASES = {language: Phrases(language, TABLES[language]) for language in ("en", "de")}
 START = datetime(2026, 11, 28, 13, 0).timestamp()
+RULE = PlainRequests(TABLES, ("en", "de"), Calls(["Hey Reachy", "okay nabu"], ()), lambda: START)
 FIVE = "Set a timer for five minutes."
 IS_SET = "The timer is set for 5 min."
 IS_UP = "The timer for 5 min is up."
@@ -71,9 +72,6 @@ class Kitchen:
         at = self.scene.loop.time() if self.scene else 0.0
         return Moment(START + at, at)
 
-    def rule(self, said: str, language: str) -> tuple[str, str] | None:
-        return PHRASES[language].call(said, datetime.fromtimestamp(START))
-
     def play(self, *acts: Act, **options: Any) -> Scene:
         running: list[asyncio.Task[None]] = []
 
@@ -85,7 +83,7 @@ class Kitchen:
             running[0].cancel()
             await asyncio.wait(running)
 
-        settings = SessionSettings(rule=self.rule)
+        settings = SessionSettings(rule=RULE)
         return play(open, *acts, close, tool_servers=self.servers, settings=settings, **options)
 
 
@@ -169,6 +167,32 @@ def test_in_german() -> None:
     kitchen = Kitchen(language="de")
     played = kitchen.play(say(1), silence(5), wait(305), stt=stt, config=config)
     assert said(played) == ("Der Timer ist auf 5 min gestellt. Der Timer für 5 min ist abgelaufen.")
+
+
+@pytest.mark.parametrize(
+    ("said", "language", "name"),
+    [
+        ("Hey Richie, what time is it?", "en", "now"),
+        ("Okay Nabu, set a timer for 1.5 minutes.", "en", "set_timer"),
+        ("Okay Nabu. Stell den Wecker auf sieben.", "", "set_alarm"),
+        ("Okay Nabu, set a timer.", "", "unclear"),
+        ("Weck mich", "en", None),
+        ("Set a timer for five minutes", "ru", "set_timer"),
+        ("Okay Nabu, tell me a story.", "en", None),
+    ],
+)
+def test_a_request_behind_a_call(said: str, language: str, name: str | None) -> None:
+    call = RULE(said, language)
+    assert (call and call[0]) == name
+
+
+@pytest.mark.parametrize(("offered", "answer"), [(False, "I did not"), (True, "How long?")])
+def test_what_is_not_understood_is_said_unless_the_model_may_know(
+    offered: bool, answer: str
+) -> None:
+    llm, stt = ScriptedLlm(deltas=("How long?",)), ScriptedStt(("Set a timer.",))
+    played = Kitchen(offered=offered).play(say(1), silence(5), llm=llm, stt=stt)
+    assert said(played).startswith(answer)
 
 
 # --- the time in the prompt --------------------------------------------------------------------

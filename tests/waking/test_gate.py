@@ -170,6 +170,19 @@ def test_each_farewell_may_name_the_robot(lexicon: Lexicon) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("Hey, Richie, set it to 1.5 hours.", ", set it to 1.5 hours."),
+        ("Um, hey Reachy! It's 7:30", "! It's 7:30"),
+        ("Hey Reachy.", "Hey Reachy."),
+        ("Hey Peter", "Hey Peter"),
+    ],
+)
+def test_words_without_the_call(text: str, rest: str) -> None:
+    assert REACHY.without(text) == rest
+
+
+@pytest.mark.parametrize(
     ("call", "short"), [("Hi", True), ("Bob", True), ("Max", False), ("!", True), ("小明", False)]
 )
 def test_calls_that_are_too_short(call: str, short: bool) -> None:
