@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -41,14 +41,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class PairingInterrupt(ReachyVoiceError):
     """One of ``SIGNALS`` arrived."""
 
-    def __init__(self, number: int, outcomes: Sequence[StepOutcome]) -> None:
-        states = {outcome.state for outcome in outcomes}
-        fix = "Nothing was changed"
-        if "left" in states:
-            fix = "Some changes could not be undone: see what is left"
-        elif "undone" in states:
-            fix = "All changes were undone"
-        super().__init__("Stopped", fix=fix)
+    def __init__(self, number: int) -> None:
+        super().__init__("Stopped", fix="Changes were undone, but for what is said to be left")
         self.exit_code = 128 + number
 
 
@@ -64,38 +58,31 @@ def pair(
     Finds the robot, allows its address, configures the app, and checks that it connects. If it does
     not, all changes are undone.
     """
-    from app.pairing.flow import Pairing, alone
+    from app.pairing.flow import Pairing
     from app.pairing.place import robots_around
-
-    outcomes: list[StepOutcome] = []
-
-    def tell(outcome: StepOutcome) -> None:
-        outcomes.append(outcome)
-        _print(outcome)
 
     settings = load_settings(config, overrides or ()).settings
     if find:
-        _show_robots(_run(robots_around(Times()), outcomes))
+        _show_robots(_run(robots_around(Times())))
         return
     pairing = Pairing(
         robot,
         port or settings.server.port or DEFAULT_PORT,
         AccessFile(settings.paths.access(os.environ)),
-        tell,
+        _print,
         settings.access.addresses,
         settings.trusts_loopback,
     )
-    with alone(pairing.file):
-        _run(pairing.run(), outcomes)
+    _run(pairing.run())
     typer.echo("Say something to it.")
 
 
-def _run(work: Coroutine[Any, Any, T], outcomes: Sequence[StepOutcome]) -> T:
+def _run(work: Coroutine[Any, Any, T]) -> T:
     """Raises ``PairingInterrupt`` after a signal, once all changes are undone."""
-    return asyncio.run(_until_stopped(work, outcomes))
+    return asyncio.run(_until_stopped(work))
 
 
-async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[StepOutcome]) -> T:
+async def _until_stopped(work: Coroutine[Any, Any, T]) -> T:
     """Only the first signal counts, because a second one would interrupt the undo."""
     loop = asyncio.get_running_loop()
     working = asyncio.ensure_future(work)
@@ -112,7 +99,7 @@ async def _until_stopped(work: Coroutine[Any, Any, T], outcomes: Sequence[StepOu
     try:
         return await working
     except asyncio.CancelledError:
-        raise PairingInterrupt(came[0] if came else signal.SIGINT, outcomes) from None
+        raise PairingInterrupt(came[0] if came else signal.SIGINT) from None
 
 
 # --- output ------------------------------------------------------------------------------------

@@ -4,14 +4,12 @@ wait for the connection. A failure or cancellation undoes all changes."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from app.access.file import AccessFile, AccessList
 from app.access.policy import Network, parse_address, parse_network
-from app.file_lock import locked
-from app.pairing import own_server
 from app.pairing.conversation_app import (
     AppError,
     AppSays,
@@ -21,6 +19,7 @@ from app.pairing.conversation_app import (
     former,
     setting,
 )
+from app.pairing.own_server import callers, require_server
 from app.pairing.place import robot_at, robots_around, the_only
 from app.pairing.steps import (
     PairError,
@@ -30,9 +29,8 @@ from app.pairing.steps import (
     StepOutcome,
     Times,
     in_url,
-    plain,
 )
-from app.pairing.way_back import ConnectionEvidence, arrived, firewall_advice, turned_down, why_not
+from app.pairing.way_back import ConnectionEvidence, firewall_advice, why_not
 from app.server.callers import Knocks
 from pipeline.errors import ConfigError, ReachyVoiceError
 
@@ -60,8 +58,6 @@ class Pairing:
     def __post_init__(self) -> None:
         self._step = PairingStep.ROBOT
         self._undo = AsyncExitStack()
-        self._confirmed = False
-        """The app confirmed our setting, and no other request of ours is pending."""
 
     async def run(self) -> RobotAddress:
         """Pair, and return the robot. After an error (``ReachyVoiceError``) or a cancellation, all
@@ -79,7 +75,7 @@ class Pairing:
         self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
 
         self._step = PairingStep.SERVER
-        await self._require_server(robot)
+        await require_server(robot.ours, self.port, self.times.connect_s)
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
         self._step = PairingStep.APP
@@ -92,8 +88,8 @@ class Pairing:
         self._step = PairingStep.ACCESS
         await self._allow(robot)
 
-        before = await self._callers(robot)
-        if _is_connected(robot, before) and app.connected and app.points_at(robot.ours, self.port):
+        before = await self._knocks(robot)
+        if before and before.open and app.connected and app.points_at(robot.ours, self.port):
             self._step = PairingStep.WAY_BACK
             self._say("ok", f"{robot.place} is connected to this server already")
             return robot
@@ -111,13 +107,10 @@ class Pairing:
             return the_only(await robots_around(self.times))
         return await robot_at(self.target, self.times)
 
-    async def _require_server(self, robot: RobotAddress) -> None:
-        server = await own_server.look(robot.ours, self.port, self.times.connect_s)
-        if (error := own_server.unusable(server, robot.ours, self.port)) is not None:
-            raise error
-
-    async def _callers(self, robot: RobotAddress) -> Mapping[str, Knocks] | None:
-        return await own_server.callers(robot.ours, self.port, self.times.connect_s)
+    async def _knocks(self, robot: RobotAddress) -> Knocks | None:
+        """The robot's attempts to connect so far; ``None``: the server does not say."""
+        known = await callers(robot.ours, self.port, self.times.connect_s)
+        return None if known is None else known.get(robot.address, Knocks())
 
     # --- the list of allowed addresses ----------------------------------------------------------
 
@@ -171,7 +164,6 @@ class Pairing:
             app = await configure_app(robot, parameters, self.times.connect_s)
         except AppError as error:
             raise _not_set(robot, self.port, error) from error
-        self._confirmed = True
         later = "; restart it now in the robot's dashboard" if app.waits_for_restart else ""
         self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}{later}")
         return app
@@ -179,83 +171,45 @@ class Pairing:
     async def _restore(self, robot: RobotAddress, before: AppSays) -> None:
         self._step = PairingStep.SETTING
         try:
-            if self._confirmed:
-                now = await app_status(robot, self.times.connect_s)
-                if not now.points_at(robot.ours, self.port):
-                    self._say(*_set_by_others(now, before))
-                    return
-            if (parameters := former(before)) is None:
-                why = "the former connection is unknown"
-            else:
+            now = await app_status(robot, self.times.connect_s)
+            if not now.points_at(robot.ours, self.port):  # it lost our setting, or has another one
+                self._say("undone", "The app does not use this server")
+                return
+            if parameters := former(before):
                 app = await configure_app(robot, parameters, self.times.connect_s)
                 later = ", once it is restarted" if app.waits_for_restart else ""
                 self._say("undone", f"The app's former connection is restored{later}")
                 return
+            why = "the former connection is unknown"
         except AppError as error:
             why = error.detail
         self._say("left", "The app's former connection could not be restored", why, BY_HAND)
 
     # --- the way back --------------------------------------------------------------------------
 
-    async def _watch(
-        self, robot: RobotAddress, app: AppSays, before: Mapping[str, Knocks] | None
-    ) -> None:
+    async def _watch(self, robot: RobotAddress, app: AppSays, before: Knocks | None) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
-        is_settled = not app.connected
         patience_s = self.times.restart_s if app.waits_for_restart else self.times.way_back_s
-        settles_at = asyncio.get_running_loop().time() + patience_s / 2
-        evidence = ConnectionEvidence(robot, self.port, app, before)
+        evidence = ConnectionEvidence(robot, self.port, None, before)
         try:
             async with asyncio.timeout(patience_s):
-                while True:
-                    await asyncio.sleep(self.times.ask_every_s)  # the old connection must end first
+                while not evidence.arrived and evidence.refusal not in (401, 403):
+                    await asyncio.sleep(self.times.ask_every_s)
                     try:
                         says = await app_status(robot, self.times.connect_s)
                     except AppError:
                         says = None
-                    late = asyncio.get_running_loop().time() >= settles_at
-                    is_settled = is_settled or late or says is None or not says.connected
-                    now = await self._callers(robot)
-                    evidence = ConnectionEvidence(robot, self.port, says, before, now, is_settled)
-                    if arrived(evidence):
-                        return
-                    if turned_down(evidence):
-                        break
+                    now = await self._knocks(robot)
+                    evidence = ConnectionEvidence(robot, self.port, says, before, now)
         except TimeoutError:
-            pass
-        await self._require_server(robot)
-        raise why_not(evidence, await asyncio.to_thread(firewall_advice, robot, self.port))
+            if before is None and evidence.app and evidence.points_here and evidence.app.connected:
+                return  # the app's word alone, now that its former connection has ended
+        if not evidence.arrived:
+            await require_server(robot.ours, self.port, self.times.connect_s)
+            raise why_not(evidence, await asyncio.to_thread(firewall_advice, robot, self.port))
 
     def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
         self.tell(StepOutcome(self._step, state, what, why, fix))
-
-
-@contextmanager
-def alone(file: AccessFile) -> Iterator[None]:
-    """Only one pairing at a time may use this list: each would undo what the other one did. Raises
-    ``PairError``."""
-
-    def busy() -> None:
-        what = "Another reachy-voice pair is at work on this machine"
-        raise PairError(what, fix="Wait until it has ended, then pair again")
-
-    with ExitStack() as stack:
-        with suppress(OSError):  # writing the list will report it
-            file.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(locked(file.path.with_name("pair.lock"), busy))
-        yield
-
-
-def _is_connected(robot: RobotAddress, callers: Mapping[str, Knocks] | None) -> bool:
-    return callers is not None and callers.get(robot.address, Knocks()).open > 0
-
-
-def _set_by_others(now: AppSays, before: AppSays) -> tuple[State, str, str, str]:
-    """The app lost our setting, or another program has changed it."""
-    if (now.mode, now.host, now.port) == (before.mode, before.host, before.port):
-        return "undone", "The app has its former connection", "", ""
-    place = f"{now.mode} {now.host}:{now.port}" if now.mode == "local" else now.mode
-    return "left", f"The app's connection was changed meanwhile: {plain(place)}", "", BY_HAND
 
 
 def _unreachable(robot: RobotAddress, error: AppError) -> PairError:

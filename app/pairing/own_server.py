@@ -1,122 +1,88 @@
-"""Is our server running, and can a robot reach it?"""
+"""Is our server running, and can a robot reach it?
+
+Any program may answer at its port: slowly, without end, or something unexpected.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any
 
-from app.pairing.json_http import NoAnswer, ask
+import httpx
+
 from app.pairing.steps import NoLocalServer, in_url
 from app.server.callers import PATH, Knocks, read_callers
 from app.server.discovery import is_loopback
 
 LOOPBACK = "127.0.0.1"
 
-
-class OwnServer(StrEnum):
-    """What answers at this machine's port."""
-
-    OPEN = "open"
-    WARMING = "warming up"
-    ONLY_HERE = "only this machine"
-    TLS = "TLS"
-    STRANGER = "another program"
-    ABSENT = "nothing"
+MAX_BODY_BYTES = 2**20
+"""Real answers take a few kilobytes."""
 
 
-async def look(address: str, port: int, timeout_s: float) -> OwnServer:
-    """What answers at ``address``, which the robot would use. Never raises."""
-    server = await _look_at(f"{in_url(address)}:{port}", timeout_s)
-    if server is OwnServer.ABSENT and address != LOOPBACK:
-        here = await _look_at(f"{LOOPBACK}:{port}", timeout_s)
-        return (
-            OwnServer.ONLY_HERE
-            if here in (OwnServer.OPEN, OwnServer.WARMING, OwnServer.TLS)
-            else here
+async def require_server(address: str, port: int, timeout_s: float) -> None:
+    """Raises ``NoLocalServer`` unless a robot can use our server at ``address``."""
+    place = f"{in_url(address)}:{port}"
+    start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
+    answer = await _is_ours(place, timeout_s)
+    if answer:
+        return
+    if answer is None and address != LOOPBACK:
+        answer = await _is_ours(f"{LOOPBACK}:{port}", timeout_s)
+    if answer is None:
+        raise NoLocalServer(
+            "No reachy-voice server runs on this machine",
+            why=f"nothing listens at {place}",
+            fix=f"Start it with: {start} (or name its port with --port)",
         )
-    return server
+    if answer:
+        other = "Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::"
+        raise NoLocalServer(
+            "The robot cannot reach this server",
+            why=f"it does not listen on {place}",
+            fix=other if ":" in address else f"Stop it, and start it with: {start}",
+        )
+    raise NoLocalServer(
+        f"The robot's app cannot use what answers at {place}",
+        why="it is another program, or encrypted (server.tls); the app does not speak TLS",
+        fix=f"Name the server's port with --port, or start it: {start} --set server.tls=null",
+    )
 
 
 async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
     """Connection attempts so far; ``None``: not available (``access.loopback: false``)."""
     try:
-        status, body = await ask(f"http://{in_url(address)}:{port}{PATH}", timeout_s)
-        return read_callers(body) if status == 200 else None
-    except (NoAnswer, ValueError):
+        status, body = await _get(f"{in_url(address)}:{port}{PATH}", timeout_s)
+        return read_callers(json.loads(body)) if status == 200 else None
+    except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return None
 
 
-async def _look_at(place: str, timeout_s: float) -> OwnServer:
+async def _is_ours(place: str, timeout_s: float) -> bool | None:
+    """Whether our server answers there; ``None``: nothing does."""
     try:
-        _, alive = await ask(f"http://{place}/health", timeout_s)
-    except NoAnswer as error:
-        return await _look_through_tls(place, timeout_s) if error.connected else OwnServer.ABSENT
-    if alive != {"status": "ok"}:
-        return OwnServer.STRANGER
-    try:
-        status, body = await ask(f"http://{place}/v1/models", timeout_s)
-        # Our server names itself as the model's owner, or in its refusal of a missing key.
-        if status not in (200, 401) or "reachy-voice" not in str(body):
-            return OwnServer.STRANGER
-        status, body = await ask(f"http://{place}/ready", timeout_s)
-    except NoAnswer:
-        return OwnServer.STRANGER
-    return OwnServer.WARMING if status == 503 and not _full(body) else OwnServer.OPEN
+        status, body = await _get(f"{place}/v1/models", timeout_s)
+    except (httpx.ConnectError, httpx.ConnectTimeout):
+        return None
+    except (httpx.HTTPError, TimeoutError):
+        return False
+    # It names itself as the model's owner, or in its refusal of a missing key.
+    return status in (200, 401) and b"reachy-voice" in body
 
 
-def _full(body: Any) -> bool:
-    """Whether every engine is ready, and only places are missing."""
-    return isinstance(body, dict) and body.get("reasons") == {"server": "full"}
-
-
-async def _look_through_tls(place: str, timeout_s: float) -> OwnServer:
-    try:
-        _, alive = await ask(f"https://{place}/health", timeout_s)
-    except NoAnswer:
-        return OwnServer.STRANGER
-    return OwnServer.TLS if alive == {"status": "ok"} else OwnServer.STRANGER
-
-
-def unusable(server: OwnServer, address: str, port: int) -> NoLocalServer | None:
-    """The error to report; ``None``: a robot can use the server."""
-    place = f"{in_url(address)}:{port}"
-    start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
-    match server:
-        case OwnServer.OPEN:
-            return None
-        case OwnServer.WARMING:
-            return NoLocalServer(
-                "The server is not ready yet",
-                why="its engines are being loaded",
-                fix="Wait until it says Ready, then pair again",
-            )
-        case OwnServer.ONLY_HERE if ":" in address:
-            return NoLocalServer(
-                "The robot cannot reach this server",
-                why=f"it does not listen on {place}",
-                fix="Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
-            )
-        case OwnServer.ONLY_HERE:
-            return NoLocalServer(
-                "The robot cannot reach this server",
-                why=f"it listens on this machine only, not on {place}",
-                fix="Stop it, and start it with: reachy-voice serve --lan",
-            )
-        case OwnServer.TLS:
-            return NoLocalServer(
-                "The robot's app cannot use this server",
-                why="it is encrypted (server.tls), and the app does not speak TLS",
-                fix="Start it with: reachy-voice serve --lan --set server.tls=null",
-            )
-        case OwnServer.STRANGER:
-            return NoLocalServer(
-                f"A program other than reachy-voice answers at {place}",
-                fix=f"Name the server's port with --port, or start it: {start}",
-            )
-        case OwnServer.ABSENT:
-            return NoLocalServer(
-                "No reachy-voice server runs on this machine",
-                why=f"nothing listens at {place}",
-                fix=f"Start it with: {start} (or name its port with --port)",
-            )
+async def _get(place: str, timeout_s: float) -> tuple[int, bytes]:
+    """Status and at most ``MAX_BODY_BYTES`` of the body. No redirect is followed, because another
+    address would answer. Raises ``httpx.HTTPError`` and ``TimeoutError``."""
+    headers = {"Accept-Encoding": "identity"}  # a small compressed body may expand endlessly
+    body = bytearray()
+    async with (
+        asyncio.timeout(2 * timeout_s),
+        httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False) as client,
+        client.stream("GET", f"http://{place}", headers=headers) as answer,
+    ):
+        async for piece in answer.aiter_raw():
+            body += piece
+            if len(body) > MAX_BODY_BYTES:
+                break
+    return answer.status_code, bytes(body)

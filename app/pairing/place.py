@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlsplit
 
 from app.pairing.steps import APP_PORT, RobotAddress, Times, WhichRobot, plain
@@ -51,11 +49,11 @@ def parse_place(text: str) -> tuple[str, int]:
 async def robot_at(text: str, times: Times) -> RobotAddress:
     """The robot with this name or address. Raises ``WhichRobot``."""
     host, app_port = parse_place(text)
-    if addresses := await _addresses(host, times):
-        robot, _ = await _reach(host, addresses, (app_port, DAEMON_PORT), times)
-    else:
+    name, addresses = host, await _addresses(host, times)
+    if not addresses:
         service = _the_one_called(host, await find(ROBOTS, times.browse_s))
-        robot, _ = await _reach_service(service, app_port, times)
+        name, addresses = service.name, service.addresses
+    robot, _ = await _reach(name, addresses, (app_port, DAEMON_PORT), times)
     if robot is None:
         why = f"this machine has no route to {', '.join(addresses) or 'it'}"
         raise WhichRobot(f"{plain(host, 80)} cannot be reached", why=why, fix=_HOW_TO_FIND)
@@ -64,17 +62,19 @@ async def robot_at(text: str, times: Times) -> RobotAddress:
 
 async def robots_around(times: Times) -> list[RobotAddress]:
     """Robots that answer, by mDNS, by default name and on this machine, without duplicates."""
-    by_mdns, usual = await asyncio.gather(
+    announced, usual = await asyncio.gather(
         find(ROBOTS, times.browse_s),
         asyncio.gather(*(_service_of(name, times) for name in USUAL_NAMES)),
     )
-    services = [*by_mdns, *(one for one in usual if one.addresses)]
-    replies = await asyncio.gather(*(_reach_service(one, APP_PORT, times) for one in services))
+    services = [*announced, *usual]
+    replies = await asyncio.gather(
+        *(_reach(one.name, one.addresses, (APP_PORT, one.port), times) for one in services)
+    )
     robots: dict[str, RobotAddress] = {}
     hosts = set()
-    for one, (robot, answers) in zip(services, replies, strict=True):
+    for one, (robot, listens) in zip(services, replies, strict=True):
         # A robot's default name may lead to another address of a robot found already.
-        if robot is not None and answers and not (one.name == one.host in hosts):
+        if robot is not None and listens and not (one.name == one.host in hosts):
             robots.setdefault(robot.address, robot)
             hosts.add(one.host)
     return list(robots.values())
@@ -92,7 +92,7 @@ def the_only(robots: Sequence[RobotAddress]) -> RobotAddress:
 
 
 async def _service_of(name: str, times: Times) -> Service:
-    return Service(name, name, DAEMON_PORT, tuple(await look_up(name, times.connect_s)))
+    return Service(name, name, DAEMON_PORT, tuple(await _addresses(name, times)))
 
 
 def _the_one_called(name: str, around: Sequence[Service]) -> Service:
@@ -115,19 +115,6 @@ def _is_called(one: Service, name: str) -> bool:
     return short in {each.lower() for each in names}
 
 
-async def _reach_service(
-    one: Service, app_port: int, times: Times
-) -> tuple[RobotAddress | None, bool]:
-    """As ``_reach``, at its announced addresses or, if nothing answers there, at its host name: a
-    daemon announces the address that it had when it started."""
-    ports = (app_port, one.port)
-    robot, answers = await _reach(one.name, one.addresses, ports, times)
-    if not answers and one.host.endswith(".local"):
-        now, answers = await _reach(one.name, await _addresses(one.host, times), ports, times)
-        robot = now or robot
-    return robot, answers
-
-
 async def _reach(
     name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times
 ) -> tuple[RobotAddress | None, bool]:
@@ -138,8 +125,7 @@ async def _reach(
     for address in addresses:
         ours = await asyncio.to_thread(source_address, address)
         if ours == address:  # a local program may listen on loopback only
-            ip = ipaddress.ip_address(address.partition("%")[0])
-            address = ours = address if ip.is_loopback else "127.0.0.1"
+            address = ours = address if ipaddress.ip_address(address).is_loopback else "127.0.0.1"
         if ours is not None:
             robots.append(RobotAddress(name, address, ours, ports[0]))
     listening = await asyncio.gather(
@@ -161,64 +147,17 @@ async def _listens(address: str, port: int, timeout_s: float) -> bool:
     return True
 
 
-# --- names and addresses -----------------------------------------------------------------------
-
-
-async def _addresses(host: str, times: Times) -> list[str]:
-    """Addresses of the name, else of ``NAME.local`` by name service, else by mDNS. All three run
-    at once, so that a silent name service costs its timeout only once."""
-    look_ups = [look_up(host, times.connect_s)]
-    local = host if host.endswith(".local") else f"{host}.local"
-    if local == host or "." not in host:
-        if local != host:
-            look_ups.append(look_up(local, times.connect_s))
-        look_ups.append(addresses_of(local, min(times.browse_s, times.connect_s)))
-    async with asyncio.TaskGroup() as asking:
-        tasks = [asking.create_task(one) for one in look_ups]
-        for task in tasks:
-            if addresses := await task:
-                for other in tasks:
-                    other.cancel()
-                return addresses
-    return []
-
-
-async def look_up(host: str, timeout_s: float) -> list[str]:
-    """The addresses of a name, IPv4 first; empty after a timeout.
-
-    Runs in a daemon thread: a name service may take half a minute, and a thread of the loop's pool
-    would delay the end of the program.
-    """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[Any]] = loop.create_future()
-
-    def give(infos: list[Any]) -> None:
-        if not answer.done():
-            answer.set_result(infos)
-
-    def ask() -> None:
-        try:
-            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            infos = []
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(give, infos)
-
-    threading.Thread(target=ask, name="look-up", daemon=True).start()
+async def _addresses(host: str, times: Times) -> Sequence[str]:
+    """Addresses of the name by name service, IPv4 first, else of ``NAME.local`` by mDNS."""
     try:
-        async with asyncio.timeout(timeout_s):
-            infos = await answer
-    except TimeoutError:
-        return []
-    ipv4_first = sorted(infos, key=lambda info: info[0] != socket.AF_INET)
-    return list(dict.fromkeys(_with_zone(info[4]) for info in ipv4_first))
-
-
-def _with_zone(place: Any) -> str:
-    """The address; a link-local IPv6 address gets its zone, without which it is useless."""
-    address = str(place[0])
-    zone = place[3] if len(place) > 3 else 0
-    return f"{address}%{zone}" if zone and "%" not in address else address
+        async with asyncio.timeout(times.connect_s):
+            loop = asyncio.get_running_loop()
+            infos = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        infos.sort(key=lambda info: info[0] != socket.AF_INET)
+        return list(dict.fromkeys(str(info[4][0]) for info in infos))
+    except (OSError, UnicodeError, TimeoutError):
+        local = host if "." in host else f"{host}.local"
+        return await addresses_of(local, times.connect_s) if local.endswith(".local") else ()
 
 
 def source_address(address: str) -> str | None:
@@ -229,11 +168,8 @@ def source_address(address: str) -> str | None:
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        place = socket.getaddrinfo(
-            address, DISCARD, family, socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
-        )[0][4]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(place)
+            probe.connect((address, DISCARD))
             ours = str(probe.getsockname()[0])
     except OSError:
         return None

@@ -16,7 +16,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.access.file import AccessFile, AccessList
-from app.pairing.flow import alone
 from app.pairing.steps import PairError, PairingStep
 from pipeline.errors import ConfigError
 from tests.support.fake_robot import ADDRESS, HOSTED, FakeRobot, Manner, fake_robot
@@ -174,8 +173,7 @@ async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
     async with cancelled(here, "no") as robot:
         robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
     assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
-    (left,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left.what == "The app's connection was changed meanwhile: local 192.168.1.9:8765"
+    assert here.said(PairingStep.SETTING)[-1] == "The app does not use this server"
 
 
 async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
@@ -255,11 +253,3 @@ async def test_an_undo_that_fails_does_not_stop_the_others(
         with pytest.raises(ZeroDivisionError):
             await here.pair(robot, times=QUICK)
     assert await here.allowed() == []
-
-
-def test_only_one_pairs_at_a_time(tmp_path: Path) -> None:
-    file = AccessFile(tmp_path / "new" / "access.json")
-    with alone(file), pytest.raises(PairError, match="Another reachy-voice pair"), alone(file):
-        pass
-    with alone(file):
-        pass

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from app.pairing import own_server
-from app.pairing.own_server import OwnServer, unusable
+from app.pairing.steps import NoLocalServer
 from app.server import serving
 from app.server.callers import (
     MAX_REMEMBERED,
@@ -100,7 +100,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     async with listening(assistant) as number:
         if announce:
             await said.wait()
-        assert await own_server.look("127.0.0.1", number, 5) is OwnServer.OPEN
+        await own_server.require_server("127.0.0.1", number, 5)
         assert await own_server.callers("127.0.0.1", number, 5) == {}
     assert asked == ([(number, "127.0.0.1", False)] if announce else [])
     warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -147,72 +147,38 @@ def test_an_invalid_list_of_callers_is_an_error(body: object) -> None:
 # --- is it usable? -----------------------------------------------------------------------------
 
 
-async def look(address: str, port: int) -> OwnServer:
-    return await own_server.look(address, port, 5)
+OTHER = "cannot use what answers at 127.0.0.1"
+
+
+async def unusable(address: str, port: int) -> NoLocalServer:
+    with pytest.raises(NoLocalServer) as error:
+        await own_server.require_server(address, port, 5)
+    assert error.value.exit_code == 9
+    return error.value
 
 
 async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
-    async with scene(tmp_path) as here:
-        assert await look("127.0.0.1", here.port) is OwnServer.OPEN
-        assert await look("127.0.0.9", here.port) is OwnServer.ONLY_HERE
-
-
-@pytest.mark.parametrize(
-    ("found", "address", "what", "why", "fix"),
-    [
-        (
-            OwnServer.ONLY_HERE,
-            "192.168.1.5",
-            "The robot cannot reach this server",
-            "it listens on this machine only, not on 192.168.1.5:8765",
-            "Stop it, and start it with: reachy-voice serve --lan",
-        ),
-        (
-            OwnServer.ONLY_HERE,
-            "fd00::5",
-            "The robot cannot reach this server",
-            "it does not listen on [fd00::5]:8765",
-            "Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::",
-        ),
-        (
-            OwnServer.TLS,
-            "192.168.1.5",
-            "The robot's app cannot use this server",
-            "it is encrypted (server.tls), and the app does not speak TLS",
-            "Start it with: reachy-voice serve --lan --set server.tls=null",
-        ),
-        # A robot on this machine needs no server that others reach.
-        (
-            OwnServer.ABSENT,
-            "127.0.0.1",
-            "No reachy-voice server runs on this machine",
-            "nothing listens at 127.0.0.1:8765",
-            "Start it with: reachy-voice serve (or name its port with --port)",
-        ),
-        (
-            OwnServer.STRANGER,
-            "192.168.1.5",
-            "A program other than reachy-voice answers at 192.168.1.5:8765",
-            "",
-            "Name the server's port with --port, or start it: reachy-voice serve --lan",
-        ),
-    ],
-)
-def test_unusable_servers(found: OwnServer, address: str, what: str, why: str, fix: str) -> None:
-    error = unusable(found, address, 8765)
-    assert error is not None
-    assert error.exit_code == 9
-    assert (error.what, error.why, error.fix) == (what, why, fix)
+    async with scene(tmp_path, ready=False) as here:
+        await own_server.require_server("127.0.0.1", here.port, 5)
+        for address, fix in (("127.0.0.9", "Stop it, and"), ("::1", "Use the robot's IPv4")):
+            error = await unusable(address, here.port)
+            assert error.what == "The robot cannot reach this server"
+            assert error.fix.startswith(fix)
 
 
 async def test_a_server_that_speaks_tls(tmp_path: Path) -> None:
     made = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
     async with scripted_server(tls=made) as served:
-        assert await look("127.0.0.1", served.port) is OwnServer.TLS
+        error = await unusable("127.0.0.1", served.port)
+    assert OTHER in error.what
+    assert error.fix.endswith("or start it: reachy-voice serve --set server.tls=null")
 
 
 async def test_no_server_at_all() -> None:
-    assert await look("127.0.0.1", free_port("127.0.0.1")) is OwnServer.ABSENT
+    port = free_port("127.0.0.1")
+    error = await unusable("127.0.0.1", port)
+    assert error.what == "No reachy-voice server runs on this machine"
+    assert error.fix == "Start it with: reachy-voice serve (or name its port with --port)"
 
 
 async def test_a_port_that_says_nothing() -> None:
@@ -221,5 +187,4 @@ async def test_a_port_that_says_nothing() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     async with server:
-        port = server.sockets[0].getsockname()[1]
-        assert await look("127.0.0.1", port) is OwnServer.STRANGER
+        assert OTHER in (await unusable("127.0.0.1", server.sockets[0].getsockname()[1])).what

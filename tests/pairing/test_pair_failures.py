@@ -87,8 +87,7 @@ async def test_the_app_does_not_take_the_setting(here: Scene, mood: Any, why: st
         what, because, fix = await failure(here, robot)
     assert (what, because) == ("The robot's app did not take the address of this server", why)
     assert fix.endswith(f"Settings -> Connection -> Local, host 127.0.0.1, port {here.port}")
-    (left_over,) = [outcome for outcome in here.outcomes if outcome.state == "left"]
-    assert left_over.what == "The app's former connection could not be restored"
+    assert here.said(PairingStep.SETTING)[-1] == "The app does not use this server"
 
 
 # --- the robot and this machine ----------------------------------------------------------------
@@ -124,22 +123,14 @@ REFUSED = (
         (
             {"ready": False},
             (
-                "The server is not ready yet",
-                "its engines are being loaded",
-                "Wait until it says Ready, then pair again",
+                "The robot reaches this server, which refuses it (503)",
+                "an engine is not ready",
+                "Look at the server's console; pair again when it says Ready",
             ),
         ),
         ({"other_file": True}, REFUSED),
         # It does not say who came: then the app's own words tell.
         ({"other_file": True, "callers": False}, REFUSED),
-        (
-            {"max_sessions": 0},
-            (
-                "The robot reached this server, which is full",
-                "the limit of conversations is reached (server.max_sessions)",
-                "End another conversation, or raise server.max_sessions",
-            ),
-        ),
     ],
 )
 async def test_the_server_does_not_take_the_robot(
@@ -169,16 +160,16 @@ async def test_the_firewall_is_closed(here: Scene) -> None:
     blocked = "TimeoutError: timed out during opening handshake"
     async with fake_robot(Manner(blocked=blocked)) as robot:
         what, why, fix = await failure(here, robot)
-    assert what == f"The robot cannot reach this machine at 127.0.0.1:{here.port}"
+    assert what == f"The robot's app did not connect to this machine at 127.0.0.1:{here.port}"
     assert why == f"the app says: {blocked}"
     assert str(here.port) in fix
 
 
 async def test_the_app_forgets_the_address(here: Scene) -> None:
     async with fake_robot(Manner(keeps_setting=False)) as robot:
-        what, _, _ = await failure(here, robot)
-    assert what == "The robot's app did not keep the address of this server"
-    assert "The app has its former connection" in here.said(PairingStep.SETTING)
+        _, why, _ = await failure(here, robot)
+    assert why.startswith("the app's connection is now: deployed")
+    assert "The app does not use this server" in here.said(PairingStep.SETTING)
 
 
 async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
@@ -186,7 +177,7 @@ async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
         with pytest.raises(PairError) as failed:
             await here.pair(robot, times=QUICK)
     assert [outcome.state for outcome in here.outcomes][-2:] == ["left", "undone"]
-    assert failed.value.what == ("The robot's app stopped answering after it was configured")
+    assert failed.value.why == "the app stopped answering after it was configured"
 
 
 async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from app.pairing.conversation_app import AppError, Trouble, app_status
-from app.pairing.json_http import MAX_BODY_BYTES, NoAnswer, ask
-from app.pairing.own_server import OwnServer, look
-from app.pairing.steps import RobotAddress
+from app.pairing.own_server import MAX_BODY_BYTES, callers, require_server
+from app.pairing.steps import NoLocalServer, RobotAddress
 from tests.support.fake_robot import fake_robot
 
 pytestmark = pytest.mark.machine
@@ -51,29 +50,25 @@ def robot(port: int) -> RobotAddress:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "endless", "timeout_s", "detail"),
+    ("pieces", "endless", "timeout_s"),
     [
-        ((b"\r\n",), b" ", QUICK_S, "its answer does not end"),  # each byte is in time
-        ((b"\r\n",), bytes(MAX_BODY_BYTES // 4), 10, "its answer is too long"),
+        ((), b" ", QUICK_S),  # each byte is in time
+        ((), bytes(MAX_BODY_BYTES // 4), 10),
+        ((DEEP,), b"", 10),
     ],
-    ids=["drips", "endless"],
+    ids=["drips", "endless", "deep"],
 )
-async def test_an_answer_without_an_end(
-    pieces: tuple[bytes, ...], endless: bytes, timeout_s: float, detail: str
+async def test_another_program_at_our_port(
+    pieces: tuple[bytes, ...], endless: bytes, timeout_s: float
 ) -> None:
-    async with asyncio.timeout(20), answering(HEAD, *pieces, endless=endless) as port:
-        with pytest.raises(NoAnswer) as error:
-            await ask(f"http://127.0.0.1:{port}/", timeout_s)
-    assert error.value.detail == detail
-
-
-@pytest.mark.parametrize(
-    "pieces", [(b"\r\n", DEEP), (b"Content-Encoding: gzip\r\n\r\n", b"\x1f\x8b\x08")]
-)
-async def test_an_answer_that_is_not_json_stays_bytes(pieces: tuple[bytes, ...]) -> None:
-    async with answering(HEAD, *pieces) as port:
-        _, body = await ask(f"http://127.0.0.1:{port}/", 5)
-    assert isinstance(body, bytes)
+    """A camera that streams, say."""
+    async with (
+        asyncio.timeout(20),
+        answering(HEAD, b"\r\n", *pieces, endless=endless) as port,
+    ):
+        with pytest.raises(NoLocalServer, match="cannot use what answers"):
+            await require_server("127.0.0.1", port, timeout_s)
+        assert await callers("127.0.0.1", port, timeout_s) is None
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -85,7 +80,6 @@ async def test_a_redirect_is_not_followed() -> None:
             with pytest.raises(AppError) as failed:
                 await app_status(robot(port), 5)
             assert failed.value.detail == "HTTP 307"
-            assert (await ask(f"http://127.0.0.1:{port}/", 5))[0] == 307
         assert real.calls == []
 
 
@@ -99,9 +93,3 @@ async def test_the_app_says_something_nested_without_end() -> None:
         with pytest.raises(AppError) as failed:
             await app_status(robot(port), 5)
     assert (failed.value.trouble, failed.value.detail) == (Trouble.UNUSABLE, "a frame is not JSON")
-
-
-async def test_another_program_that_streams_at_our_port() -> None:
-    """A camera, say."""
-    async with answering(HEAD, b"\r\n", endless=b".") as port, asyncio.timeout(20):
-        assert await look("127.0.0.1", port, QUICK_S) is OwnServer.STRANGER

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,14 +11,13 @@ import pytest
 
 from app.pairing import place
 from app.pairing.place import (
-    look_up,
     parse_place,
     robot_at,
     robots_around,
     source_address,
     the_only,
 )
-from app.pairing.steps import RobotAddress, WhichRobot
+from app.pairing.steps import RobotAddress, Times, WhichRobot
 from app.server.discovery import Service
 from tests.support.fake_robot import ADDRESS, fake_robot
 from tests.support.far_server import free_port
@@ -28,6 +26,7 @@ from tests.support.pair_scene import PATIENT
 pytestmark = pytest.mark.machine
 
 HOW = "Is it on, and in this network?"
+AddressInfo = tuple[int, int, int, str, tuple[str, int]]
 NOTHING: Mapping[str, list[str]] = {}
 OTHER = "127.0.0.9"
 
@@ -45,14 +44,17 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         async def browse(service: str, timeout_s: float) -> list[Service]:
             return list(announced)
 
-        async def by_name_service(host: str, timeout_s: float) -> list[str]:
-            return named.get(host, [])
+        def by_name_service(host: str, port: int | str | None, *how: int) -> list[AddressInfo]:
+            if host not in named and not host[:1].isdigit():
+                raise socket.gaierror
+            each = named.get(host, [host])
+            return [(socket.AF_INET, how[1], 0, "", (one, int(port or 0))) for one in each]
 
         async def by_mdns(host: str, timeout_s: float) -> list[str]:
             return local.get(host, [])
 
         monkeypatch.setattr(place, "find", browse)
-        monkeypatch.setattr(place, "look_up", by_name_service)
+        monkeypatch.setattr(socket, "getaddrinfo", by_name_service)
         monkeypatch.setattr(place, "addresses_of", by_mdns)
         monkeypatch.setattr(place, "USUAL_NAMES", usual)
 
@@ -132,39 +134,23 @@ async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
     assert error.value.why == f"they are at {OTHER}; {ADDRESS}"
 
 
-@pytest.mark.parametrize("name", ["kitchen", "kitchen.local"])
-async def test_a_silent_name_service_and_mdns_are_asked_at_once(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    asked = asyncio.Event()
+# --- by address --------------------------------------------------------------------------------
 
-    async def silent(host: str, timeout_s: float) -> list[str]:
-        await asked.wait()
-        return []
 
+async def test_names_are_looked_up() -> None:
+    assert (await robot_at("localhost", PATIENT)).address == "127.0.0.1"
+
+
+async def test_a_hanging_name_service_hides_no_robot(monkeypatch: pytest.MonkeyPatch) -> None:
     async def mdns(host: str, timeout_s: float) -> list[str]:
-        asked.set()
         return [ADDRESS]
 
-    monkeypatch.setattr(place, "look_up", silent)
+    async def hang(*arguments: object, **more: object) -> None:
+        await asyncio.Event().wait()
+
     monkeypatch.setattr(place, "addresses_of", mdns)
-    async with asyncio.timeout(20):
-        assert (await robot_at(name, PATIENT)).address == ADDRESS
-
-
-@pytest.mark.parametrize("announced", [(), (OTHER,)])
-async def test_a_robot_whose_address_has_changed_since_its_daemon_began(
-    network: Callable[..., None], announced: tuple[str, ...]
-) -> None:
-    async with fake_robot(app=False) as there:
-        found = Service("Kitchen", "reachy-mini.local", there.daemon_port, announced)
-        network(found, named={"reachy-mini.local": [ADDRESS]})
-        by_name = await robot_at("kitchen", PATIENT)
-        (around,) = await robots_around(PATIENT)
-    assert by_name == around == RobotAddress("Kitchen", ADDRESS, "127.0.0.1", 7860)
-
-
-# --- by address --------------------------------------------------------------------------------
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
+    assert (await robot_at("kitchen", Times(connect_s=0.05))).address == ADDRESS
 
 
 async def test_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,25 +181,6 @@ def test_our_address_towards_it() -> None:
     assert source_address("127.0.0.1") == "127.0.0.1"
     assert source_address(ADDRESS) == "127.0.0.1"
     assert source_address("not an address") is None
-
-
-async def test_names_are_looked_up() -> None:
-    assert await look_up("127.0.0.1", 5) == ["127.0.0.1"]
-    assert "127.0.0.1" in await look_up("localhost", 5)
-    assert await look_up("a..b", 5) == []
-
-
-async def test_a_hanging_name_service_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
-
-    def hang(*arguments: object, **more: object) -> list[object]:
-        release.wait()
-        return []
-
-    monkeypatch.setattr(socket, "getaddrinfo", hang)
-    async with asyncio.timeout(20):
-        assert await look_up("slow.example", 0.05) == []
-    release.set()
 
 
 # --- looking around ----------------------------------------------------------------------------
