@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.server.http_guard import GuardedHttp, GuardedListener, HttpGuard
+from app.server.http_guard import REST_S, GuardedHttp, HttpGuard
 from app.server.websocket_link import WebSocketLink
 from pipeline.errors import ReachyVoiceError
 
@@ -91,9 +91,10 @@ class GuardedServer(uvicorn.Server):
         self.servers = [
             await loop.create_server(
                 self._connection,
-                sock=GuardedListener(listener.socket, self._guard, secured=bool(listener.tls)),
+                sock=listener.socket,
                 ssl=listener.tls,
                 ssl_handshake_timeout=self._handshake_s if listener.tls else None,
+                ssl_shutdown_timeout=REST_S if listener.tls else None,
                 backlog=BACKLOG,
             )
             for listener in self._listeners

@@ -57,7 +57,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         self._heard = asyncio.Event()
         self._heard_at = self.loop.time()
         self.on_settled: Callable[[], None] = lambda: None
-        """Called when the connection leaves the waiting room."""
+        """Called when the connection has a session, or is lost."""
         self._unread = bytearray()
         """Data that has arrived but is not parsed; while there is some, nothing more is read."""
         self._feeding: asyncio.TimerHandle | None = None
@@ -220,6 +220,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
         for timer in (self._feeding, self._cut):
             if timer is not None:
                 timer.cancel()
+        self.on_settled()
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:

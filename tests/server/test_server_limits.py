@@ -26,7 +26,6 @@ from app.server.http_guard import (
     Connection,
     GuardedHttp,
     HttpGuard,
-    WaitingRoom,
 )
 from app.server.listening import uvicorn_config
 from app.server.tls import ServerTls, tls_generated
@@ -114,16 +113,25 @@ async def test_a_request_that_never_ends_is_told_so_and_cut(
     assert not caplog.records
 
 
-class CutNote(Connection):
+class CutNote(asyncio.Transport):
     """A connection that notes its end."""
 
     def __init__(self) -> None:
-        super().__init__(socket.socket(), lambda connection: None, secured=False)
-        self.close()
+        super().__init__()
         self.last_words: list[bytes] = []
 
-    def cut(self, last_words: bytes = b"") -> None:
-        self.last_words.append(last_words)
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: object) -> None:
+        assert isinstance(data, bytes)
+        self.last_words.append(data)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self.last_words.append(b"")
 
 
 HANDSHAKE_S = 1.0
@@ -132,7 +140,8 @@ GET: Scope = {"type": "http", "headers": []}
 PUT: Scope = {**GET, "headers": [(b"content-length", b"2")]}
 
 
-def on(connection: Connection, scope: Scope) -> Scope:
+def on(connection: Connection | None, scope: Scope) -> Scope:
+    assert connection is not None
     return {**scope, "state": {CONNECTION: connection}}
 
 
@@ -151,18 +160,18 @@ async def whole() -> Message:
 @in_virtual_time
 @pytest.mark.parametrize("scope", [GET, PUT])
 async def test_a_whole_request_may_be_worked_on_for_longer(scope: Scope) -> None:
-    guard, connection = HttpGuard(ok, HANDSHAKE_S), CutNote()
+    guard, note = HttpGuard(ok, HANDSHAKE_S), CutNote()
     sent: list[Message] = []
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    assert guard.enter(STRANGER, connection)
+    connection = guard.enter(STRANGER, note)
     await guard(on(connection, scope), whole, send)
-    assert connection.last_words == []
+    assert note.last_words == []
     assert (b"connection", b"close") in sent[0]["headers"]
     await asyncio.sleep(1.1 * HANDSHAKE_S)
-    assert connection.last_words == [b""], "it does not read its answer"
+    assert note.last_words == [b""], "it does not read its answer"
 
 
 @in_virtual_time
@@ -180,10 +189,10 @@ async def test_an_upload_may_take_long_if_it_goes_on(
         await asyncio.sleep(piece_s * HANDSHAKE_S)
         return {"type": "http.request", "body": b"x", "more_body": more.pop(0)}
 
-    guard, connection = HttpGuard(take, HANDSHAKE_S), CutNote()
-    assert guard.enter(STRANGER, connection)
+    guard, note = HttpGuard(take, HANDSHAKE_S), CutNote()
+    connection = guard.enter(STRANGER, note)
     await guard(on(connection, PUT), piece, AsyncMock())
-    assert connection.last_words == last_words
+    assert note.last_words == last_words
 
 
 @in_virtual_time
@@ -206,21 +215,22 @@ async def test_a_refusal_waits_a_moment_for_the_rest_of_the_request(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await HttpGuard(refuse, HANDSHAKE_S)(on(CutNote(), PUT), part, send)
+    guard = HttpGuard(refuse, HANDSHAKE_S)
+    await guard(on(guard.enter(STRANGER, CutNote()), PUT), part, send)
     assert sent[0]["status"] == 401
     assert asyncio.get_running_loop().time() == pytest.approx(waited_s)
 
 
 @in_virtual_time
 async def test_a_client_that_takes_no_more_of_its_answer_is_cut() -> None:
-    guard, connection = HttpGuard(ok, HANDSHAKE_S), CutNote()
+    guard, note = HttpGuard(ok, HANDSHAKE_S), CutNote()
 
     async def send(message: Message) -> None:
         await asyncio.Event().wait()
 
-    assert guard.enter(STRANGER, connection)
+    connection = guard.enter(STRANGER, note)
     await guard(on(connection, GET), whole, send)
-    assert connection.last_words == [b"", b""], "for each message that did not go"
+    assert note.last_words == [b"", b""], "for each message that did not go"
 
 
 async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve) -> None:
@@ -234,52 +244,28 @@ async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve)
 # --- many connections --------------------------------------------------------------------------
 
 
-def test_the_waiting_room_has_a_share_for_each_stranger() -> None:
-    room, first = WaitingRoom(), CutNote()
-    assert room.enter(STRANGER, first)
-    assert all(room.enter(STRANGER, CutNote()) for _ in range(MAX_WAITING_EACH - 1))
-    assert not room.enter(STRANGER, CutNote())
-    assert room.enter("192.168.1.67", CutNote())
+@in_virtual_time
+async def test_each_stranger_has_a_share_of_the_places() -> None:
+    guard = HttpGuard(ok, HANDSHAKE_S, [parse_network("192.168.1.2")])
+    enter = lambda address: guard.enter(address, CutNote())  # noqa: E731
+    first = enter(STRANGER)
+    assert first
+    assert all(enter(STRANGER) for _ in range(MAX_WAITING_EACH - 1))
+    assert not enter(STRANGER)
+    assert not enter(f"::ffff:{STRANGER}")
+    assert enter("192.168.1.67")
     for _ in range(2):  # the second time is of no account
-        room.leave(first)
-    assert room.enter(STRANGER, CutNote())
-    assert not room.enter(STRANGER, CutNote())
-
-
-def test_all_addresses_of_one_ipv6_network_share_their_share() -> None:
-    room = WaitingRoom()
-    assert all(room.enter(f"fd00::{n:x}", CutNote()) for n in range(MAX_WAITING_EACH))
-    assert not room.enter("fd00::1:2:3:4", CutNote())
-    assert room.enter("fd00:0:0:1::1", CutNote())
-    assert room.enter("::ffff:192.168.1.66", CutNote())
-
-
-def test_a_full_waiting_room_drops_from_the_largest_group() -> None:
-    room, waiting = WaitingRoom(), [CutNote() for _ in range(MAX_WAITING)]
-    for n, connection in enumerate(waiting):
-        address = f"192.168.1.{n // MAX_WAITING_EACH}" if n else "192.168.2.1"
-        assert room.enter(address, connection)
-    assert room.enter("192.168.2.2", CutNote())
-    cut = [n for n, connection in enumerate(waiting) if connection.last_words]
-    assert cut == [MAX_WAITING_EACH], "the oldest of the first that has its whole share"
-    assert len(room) == MAX_WAITING
-    assert not room.enter("192.168.1.3", CutNote())
-
-
-def test_the_waiting_room_has_a_size() -> None:
-    room, first = WaitingRoom(), CutNote()
-    assert room.enter("127.0.0.1", first)
-    assert all(room.enter("127.0.0.1", CutNote()) for _ in range(MAX_WAITING - 1))
-    assert not room.enter("127.0.0.1", CutNote())
-    assert not room.enter("127.0.0.2", CutNote())
-    room.leave(first)
-    assert room.enter("127.0.0.1", CutNote())
-    assert first.last_words == []
-
-
-def test_a_trusted_proxy_has_no_share_of_its_own() -> None:
-    room = WaitingRoom([parse_network("192.168.1.2")])
-    assert all(room.enter("192.168.1.2", CutNote()) for _ in range(MAX_WAITING_EACH + 1))
+        guard.leave(first)
+    assert enter(STRANGER)
+    assert not enter(STRANGER)
+    # All addresses of one IPv6 network share theirs.
+    assert all(enter(f"fd00::{n:x}") for n in range(MAX_WAITING_EACH))
+    assert not enter("fd00::1:2:3:4")
+    assert enter("fd00:0:0:1::1")
+    # A trusted proxy and this machine have none of their own, until all places are taken.
+    assert all(enter("192.168.1.2") for _ in range(MAX_WAITING_EACH + 1))
+    assert any(not enter("127.0.0.1") for _ in range(MAX_WAITING))
+    assert not enter("192.168.1.3")
 
 
 async def test_a_connection_from_a_port_used_before_is_limited_too(serving: Serve) -> None:
@@ -332,31 +318,9 @@ async def test_a_websocket_does_not_take_a_place_to_wait(
         pass
 
 
-async def test_a_connection_counts_before_the_handshake_of_tls(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch, tls: ServerTls
-) -> None:
-    """Which a stranger need not begin."""
-    served = await serving(tls=tls.context)
-    appear_from(monkeypatch, "192.168.1.66")
-    held = [
-        await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_WAITING_EACH)
-    ]
+async def test_a_handshake_of_tls_has_a_limit(serving: Serve, tls: ServerTls) -> None:
+    served = await serving(tls=tls.context, handshake_s=0.1)
     assert await answer_to(served) == b""
-    for _, writer in held:
-        writer.close()
-
-
-async def test_in_a_full_house_the_greediest_is_cut(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
-    served = await serving()
-    held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
-    appear_from(monkeypatch, "192.168.1.7")
-    assert b"401" in await answer_to(served, UPGRADE + b"\r\n")
-    assert await held[0][0].read() == b""
-    for _, writer in held:
-        writer.close()
 
 
 async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
@@ -411,9 +375,7 @@ async def test_what_follows_a_request_does_not_disturb_its_answer(
 
     guard = HttpGuard(slow, HANDSHAKE_S)
     config = uvicorn_config(guard, max_message_bytes=1_000, ping_s=1.0)
-    accepted, theirs = socket.socketpair()
-    ours = Connection(accepted, guard.leave, secured=False)
-    assert guard.enter(STRANGER, ours)
+    ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=theirs)
     _, http = await asyncio.get_running_loop().connect_accepted_socket(
         lambda: GuardedHttp(guard, config=config, server_state=ServerState(), app_state={}), ours

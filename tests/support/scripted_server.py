@@ -20,7 +20,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.announcing.announcer import Announcer
 from app.console.running import ConsoleServer
-from app.server import http_guard
 from app.server.listening import bind
 from app.server.open_sockets import OpenSockets
 from app.server.server import build_app, serve
@@ -189,7 +188,6 @@ def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 
     for module in (h11_impl, websockets_sansio_impl):
         monkeypatch.setattr(module, "get_remote_addr", remote)
-    monkeypatch.setattr(http_guard, "address_of", lambda place: address)
 
 
 async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:
