@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from app.settings.model import Settings
 from app.settings.yaml_tree import Branch, Leaf, Node, origin_of, plain
-from pipeline.engines.registry import REPLACED, EngineOptions, Kind, engine_names, engine_spec
+from pipeline.engines.registry import REPLACED, EngineOptions, Kind, engine_spec
 from pipeline.errors import ConfigError
 
 log = logging.getLogger("reachy_voice.settings")
@@ -80,26 +80,17 @@ def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions]
     if not isinstance(node, Branch) or engine is None:
         problems.append(f"{node.origin}: {kind} must name its engine: `{kind}: {{engine: ...}}`")
         return None
-    known = engine_names(kind)
-    name = plain(engine)
-    if new := REPLACED.get((kind, str(name))):
+    name = str(plain(engine))
+    if new := REPLACED.get((kind, name)):
         sent = "; extra is sent to it as it is" if "extra" in node.children else ""
         log.warning("%s: %s.engine: %s is now %s%s", engine.origin, kind, name, new, sent)
         node.children["engine"], name = Leaf(new, engine.origin), new
-    if name not in known:
-        near = get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        problems.append(
-            f"{engine.origin}: {kind}.engine: there is no {kind} engine {name!r}{hint} "
-            f"(known: {', '.join(known)})"
-        )
-        return None
     try:
         return engine_spec(kind, name).options
     except (ImportError, AttributeError) as error:
         problems.append(f"{engine.origin}: {kind}.engine: {name!r} cannot be loaded: {error}")
     except ConfigError as error:
-        problems.append(f"{engine.origin}: {kind}.engine: {error.what}: {error.why}")
+        problems.append(f"{engine.origin}: {kind}.engine: {error.what}: {error.why}. {error.fix}")
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,6 @@ def read_tree(path: Path, name: str = "") -> Branch:
         raise ConfigError(f"{name} does not exist", fix="Check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name} cannot be read", why=str(error)) from error
-    return parse_tree(text, name, path.resolve().parent)
-
-
-def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
-    """Like ``read_tree``, for text that was already read."""
     data = _load(text, name)
     if data is None:
         return Branch(origin=name)
@@ -65,7 +61,7 @@ def parse_tree(text: str, name: str, directory: Path | None = None) -> Branch:
             why="its top level has no keys",
             fix="Write it as `section: {key: value}`",
         )
-    return _branch(data, name, 0, directory)
+    return _branch(data, name, 0, path.resolve().parent)
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -108,7 +104,9 @@ def origin_of(node: Node, keys: tuple[str | int, ...]) -> str:
     return node.origin
 
 
+@lru_cache(maxsize=32)
 def _load(text: str, name: str) -> Any:
+    """Cached: ruamel takes 0.1 s and more for a large file. Callers change nothing in it."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 

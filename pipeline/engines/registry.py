@@ -10,6 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -143,10 +144,12 @@ def engine_spec(kind: Kind, name: str) -> AnyEngineSpec:
     try:
         return find_third_party(kind, name)
     except LookupError:
+        known = engine_names(kind)
+        near = get_close_matches(name, known, n=1)
         raise ConfigError(
-            f"There is no {kind} engine called {name!r}",
-            why=f"known are: {', '.join(engine_names(kind))}",
-            fix=f"Set {kind}.engine to one of them",
+            f"There is no {kind} engine {name!r}",
+            why=f"known are: {', '.join(known)}",
+            fix=f"Did you mean {near[0]!r}?" if near else f"Set {kind}.engine to one of them",
         ) from None
 
 

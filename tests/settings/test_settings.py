@@ -233,7 +233,7 @@ def test_the_cache_follows_xdg() -> None:
         (f"access: {{shared_key: {'1' * 40}}}", "put quotes around one of digits only"),
         ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
         ("tts:", "my.yaml:1: tts must name its engine"),
-        ("stt: {engine: monshine}", "there is no stt engine 'monshine'; did you mean 'moonshine'?"),
+        ("stt: {engine: monshine}", "Did you mean 'moonshine'?"),
         (
             "endpointing:\n  clear_wait_ms: 600",
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
