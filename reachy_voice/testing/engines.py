@@ -39,7 +39,9 @@ class Noise:
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, level: int, samples: int) -> Pcm:
-        return self._rng.choice(np.array([-level, level], np.int16), samples)
+        if not level:
+            return np.zeros(samples, np.int16)
+        return np.array([-level, level], np.int16)[self._rng.integers(0, 2, samples)]
 
 
 class LevelVad:
