@@ -30,6 +30,8 @@ from tests.clients.engines import LEVELS, brain_llm, noise_tts
 from tests.support.conformance import Recorder
 from tests.support.scripted_server import Served
 
+CALLS = "/v1/realtime/calls"
+SESSION = {"type": "realtime", "instructions": "Be brief."}
 AUDIBLE = 300
 """A frame is heard if its samples reach this."""
 LONGEST_S = 90.0
@@ -223,6 +225,15 @@ async def post(served: Served, path: str, **options: Any) -> httpx.Response:
         return await client.post(path, **options)
 
 
+async def offer() -> str:
+    """What a client offers, which then does not call."""
+    caller = Caller()
+    try:
+        return await caller.offer()
+    finally:
+        await caller.leave()
+
+
 @asynccontextmanager
 async def calling(
     served: Served,
@@ -241,9 +252,7 @@ async def calling(
             given = headers or {}
             body = {"files": {"sdp": (None, offer), "session": (None, json.dumps(session))}}
         async with asyncio.timeout(longest_s):  # else aiortc's threads would outlive a failure
-            await caller.accept(
-                await post(served, f"/v1/realtime/calls{query}", headers=given, **body)
-            )
+            await caller.accept(await post(served, f"{CALLS}{query}", headers=given, **body))
             assert (await caller.next())["type"] == "session.created"
             yield caller
     finally:
