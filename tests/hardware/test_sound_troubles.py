@@ -87,7 +87,7 @@ def test_inaudible_and_rare_underruns_change_nothing() -> None:
     assert dropouts.needs_more
 
 
-# --- A program that is held up, while its drivers bring sound all the same; on a real cloc -----
+# --- A program that is held up, while its drivers bring sound all the same; on a real clock ----
 
 
 LAPTOP = Device(0, "Laptop", 1, 1, 16_000, default_input=True, default_output=True)
@@ -127,6 +127,7 @@ class ThreadedDriver:
                 plan.on_heard(np.ones(80, np.int16), now_s - 0.015, now_s, False)
 
 
+@pytest.mark.machine  # 2 s of real time
 @pytest.mark.parametrize("driver_too", [False, True])
 async def test_a_program_that_was_held_up_has_lost_no_device(driver_too: bool) -> None:
     notices: list[SoundNotice] = []
