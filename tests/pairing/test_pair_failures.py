@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from tests.support.far_server import free_port
 from tests.support.pair_scene import QUICK, Scene, scene
 
 pytestmark = pytest.mark.machine
+
+EVENTFUL = replace(QUICK, way_back_s=1.5)
+"""For what happens while the robot is waited for."""
 
 
 async def failure(here: Scene, robot: FakeRobot, *, port: int = 0) -> tuple[str, str, str]:
@@ -143,7 +147,7 @@ async def test_the_server_does_not_take_the_robot(
 async def test_the_server_ends_meanwhile(here: Scene) -> None:
     """The firewall is not blamed."""
     async with fake_robot(Manner(blocked="")) as robot:
-        task = asyncio.create_task(here.pair(robot, times=QUICK))
+        task = asyncio.create_task(here.pair(robot, times=EVENTFUL))
         await here.until(PairingStep.SETTING)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(PairError) as failed:
@@ -184,7 +188,7 @@ async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path)
     """It lasts a moment longer, and this server does not say who is connected."""
     async with scene(tmp_path, callers=False) as here, fake_robot(Manner(blocked="no")) as robot:
         robot.connected = True
-        pairing = asyncio.create_task(here.pair(robot, times=QUICK))
+        pairing = asyncio.create_task(here.pair(robot, times=EVENTFUL))
         await here.until(PairingStep.SETTING)
         await asyncio.sleep(0.2)
         robot.connected = False

@@ -22,7 +22,7 @@ from tests.support.staged_server import StagedAssistant
 PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
 """For what succeeds, and does so at once."""
 
-QUICK = Times(connect_s=1.0, browse_s=0.2, way_back_s=1.5, ask_every_s=0.02, restart_s=1.5)
+QUICK = Times(connect_s=1.0, browse_s=0.2, way_back_s=0.4, ask_every_s=0.02, restart_s=0.4)
 """For what never comes."""
 
 
