@@ -1,4 +1,4 @@
-"""The sweep: at every 10 ms of a scenario something happens that was not foreseen.
+"""The sweep: at every 20 ms of a scenario something happens that was not foreseen.
 
 Somebody barges in, a message of the client comes, an engine crashes, the client is gone. Whatever
 it is and whenever it comes: what was begun ends exactly once, nothing goes on at the engines,
@@ -24,7 +24,7 @@ from tests.support.talk_script import Script, Stage, Story, brain, cast, ears, r
 
 pytestmark = pytest.mark.machine
 
-STEP_MS = 10
+STEP_MS = 20
 NEXT = "How are you today?"
 REPAIR_MS = 200
 """How long an engine is down."""
