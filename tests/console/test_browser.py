@@ -25,6 +25,8 @@ from app.console.choices import Choices
 from app.console.running import ConsoleServer, TlsPort
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
+from app.people.file import PeopleFile
+from app.people.household import Household
 from app.server.callers import Callers, Knocks
 from app.server.gate import Access
 from app.server.listening import BoundPort, bind
@@ -122,6 +124,10 @@ def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
         row["state"] = "present"
 
     check = {"name": "weights", "state": "fail", "detail": "absent", "fix": MEND}
+    profiles = [
+        {"name": "reachy", "summary": "A GPU.", "why": "needs a GPU", "fetches": "gemma"},
+        {"name": "espeak", "summary": "Tiny.", "why": "", "fetches": ""},
+    ]
     return ConsoleServer(
         access_file=file,
         callers=callers.shown,
@@ -135,10 +141,8 @@ def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
             "speech": True,
         },
         models=lambda: [row],
-        profiles=lambda: [
-            {"name": "reachy", "summary": "A GPU.", "why": "needs a GPU", "fetches": "gemma"},
-            {"name": "espeak", "summary": "Tiny.", "why": "", "fetches": ""},
-        ],
+        profiles=lambda: profiles,
+        household=cast(Household, SimpleNamespace(file=PeopleFile(tmp_path / "people.json"))),
         choices=Choices(
             cast(Assistant, assistant),
             WeightsCache(tmp_path / "cache", Catalogue.load()),
@@ -541,6 +545,64 @@ async def test_what_was_not_heard_of_an_interrupted_answer_stays_apart(
         heard = {"role": "assistant", "text": "The sea is", "rest": "wide and deep.", "cut": True}
         assert lines[0] == heard
         assert sent == ["conversation.item.retrieve"]
+
+
+MICROPHONES = """
+const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+window.microphones = [];
+navigator.mediaDevices.getUserMedia = async (wish) => {
+  await allowed;
+  const stream = await ask(wish);
+  microphones.push(stream.getTracks()[0]);
+  return stream;
+};
+window.asked = () => { window.allowed = new Promise((resolve) => { window.allow = resolve; }); };
+asked();
+"""
+OPENED = "count => microphones.length === count"
+LIVE = "microphones.filter(({ readyState }) => readyState === 'live').length"
+
+
+async def test_the_microphone_is_open_only_while_the_page_says_so(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant(), access=Access(file=file), console=able)
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        await page.add_init_script(MICROPHONES)
+        await page.goto(f"http://localhost:{served.port}/console/")
+        start = page.get_by_role("button", name="Start talking")
+        mute = page.get_by_role("button", name="Mute the microphone")
+        await page.evaluate("allow()")
+        await start.click()
+        await mute.click()
+        await page.evaluate("asked()")
+        await start.dblclick()
+        await page.evaluate("allow()")
+        await page.wait_for_function(OPENED, arg=3)
+        await expect(mute).to_be_visible()
+        assert await page.evaluate(LIVE) == 1
+        # What the browser does when the device goes.
+        await page.evaluate("microphones.at(-1).dispatchEvent(new Event('ended'))")
+        await expect(page.get_by_role("alert")).to_contain_text("unplugged or blocked")
+        await expect(start).to_be_visible()
+        assert await page.evaluate(LIVE) == 0
+        await page.evaluate("asked()")
+        await start.click()
+        await page.get_by_role("link", name="Server", exact=True).click()
+        await page.get_by_label("Name of the person").fill("Tom")
+        await page.evaluate("allow()")
+        await page.wait_for_function(OPENED, arg=4)
+        assert await page.evaluate(LIVE) == 0
+        await page.evaluate("asked()")
+        await page.get_by_role("button", name="Learn a voice").dblclick()
+        await page.evaluate("allow()")
+        await expect(page.get_by_text("Read this aloud")).to_be_visible()
+        assert await page.evaluate(LIVE) == 1
+        await page.evaluate("microphones.at(-1).dispatchEvent(new Event('ended'))")
+        await expect(page.get_by_role("alert")).to_contain_text("unplugged or blocked")
+        assert await page.evaluate(LIVE) == 0
+        assert visit.complaints == []
 
 
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"

@@ -2,7 +2,7 @@
 import { html, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
 import { base64 } from "./realtime.js";
-import { Sound } from "./sound.js";
+import { LOST, Sound, refusal } from "./sound.js";
 
 const RECORD_S = 32; // 20 s of speech, with pauses
 const TEXT = "I live here, and I would like you to know my voice. In the morning I ask what the weather will be like, and whether I need an umbrella. Later I want to know how long the eggs have been on the stove, and when the next bus goes. Sometimes I only want to hear a story, or the name of a bird that I saw in the garden. When somebody else talks, or the radio, you need not answer.";
@@ -26,12 +26,20 @@ export function people(draw) {
 
   async function record(event) {
     event.preventDefault();
+    if (sound) return; // the browser is asking already
     name = event.target.elements.name.value.trim();
     pieces = [];
     problem = done = "";
-    sound = new Sound(hear, () => {});
-    try { await sound.listen(); } catch (error) { stop(); problem = `The microphone cannot be used: ${error.message}`; return draw(); }
+    sound = new Sound(hear, () => {}, () => fail(LOST));
+    try { await sound.listen(); } catch (error) { return fail(refusal(error)); }
+    if (!sound) return; // the page was left
     left = RECORD_S;
+    draw();
+  }
+
+  function fail(why) {
+    stop();
+    problem = why;
     draw();
   }
 

@@ -2,19 +2,26 @@
 const CONSTRAINTS = { echoCancellation: true, noiseSuppression: true, autoGainControl: true };
 
 export class Sound {
-  // onPiece(int16 ArrayBuffer at 24 kHz, level), onPlaying(boolean)
-  constructor(onPiece, onPlaying) {
-    this.onPiece = onPiece;
-    this.onPlaying = onPlaying;
+  // onPiece(int16 ArrayBuffer at 24 kHz, level), onPlaying(boolean), onLost(): the microphone has gone
+  constructor(onPiece, onPlaying, onLost) {
+    Object.assign(this, { onPiece, onPlaying, onLost });
     this.stream = null;
+    this.asked = 0; // how often the microphone was asked for or muted
   }
 
   // Call it in a click or key handler: browsers start no sound otherwise.
   async open() {
-    if (this.context) return this.context.resume();
-    this.context = new AudioContext({ latencyHint: "interactive" });
-    await this.context.audioWorklet.addModule("player-worklet.js");
-    await this.context.audioWorklet.addModule("capture-worklet.js");
+    this.context?.resume();
+    this.context ??= new AudioContext({ latencyHint: "interactive" });
+    this.loaded ??= this.load(this.context);
+    try { await this.loaded; } catch (error) { this.close(); throw error; }
+  }
+
+  async load(context) {
+    if (!context.audioWorklet) return; // the page is not encrypted, and stays mute
+    await context.audioWorklet.addModule("player-worklet.js");
+    await context.audioWorklet.addModule("capture-worklet.js");
+    if (context !== this.context) return; // closed meanwhile
     this.player = new AudioWorkletNode(this.context, "player", { numberOfInputs: 0, outputChannelCount: [1] });
     this.player.port.onmessage = ({ data }) => this.onPlaying(data === "playing");
     this.mouth = analyser(this.context);
@@ -35,11 +42,20 @@ export class Sound {
 
   get track() { return this.stream?.getAudioTracks()[0] ?? null; }
 
+  get listening() { return Boolean(this.stream); }
+
+  // Listens, unless it was muted, closed or asked again before the browser gave the microphone.
   async listen(deviceId) {
-    await this.open();
+    if (!navigator.mediaDevices) throw new Error("this page is not encrypted");
     this.mute();
+    const mine = this.asked;
+    await this.open();
+    if (mine !== this.asked) return;
     const audio = deviceId ? { ...CONSTRAINTS, deviceId: { exact: deviceId } } : CONSTRAINTS;
-    this.stream = await navigator.mediaDevices.getUserMedia({ audio });
+    const stream = await navigator.mediaDevices.getUserMedia({ audio });
+    if (mine !== this.asked) return end(stream);
+    this.stream = stream;
+    this.track.onended = this.onLost;
     this.source = this.context.createMediaStreamSource(this.stream);
     this.capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
     this.capture.port.onmessage = ({ data }) => this.onPiece(data.pcm, data.level);
@@ -49,8 +65,10 @@ export class Sound {
   }
 
   mute() {
+    this.asked += 1;
     this.source?.disconnect();
-    for (const track of this.stream?.getTracks() ?? []) track.stop();
+    this.capture?.port.close();
+    if (this.stream) end(this.stream);
     this.source = this.capture = this.stream = this.ear = null;
   }
 
@@ -66,8 +84,12 @@ export class Sound {
     this.mute();
     this.loudspeaker?.pause();
     this.context?.close();
-    this.context = this.mouth = null;
+    this.context = this.loaded = this.mouth = null;
   }
+}
+
+function end(stream) {
+  for (const track of stream.getTracks()) track.stop();
 }
 
 function analyser(context) {
@@ -78,6 +100,15 @@ function analyser(context) {
 export async function leave() {
   const asked = await navigator.permissions?.query({ name: "microphone" }).catch(() => null);
   return asked?.state ?? "prompt";
+}
+
+export const LOST = "The microphone was unplugged or blocked. Connect or allow it, then begin again.";
+
+// Why there is no microphone.
+export function refusal({ name, message }) {
+  if (name === "NotAllowedError") return "The microphone is not allowed for this page. Allow it beside the browser's address bar.";
+  if (name === "NotFoundError") return "No microphone was found. Connect one.";
+  return `The microphone cannot be used: ${message}`;
 }
 
 export async function microphones() {

@@ -1,7 +1,7 @@
 // Talk: by microphone or by text.
 import { html, render, nothing } from "./lit-html.js";
 import { Realtime, base64, bytes } from "./realtime.js";
-import { Sound, leave, microphones } from "./sound.js";
+import { LOST, Sound, leave, microphones, refusal } from "./sound.js";
 import { Being, WORDS, stateOf } from "./being.js";
 import { Conversation } from "./conversation.js";
 import { offered } from "./tools.js";
@@ -18,7 +18,7 @@ export const talk = {
   show(host, { voices = [], models = {}, can = [] }) {
     let link = "connecting", devices = [], device = "", allowed = "prompt";
     let voice = "", language = "", tools = false;
-    let listening = false, held = false, byKey = false, level = 0, playing = false, cut = 0;
+    let held = false, byKey = false, level = 0, playing = false, cut = 0;
     let shown = 0; // how much of the conversation
     // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
     // and from then to the first sound.
@@ -34,6 +34,7 @@ export const talk = {
         later();
       },
       sounds,
+      () => { device = ""; mute(LOST); },
     );
     const being = new Being(sound);
     const conversation = new Conversation((type, fields) => client.send(type, fields));
@@ -75,25 +76,25 @@ export const talk = {
       cut = setTimeout(() => { cut = 0; draw(); }, CUT_SHOWN_MS);
     }
 
-    async function toggle() {
+    async function listen() {
       conversation.problem = "";
-      try {
-        if (listening) sound.mute();
-        else await sound.listen(device);
-        listening = !listening;
-        level = 0;
-        devices = await microphones();
-      } catch (error) {
-        conversation.problem = refusal(error);
-        listening = false;
-      }
+      await sound.listen(device).catch((error) => { conversation.problem = refusal(error); });
+      devices = await microphones();
       allowed = await leave();
       draw();
     }
 
-    async function choose({ target }) {
+    function mute(why = "") {
+      conversation.problem = why;
+      sound.mute();
+      held = false;
+      level = 0;
+      draw();
+    }
+
+    function choose({ target }) {
       device = target.value;
-      if (listening) { listening = false; await toggle(); }
+      if (sound.listening) listen();
     }
 
     function setUp() {
@@ -112,7 +113,7 @@ export const talk = {
     }
 
     function press(down) {
-      if (!byKey || !listening || held === down) return;
+      if (!byKey || !sound.listening || held === down) return;
       held = down;
       if (down) {
         stop();
@@ -132,7 +133,7 @@ export const talk = {
 
     async function write(text) {
       if (!text || link !== "open") return;
-      await sound.open();
+      await sound.open().catch(() => {}); // then the answer is only read
       stop();
       asked = performance.now();
       conversation.write(text);
@@ -152,7 +153,9 @@ export const talk = {
     }
 
     function draw() {
-      client.speak(listening && (!byKey || held) ? sound.track : null);
+      if (client.closed) return;
+      const { listening } = sound;
+      client.speak(!byKey || held ? sound.track : null);
       const open = link === "open", { problem, items, responding } = conversation;
       // A voice that is late for a moment is still speaking.
       const speaking = playing || (responding && conversation.sounded);
@@ -167,7 +170,7 @@ export const talk = {
         <p class="hidden" aria-live="polite">${conversation.spoken}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
         ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
-        ${controls(open, responding)}
+        ${controls(open, responding, listening)}
         <p class="quiet">${quiet()}</p>
         ${client.fellBack ? html`<p class="quiet">A call by WebRTC did not connect, so sound goes by the WebSocket.</p>` : nothing}
         ${options()}
@@ -183,14 +186,14 @@ export const talk = {
         <h2>Say something to Reachy</h2>
         <p>Speak as you would to a person, and interrupt it when you like. For instance:</p>
         <p class="row">${SUGGESTED.map((text) => html`<button class="plain" ?disabled=${link !== "open"} @click=${() => write(text)}>${text}</button>`)}</p>
-        ${listening ? nothing : html`<p class="note">${reason(allowed)}</p>`}
+        ${sound.listening ? nothing : html`<p class="note">${reason(allowed)}</p>`}
       </section>`;
     }
 
-    function controls(open, responding) {
+    function controls(open, responding, listening) {
       return html`<div class="controls">
         <div class="row">
-          <button class=${listening ? "" : "main"} @click=${toggle} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
+          <button class=${listening ? "" : "main"} @click=${listening ? () => mute() : listen} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
           ${byKey ? html`<button class="main" aria-pressed=${held} ?disabled=${!listening}
               @pointerdown=${() => press(true)} @pointerup=${() => press(false)} @pointerleave=${() => press(false)}
               @keydown=${(event) => { if (event.key === " ") { event.preventDefault(); press(true); } }}
@@ -222,7 +225,7 @@ export const talk = {
           ${devices.length > 1 ? html`<label>Microphone <select @change=${choose}>
               ${devices.map((each) => html`<option value=${each.deviceId} ?selected=${each.deviceId === device}>${each.label || "Microphone"}</option>`)}
             </select></label>` : nothing}
-          <label><input type="checkbox" @change=${({ target }) => { byKey = target.checked; setUp(); draw(); }}> Push to talk</label>
+          <label><input type="checkbox" @change=${({ target }) => { byKey = target.checked; held = false; setUp(); draw(); }}> Push to talk</label>
           <label><input type="checkbox" @change=${({ target }) => { tools = target.checked; setUp(); }}> Tools: clock, dice</label>
         </div>
         <div class="row">
@@ -249,10 +252,4 @@ function reason(allowed) {
   if (allowed === "granted") return `Your voice goes from here only to your own server, ${location.host}.`;
   if (allowed === "denied") return "The microphone is blocked for this page. Allow it beside the browser's address bar, or write.";
   return `Reachy needs your microphone to hear you, so the browser will ask you. Your voice goes from here only to your own server, ${location.host}. Without a microphone, write.`;
-}
-
-function refusal({ name, message }) {
-  if (name === "NotAllowedError") return "The microphone is not allowed for this page. Allow it beside the browser's address bar, or write.";
-  if (name === "NotFoundError") return "No microphone was found. Connect one, or write.";
-  return `The microphone cannot be used: ${message}`;
 }
