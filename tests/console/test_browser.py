@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -617,6 +618,40 @@ async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> N
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
+
+
+TAP = "button => ['down', 'up'].map(way => button.dispatchEvent(new Event(`pointer${way}`)))"
+
+
+async def test_a_tap_on_push_to_talk_says_nothing(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(StagedAssistant())
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        sent: asyncio.Queue[str] = asyncio.Queue()
+        page.on(
+            "websocket",
+            lambda socket: socket.on(
+                "framesent", lambda text: sent.put_nowait(json.loads(text)["type"])
+            ),
+        )
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        await page.get_by_label("Push to talk").check()
+        await page.get_by_role("button", name="Start talking").click()
+        hold = page.get_by_role("button", name="Hold to talk")
+        await expect(hold).to_be_enabled()
+        await hold.evaluate(TAP)
+        while await sent.get() != "input_audio_buffer.commit":
+            pass
+        await hold.dispatch_event("pointerdown")
+        for _ in range(20):  # of 20 ms
+            while (each := await sent.get()) != "input_audio_buffer.append":
+                assert each != "response.create"
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        await hold.dispatch_event("pointerup")
+        while await sent.get() != "response.create":
+            pass
+        assert visit.complaints == []
 
 
 async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ export class Conversation {
       case "conversation.item.retrieved":
         return this.cut(event.item);
       case "error":
+        if (event.error.code === "input_audio_buffer_commit_empty") return false; // a mere tap
         this.problem = event.error.message;
         this.awaited = this.responding;
         return true;

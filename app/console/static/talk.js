@@ -66,7 +66,10 @@ export const talk = {
         asked = 0;
         if (speaking) interrupt();
       }
-      if (event.type === "input_audio_buffer.committed") asked = loud;
+      if (event.type === "input_audio_buffer.committed") {
+        asked = loud;
+        if (byKey) client.send("response.create");
+      }
       if (conversation.hear(event)) draw();
     }
 
@@ -115,13 +118,8 @@ export const talk = {
     function press(down) {
       if (!byKey || !sound.listening || held === down) return;
       held = down;
-      if (down) {
-        stop();
-        client.send("input_audio_buffer.clear");
-      } else {
-        client.send("input_audio_buffer.commit");
-        client.send("response.create");
-      }
+      if (down) stop();
+      client.send(`input_audio_buffer.${down ? "clear" : "commit"}`);
       draw();
     }
 
