@@ -305,6 +305,19 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
         kept = await (await download.value).path()
         texts = [await asyncio.to_thread(path.read_text) for path in (kept, secure.authority)]
         assert texts[0] == texts[1]
+        await page.get_by_label("Admin key").fill(key)
+        await page.get_by_role("button", name="Open").click()
+        await expect(page.get_by_text("You can write; the answers come as text.")).to_be_visible()
+        await page.get_by_role("button", name="Tell me a joke.").click()
+        lines = page.locator(".captions li")
+        await expect(lines.nth(0)).to_contain_text("Tell me a joke.")
+        await expect(lines.nth(1)).to_contain_text("Reachy")
+        await page.get_by_role("link", name="Server", exact=True).click()
+        await page.get_by_label("Name of the person").fill("Tom")
+        await page.get_by_role("button", name="Learn a voice").click()
+        await expect(page.get_by_role("alert").last).to_have_text(
+            "The microphone cannot be used: this page is not encrypted"
+        )
         await page.get_by_role("link", name=f"https://box.test:{secure.port}/console/").click()
         await page.get_by_label("Admin key").fill(key)
         await page.get_by_role("button", name="Open").click()

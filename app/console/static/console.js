@@ -38,7 +38,7 @@ async function show() {
 function warn(secure) {
   const address = secure && `https://${location.hostname}:${secure.port}/console/`;
   return html`<section class="panel" role="alert"><h2>This page is not encrypted</h2>
-    <p>Others on the network can read a key that you type here, and the browser blocks the microphone.</p>
+    <p>Others on the network can read a key that you type here, and the browser gives it neither microphone nor sound.</p>
     ${secure
       ? html`<p>Open <a href=${address}>${address}</a>. Its certificate, SHA-256:</p><p><code>${secure.fingerprint}</code></p>
         <p class="note">To avoid the browser's warning, trust <a href="authority">the server's authority</a> on this device. It can vouch for this server and private addresses only.</p>`

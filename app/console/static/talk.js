@@ -104,7 +104,8 @@ export const talk = {
       const transcription = { model: "default", delay: "low", ...(language && { language }) };
       const input = { transcription, turn_detection: byKey ? null : { type: "server_vad" } };
       const output = voice ? { voice } : {};
-      client.send("session.update", { session: { type: "realtime", audio: { input, output }, tools: tools ? offered : [] } });
+      const output_modalities = [isSecureContext ? "audio" : "text"]; // only an encrypted page can play
+      client.send("session.update", { session: { type: "realtime", output_modalities, audio: { input, output }, tools: tools ? offered : [] } });
     }
 
     async function show(picture) {
@@ -246,7 +247,7 @@ function caption({ role, text, rest, cut, picture }) {
 
 // Why the microphone is asked for, before the browser asks.
 function reason(allowed) {
-  if (!isSecureContext) return "The browser gives this page no microphone, because it is not encrypted. You can write.";
+  if (!isSecureContext) return "The browser gives this page neither microphone nor sound, because it is not encrypted. You can write; the answers come as text.";
   if (allowed === "granted") return `Your voice goes from here only to your own server, ${location.host}.`;
   if (allowed === "denied") return "The microphone is blocked for this page. Allow it beside the browser's address bar, or write.";
   return `Reachy needs your microphone to hear you, so the browser will ask you. Your voice goes from here only to your own server, ${location.host}. Without a microphone, write.`;
