@@ -22,6 +22,7 @@ from app.settings.model import Settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import (
     CORE,
+    AnyEngineSpec,
     EngineOptions,
     EngineSpec,
     Kind,
@@ -60,12 +61,14 @@ class Choices:
                     rows[key] = {"profile": profile, **self._row(kind, options, gpus)}
         return list(rows.values())
 
-    def in_place(self, profile: str) -> bool:
-        """Whether the engines and models of ``profile`` are those that run."""
-        running = self._assistant.settings
-        return all(
-            _key(k, each) == _key(k, running.engine(k)) for k, each in self._engines(profile)
-        )
+    def standing(self, profile: str) -> dict[str, bool]:
+        """Whether the engines and models of ``profile`` are those that run, and whether an engine
+        needs packages that are not installed."""
+        pairs, running = list(self._engines(profile)), self._assistant.settings
+        return {
+            "in_place": all(_key(k, each) == _key(k, running.engine(k)) for k, each in pairs),
+            "needs_setup": any(_packages(engine_spec(k, each.engine)) for k, each in pairs),
+        }
 
     def changed(self) -> bool:
         """Whether engines differ, in any option, from the settings of the start."""
@@ -73,8 +76,11 @@ class Choices:
 
     def plan(self, profile: str, only: str | None) -> tuple[list[str], list[str]]:
         """The weights to fetch, and what to assign as in ``reachy-voice models use``, for the
-        engine of the kind ``only``, or all, to become that of ``profile``."""
+        engine of the kind ``only``, or all, to become that of ``profile``. Raises
+        ``MissingExtra``."""
         pairs = [pair for pair in self._engines(profile) if only in (None, pair[0])]
+        for kind, each in pairs:
+            require_modules(engine_spec(kind, each.engine))
         names = [name for _, each in pairs if (name := getattr(each, "weights", None))]
         return self._cache.missing(names), [
             f"{kind}={json.dumps(each.model_dump(mode='json'))}" for kind, each in pairs
@@ -134,19 +140,24 @@ class Choices:
             "size_bytes": entry.size if entry else 0,
             "here": not name or self._cache.state(name) == "present",
             "memory_mb": 0,
-            "needs": "",
+            "needs": _packages(spec),
             "running": running,
         }
         if isinstance(spec, EngineSpec):
             memory = EngineMemory(spec, options, self._cache.catalogue, None)
             row["memory_mb"] = sum(part.memory_mb for part in memory.parts())
             if memory.wants_gpu and not gpus.found:
-                row["needs"] = "a GPU"
-        try:
-            require_modules(spec)
-        except MissingExtra as error:
-            row["needs"] = f"{error.why}. {error.fix}"
+                row["needs"] = row["needs"] or "a GPU"
         return row
+
+
+def _packages(spec: AnyEngineSpec) -> str:
+    """Those that are not installed, and what installs them; or empty."""
+    try:
+        require_modules(spec)
+    except MissingExtra as error:
+        return f"{error.why}. {error.fix}"
+    return ""
 
 
 def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:

@@ -77,6 +77,8 @@ class ConsoleServer:
     calls: bool = False
     busy: list[str] = field(default_factory=list)
     """Steps of the job in progress, latest last."""
+    failed: list[str] = field(default_factory=list)
+    """Why the last job failed, if it did."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Engine changes and downloads run one at a time."""
 
@@ -92,7 +94,8 @@ class ConsoleServer:
             "voices": [] if any(engines.values()) else list(self.voices()),
             "sessions": self.sessions(),
             "array": self.array(),
-            "busy": list(self.busy),
+            "busy": list(self.busy) or ["under way"] * self.turn.locked(),
+            "failed": list(self.failed),
             "can": can
             + ["access"] * (self.access_file is not None)
             + ["people"] * (self.household is not None)
@@ -133,7 +136,7 @@ class ConsoleServer:
         models, profiles = _available(self.models)(), self.profiles()
         if (choices := self.choices) is None:
             return {"models": models, "profiles": profiles, "choices": []}
-        rows = [{**each, "in_place": choices.in_place(each["name"])} for each in profiles]
+        rows = [{**each, **choices.standing(each["name"])} for each in profiles]
         offers, changed = choices.rows(), choices.changed()
         return {"models": models, "profiles": rows, "choices": offers, "changed": changed}
 
@@ -221,8 +224,12 @@ class ConsoleServer:
         if self.turn.locked():
             raise ApiError(409, "busy", "Another job is running; try again when it is done.")
         async with self.turn:
+            self.failed.clear()
             try:
                 yield
+            except Exception as error:
+                self.failed.append(str(error))
+                raise
             finally:
                 self.busy.clear()
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,7 +39,9 @@ from benchmarks.wer import measure
 from pipeline import audio
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import ToolCall
+from pipeline.engines.registry import AnyEngineSpec
 from pipeline.engines.stt import moonshine
+from pipeline.errors import MissingExtra, WeightsError
 from pipeline.events import ItemAdded
 from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
@@ -203,6 +206,11 @@ async def test_a_refused_robot_is_let_in_by_a_click(
         assert visit.complaints == []
 
 
+def without_packages(spec: AnyEngineSpec) -> None:
+    if spec.name == "qwen3-tts":
+        raise MissingExtra("It needs packages", why="cannot import torch", fix="Run: setup")
+
+
 PLAYED = """
 HTMLMediaElement.prototype.play = async function () {
   this.onloadedmetadata = () => console.log([this.duration]);
@@ -211,7 +219,11 @@ HTMLMediaElement.prototype.play = async function () {
 
 
 async def test_a_profile_is_put_in_place_and_there_is_a_way_back(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    serving: Serve,
+    file: AccessFile,
+    able: ConsoleServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = await serving(access=Access(file=file), console=able)
     async with console(served.port, tmp_path, "models") as visit:
@@ -226,6 +238,38 @@ async def test_a_profile_is_put_in_place_and_there_is_a_way_back(
         await expect(back).to_have_count(0)
         await page.get_by_text("All profiles, best first").click()
         await expect(page.get_by_text("needs a GPUFirst")).to_be_visible()
+        cast(dict[str, str], able.profiles()[0])["why"] = ""
+        monkeypatch.setattr("app.console.choices.require_modules", without_packages)
+        await page.reload()
+        await expect(page.get_by_text("reachy-voice setup --config reachy")).to_be_visible()
+        await expect(page.get_by_role("button", name=re.compile("in place"))).to_have_count(0)
+        assert visit.complaints == []
+
+
+async def test_a_job_is_still_shown_after_a_reload(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+) -> None:
+    go = threading.Event()
+
+    def pull(name: str, tell: Callable[[str], None]) -> None:
+        tell("1 of 2 MB")
+        go.wait(SLOW_MS / 1000)
+        raise WeightsError("The download failed", why="the disk is full", fix="Make room")
+
+    served = await serving(access=Access(file=file), console=replace(able, pull=pull))
+    async with console(served.port, tmp_path, "models") as visit:
+        page = visit.page
+        fetch = page.get_by_role("button", name="Fetch piper-joe", exact=True)
+        await page.get_by_text("All weights").click()
+        await fetch.click()
+        await expect(page.get_by_role("status")).to_contain_text("Fetching piper-joe … 1 of 2 MB")
+        await page.reload()
+        await expect(page.get_by_role("status")).to_contain_text("1 of 2 MB")
+        await page.get_by_text("All weights").click()
+        await expect(fetch).to_be_disabled()
+        go.set()
+        await expect(page.get_by_role("alert")).to_contain_text("the disk is full. Make room")
+        await expect(fetch).to_be_enabled()
         assert visit.complaints == []
 
 

@@ -24,7 +24,8 @@ from app.server.callers import Callers, Knocks
 from app.server.gate import Access
 from app.settings.load import load_settings
 from app.settings.model import Settings
-from pipeline.errors import EngineError
+from pipeline.engines.registry import AnyEngineSpec
+from pipeline.errors import EngineError, MissingExtra
 from tests.support.scripted_server import (
     Serve,
     Served,
@@ -47,12 +48,12 @@ def file(tmp_path: Path) -> AccessFile:
 
 async def post(served: Served, path: str, body: Any, **headers: str) -> httpx.Response:
     url = f"http://127.0.0.1:{served.port}/console/api/{path}"
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return await client.post(url, json=body, headers={**WRITE, **headers})
 
 
 async def get(served: Served, path: str, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         return await client.get(
             f"http://127.0.0.1:{served.port}/console/api/{path}", headers=headers
         )
@@ -215,14 +216,27 @@ async def test_engine_swaps_report_their_steps_and_run_one_at_a_time(serving: Se
 
 
 async def test_a_failed_engine_swap_reports_cause_and_fix(serving: Serve) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
     async def use(assignments: Sequence[str], tell: Callable[[str], None]) -> None:
-        raise EngineError("It cannot be loaded", why="no room", fix="Choose a smaller one")
+        begun.set()
+        await go.wait()
+        if assignments == ["llm=x"]:
+            raise EngineError("It cannot be loaded", why="no room", fix="Choose a smaller one")
 
     served = await serving(console=ConsoleServer(use=use))
-    answer = await post(served, "models/use", {"assignments": ["llm=x"]})
+    first = asyncio.create_task(post(served, "models/use", {"assignments": ["llm=x"]}))
+    await begun.wait()
+    assert (await get(served, "state")).json()["busy"] == ["under way"], "it has told no step"
+    go.set()
+    answer = await first
     assert answer.status_code == 400
-    assert "It cannot be loaded: no room. Choose a smaller one" in answer.text
-    assert (await get(served, "state")).json()["busy"] == []
+    message = "It cannot be loaded: no room. Choose a smaller one"
+    assert message in answer.text
+    state = (await get(served, "state")).json()
+    assert (state["busy"], state["failed"]) == ([], [message])
+    await post(served, "models/use", {"assignments": ["llm=y"]})
+    assert (await get(served, "state")).json()["failed"] == []
 
 
 async def test_weights_are_fetched_and_listed(serving: Serve) -> None:
@@ -310,6 +324,22 @@ async def test_engines_of_profiles_are_offered_put_in_place_and_taken_back(
     )
     await post(served, "models/choose", {})
     assert offer.settings == await of_profile("default")
+
+
+async def test_nothing_is_fetched_for_an_engine_whose_packages_are_missing(
+    serving: Serve, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def require_modules(spec: AnyEngineSpec) -> None:
+        if spec.name == "whisper":
+            raise MissingExtra("It needs packages", why="cannot import torch", fix="Run: setup")
+
+    monkeypatch.setattr("app.console.choices.require_modules", require_modules)
+    served = await serving(console=offer.running)
+    shown = (await get(served, "models")).json()
+    assert [each["needs_setup"] for each in shown["profiles"]] == [False, True]
+    answer = await post(served, "models/choose", {"profile": "languages"})
+    assert (answer.status_code, offer.fetched) == (400, [])
+    assert answer.json()["error"]["message"].endswith("cannot import torch. Run: setup")
 
 
 @pytest.mark.parametrize("path", ["models/choose", "models/try"])

@@ -2,6 +2,7 @@
 import { html, render, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
 
+const BEFORE = "A job that was begun before"; // the page was opened or loaded again
 const EVERY_MS = 500, DONE_SHOWN_MS = 8000;
 const MOST_LANGUAGES = 10; // named
 export const KINDS = {
@@ -16,7 +17,9 @@ export const models = {
 
     async function load() {
       try {
-        ({ can, voices } = await get("state"));
+        const state = await get("state");
+        ({ can, voices } = state);
+        if (!busy && state.busy.length && !over) begin(BEFORE);
         if (can.includes("models")) known = await get("models");
       } catch (error) { problem = error.message; }
       loading = false;
@@ -24,24 +27,30 @@ export const models = {
     }
 
     async function work(what, path, body) {
+      begin(what);
+      try {
+        const answer = await post(path, body);
+        end("", answer.steps);
+        return answer;
+      } catch (error) { end(error.message); }
+    }
+
+    function begin(what) {
       busy = what;
       problem = done = "";
       steps = [];
       clearTimeout(timer);
       watch();
-      try {
-        const answer = await post(path, body);
-        clearTimeout(timer);
-        steps = answer.steps ?? [];
-        done = `${what}: done.`;
-        timer = setTimeout(() => { done = ""; steps = []; draw(); }, DONE_SHOWN_MS);
-        return answer;
-      } catch (error) {
-        problem = error.message;
-      } finally {
-        busy = "";
-        load();
-      }
+    }
+
+    function end(failure, last = []) {
+      clearTimeout(timer);
+      problem = failure;
+      done = failure ? "" : `${busy}: done.`;
+      steps = last;
+      timer = setTimeout(() => { done = ""; steps = []; draw(); }, DONE_SHOWN_MS);
+      busy = "";
+      load();
     }
 
     async function watch() {
@@ -49,6 +58,7 @@ export const models = {
       const state = await get("state").catch(() => null);
       if (over || !busy) return;
       if (state) steps = state.busy;
+      if (state && busy === BEFORE && !steps.length) return end(state.failed.join());
       draw();
       timer = setTimeout(watch, EVERY_MS);
     }
@@ -81,16 +91,21 @@ export const models = {
 
     function proposal() {
       const best = known.profiles.find(({ why }) => !why);
-      const use = can.includes("use");
       return html`<section class="panel"><h2>For this machine</h2>
         ${best ? html`<p><strong>${best.name}</strong> ${best.summary}</p>
           ${best.in_place ? html`<p class="note">Its engines are in place.</p>` : html`${best.fetches ? html`<p class="note">Fetches ${best.fetches}.</p>` : nothing}
-            ${use ? html`<button class="main" ?disabled=${busy} @click=${() => put(`The profile ${best.name}`, best.name)}>Put ${best.name} in place</button>` : nothing}
-            <p class="note">No conversation is cut off. To keep it, with its settings for conversations: <code>reachy-voice serve --config ${best.name}</code></p>`}` : html`<p>No profile fits.</p>`}
-        ${known.changed && use ? html`<p><button ?disabled=${busy} @click=${() => put("Your settings", "")}>Go back to my settings</button> <span class="note">What you chose here lasts until the server stops.</span></p>` : nothing}
+            ${way(best)}`}` : html`<p>No profile fits.</p>`}
+        ${known.changed && can.includes("use") ? html`<p><button ?disabled=${busy} @click=${() => put("Your settings", "")}>Go back to my settings</button> <span class="note">What you chose here lasts until the server stops.</span></p>` : nothing}
         <details><summary>All profiles, best first</summary><div class="wide"><table><tbody>${known.profiles.map(({ name, summary, why, fetches }) => html`<tr>
           <th scope="row">${name}</th><td>${summary}<p class="note">${why || "fits this machine"}${fetches ? html`<br>First start fetches ${fetches}` : nothing}</p></td></tr>`)}</tbody></table></div></details>
       </section>`;
+    }
+
+    function way({ name, needs_setup }) {
+      const serve = html`<code>reachy-voice serve --config ${name}</code>`;
+      return needs_setup ? html`<p>It needs packages, which a running server cannot install. Stop it, run <code>reachy-voice setup --config ${name}</code>, then ${serve}</p>` : html`
+        ${can.includes("use") ? html`<button class="main" ?disabled=${busy} @click=${() => put(`The profile ${name}`, name)}>Put ${name} in place</button>` : nothing}
+        <p class="note">No conversation is cut off. To keep it, with its settings for conversations: ${serve}</p>`;
     }
 
     function list(kind, [title, verb]) {
