@@ -458,6 +458,15 @@ async def test_a_server_that_comes_back_is_followed_again(serving: Serve, tmp_pa
         await expect(status).to_contain_text("cannot be reached", timeout=SLOW_MS)
         cable.plugged = True
         await expect(status).to_have_text("0 of 0 turns", timeout=SLOW_MS)
+        await visit.page.get_by_role("link", name="Server", exact=True).click()
+        engines = visit.page.get_by_role("heading", name="Engines")
+        await expect(engines).to_be_visible()
+        cable.pull()
+        alert = visit.page.get_by_role("alert")
+        await expect(alert).to_contain_text("cannot be reached", timeout=SLOW_MS)
+        cable.plugged = True
+        await expect(engines).to_be_visible(timeout=SLOW_MS)
+        await expect(alert).to_have_count(0)
 
 
 # --- talk --------------------------------------------------------------------------------------
@@ -566,11 +575,12 @@ CONVERSE = """async (events) => {
   const { Conversation } = await import("./conversation.js");
   const sent = [];
   const talk = new Conversation((type) => sent.push(type));
-  const awaited = events.map((event) => (talk.hear(event), talk.awaited));
-  return [awaited, [...talk.items.values()], sent];
+  const states = events.map((event) => (talk.hear(event), talk.problem || talk.awaited));
+  return [states, [...talk.items.values()], sent];
 }"""
 ANSWER = {"type": "message", "id": "a", "role": "assistant"}
 INTERRUPTED = [
+    {"type": "error", "error": {"code": "invalid_value", "message": "No."}},
     {"type": "input_audio_buffer.committed"},
     {"type": "response.created"},
     {
@@ -598,8 +608,8 @@ async def test_what_was_not_heard_of_an_interrupted_answer_stays_apart(
 ) -> None:
     served = await serving(StagedAssistant())
     async with console(served.port, tmp_path, "talk") as visit:
-        awaited, lines, sent = await visit.page.evaluate(CONVERSE, INTERRUPTED)
-        assert awaited == [True, True, True, False, False, False, True, False]
+        states, lines, sent = await visit.page.evaluate(CONVERSE, INTERRUPTED)
+        assert states == ["No.", "No.", True, True, False, False, False, True, False]
         heard = {"role": "assistant", "text": "The sea is", "rest": "wide and deep.", "cut": True}
         assert lines[0] == heard
         assert sent == ["conversation.item.retrieve"]

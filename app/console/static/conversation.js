@@ -46,6 +46,7 @@ export class Conversation {
       case "response.created":
         this.responding = this.awaited = true;
         this.sounded = false;
+        this.problem = "";
         return true;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":

@@ -12,7 +12,7 @@ const HOUR_S = 3600;
 export const server = {
   show(host) {
     const answers = []; // { at, ms } of the turns that the server keeps
-    let state = null, who = null, checks = null, checking = false, made = null, problem = "", timer = 0, over = false;
+    let state = null, who = null, checks = null, checking = false, made = null, problem = "", unreachable = "", timer = 0, over = false;
     let load = null, loaded = 0; // memory and load, and when they were asked for
 
     const stop = follow("turns", (kind, turn) => {
@@ -28,9 +28,10 @@ export const server = {
           loaded = Date.now();
           load = await get("load");
         }
+        unreachable = "";
       } catch (error) {
         state = null;
-        problem = `The server cannot be reached: ${error.message}`;
+        unreachable = `The server cannot be reached: ${error.message}`;
       }
       if (over) return;
       draw();
@@ -68,7 +69,7 @@ export const server = {
     function draw() {
       if (over) return;
       render(html`
-        ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
+        ${[problem, unreachable].map((why) => why && html`<p class="bad" role="alert">${why}</p>`)}
         ${state ? html`
           <section class="panel"><h2>Engines</h2>
             <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${KINDS[name]?.[0] ?? name}</th><td class="note">${state.models[name]}</td><td class=${why ? "bad" : ""}>${why ?? state.notes[name] ?? "ready"}</td></tr>`)}</tbody></table>
