@@ -384,7 +384,7 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         item = MessageItem("item_1", "user", (AudioPart(None, 1.75, said),))
         session.bus.publish(ItemAdded(item, None))
         session.bus.publish(SPOKEN)
-        row = page.locator("ol.turns > li")
+        row = page.locator("ol.turns > li:visible")
         await expect(row).to_contain_text("What is the time?")
         await expect(row).to_contain_text("interrupted: question · first audio after 410 ms")
         bar = row.get_by_role("slider")
@@ -413,6 +413,8 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         await expect(explanation).to_have_text("Interrupted after 1700 ms, by a question.")
         session.bus.publish(TurnRecord("text", "answered", text="Slow.", first_audio_ms=1_400.0))
         await expect(row).to_have_count(2)
+        await expect(row.nth(1).get_by_role("slider")).to_be_focused()
+        await expect(row.nth(1).locator("details")).to_have_attribute("open", "")
         await expect(row.first.locator("svg path")).to_have_count(0)
         await expect(row.first.get_by_role("slider")).to_have_attribute(
             "aria-label", re.compile("a written turn, first audio at 1400 ms")

@@ -17,48 +17,68 @@ const LEVEL_MS = 20;
 
 export const turns = {
   show(host) {
-    const all = new Map();
-    const chosen = new Map(); // by the turn's number: the piece of its bar that is explained
-    const sounds = new Map(); // by the turn's number: its audio player, or the error
+    // By the turn's number: { turn, item, piece, url, problem }. Its item is the same as long as it is
+    // shown, with what is opened, focused or played there. piece: the one of its bar that is explained.
+    const rows = new Map();
+    const list = document.createElement("ol");
+    list.className = "turns";
     let filter = "all", live = false;
     const stop = follow("turns", (kind, turn) => {
       live = true;
-      if (kind === "begin") all.clear();
-      else all.set(turn.number, turn);
-      if (all.size > KEPT) all.delete(all.keys().next().value);
+      if (kind === "begin") rows.forEach(drop);
+      else put(turn);
       later();
     }, (now) => { live = now; draw(); });
+
+    function put(turn) {
+      const row = rows.get(turn.number) ?? { item: document.createElement("li") };
+      rows.set(turn.number, Object.assign(row, { turn }));
+      drawRow(row);
+      if (!row.item.parentNode) list.prepend(row.item);
+      if (rows.size > KEPT) drop(rows.values().next().value);
+    }
+
+    function drop(row) {
+      row.item.remove();
+      rows.delete(row.turn.number);
+      if (row.url) URL.revokeObjectURL(row.url);
+    }
 
     let waiting = 0;
     function later() {
       waiting ||= requestAnimationFrame(() => { waiting = 0; draw(); });
     }
 
-    async function listen(number) {
+    async function listen(row) {
       try {
-        const url = URL.createObjectURL(await blob(`turns/${number}/sound`));
-        sounds.set(number, html`<audio controls autoplay src=${url} aria-label="You left, Reachy right"></audio>`);
-      } catch (error) { sounds.set(number, html`<span class="bad" role="alert">${error.message}</span>`); }
-      draw();
+        const sound = await blob(`turns/${row.turn.number}/sound`);
+        if (row.item.isConnected) row.url = URL.createObjectURL(sound);
+      } catch (error) { row.problem = error.message; }
+      drawRow(row);
+    }
+
+    function drawRow(row) {
+      row.item.hidden = !FILTERS[filter](row.turn);
+      render(content(row, () => listen(row), (piece) => { row.piece = piece; drawRow(row); }), row.item);
     }
 
     function draw() {
-      const shown = [...all.values()].reverse().filter(FILTERS[filter]);
+      const shown = [...rows.values()].filter(({ item }) => !item.hidden).length;
       render(html`
         <div class="row" role="group" aria-label="Show">
-          ${Object.keys(FILTERS).map((name) => html`<button aria-pressed=${name === filter} @click=${() => { filter = name; draw(); }}>${name}</button>`)}
+          ${Object.keys(FILTERS).map((name) => html`<button aria-pressed=${name === filter} @click=${() => { filter = name; rows.forEach(drawRow); draw(); }}>${name}</button>`)}
         </div>
         <p class="note">${legend()}Point at a bar, or focus it and use the arrow keys, for what it means.</p>
-        <p class="note" role="status">${live ? `${shown.length} of ${all.size} turns` : "The server cannot be reached; trying again …"}</p>
-        ${live && !all.size ? html`<p>Nothing has been said yet. <a href="#talk">Talk</a>, and each answer shows here why it came when it came.</p>` : nothing}
-        <ol class="turns">${shown.map((turn) => row(turn, sounds.get(turn.number), listen, chosen.get(turn.number), (piece) => { chosen.set(turn.number, piece); draw(); }))}</ol>`, host);
+        <p class="note" role="status">${live ? `${shown} of ${rows.size} turns` : "The server cannot be reached; trying again …"}</p>
+        ${live && !rows.size ? html`<p>Nothing has been said yet. <a href="#talk">Talk</a>, and each answer shows here why it came when it came.</p>` : nothing}
+        ${list}`, host);
     }
 
     draw();
     return () => {
       stop();
       cancelAnimationFrame(waiting);
-      for (const { values } of sounds.values()) if (values?.[0]?.startsWith("blob:")) URL.revokeObjectURL(values[0]);
+      rows.forEach(drop);
     };
   },
 };
@@ -68,18 +88,16 @@ function legend() {
   return Object.entries(names).map(([key, name]) => html`<span class=${`key ${key}`}></span>${name}&ensp;`);
 }
 
-function row(turn, sound, listen, chosen, choose) {
+function content({ turn, piece, url, problem }, listen, choose) {
   const when = new Date(turn.at * 1000).toLocaleTimeString();
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
-  return html`<li>
-    <p>${turn.speaker ? `${turn.speaker}: ` : ""}<strong>${turn.text || `(${turn.origin})`}</strong></p>
+  return html`<p>${turn.speaker ? `${turn.speaker}: ` : ""}<strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
     <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · ${ASIDES[turn.invented] ?? `does not count: ${turn.invented}`}` : ""} · ${audio}</p>
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
-    ${bar(turn, chosen, choose)}
-    ${turn.recorded ? sound ?? html`<button @click=${() => listen(turn.number)}>Listen</button>` : nothing}
-    ${why(turn)}
-  </li>`;
+    ${bar(turn, piece, choose)}
+    ${url ? html`<audio controls autoplay src=${url} aria-label="You left, Reachy right"></audio>` : problem ? html`<span class="bad" role="alert">${problem}</span>` : turn.recorded ? html`<button @click=${listen}>Listen</button>` : nothing}
+    ${why(turn)}`;
 }
 
 // One axis: 0 is the end of the speech, or the request. What never sounded has no bar.
