@@ -61,6 +61,24 @@ def test_the_whole_page_is_small_and_loads_nothing_from_elsewhere() -> None:
         assert not re.search(r"(src|href|from|import|fetch\(|url\()\s*[=(]?\s*[\"'`]https?:", text)
 
 
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("colour", ["edge", "speech", "think", "accent", "ink"])
+def test_what_only_a_colour_shows_has_contrast(colour: str, scheme: int) -> None:
+    """https://www.w3.org/TR/WCAG22/#non-text-contrast"""
+    style = (STATIC / "style.css").read_text()
+    pairs = re.findall(r"--(\w+): light-dark\(#(\w{6}), #(\w{6})\)", style)
+    colours = {name: bytes.fromhex(pair[scheme]) for name, *pair in pairs}
+
+    def luminance(name: str) -> float:
+        parts = np.frombuffer(colours[name], np.uint8) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ (0.2126, 0.7152, 0.0722))
+
+    for behind in ("ground", "panel"):
+        darker, lighter = sorted((luminance(colour), luminance(behind)))
+        assert (lighter + 0.05) / (darker + 0.05) >= 3, behind
+
+
 async def test_every_file_that_a_page_names_is_served(serving: Serve) -> None:
     served = await serving()
     names = set[str]()
