@@ -14,7 +14,7 @@ from pipeline.audio import AudioFormat, Pcm
 from pipeline.commands import Direction, Modality
 from pipeline.items import FunctionCallItem, Item, MessageItem, ToolServerItem
 from pipeline.messages import Usage
-from pipeline.turn_record import Aside, Ignored, Interruption, Invention, TurnRecord
+from pipeline.turn_record import Aside, Doubt, Ignored, Interruption, Invention, TurnRecord
 
 # --- the user's side ---------------------------------------------------------------------------
 
@@ -101,12 +101,13 @@ class SpeechIgnored:
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
     """The utterance had no words, or none that count: it becomes no item. ``engine_seconds`` were
-    spent to find that out. ``invented``: why words that were recognised do not count. ``speaker``:
-    see ``pipeline.engines.contract.Transcript``. Internal."""
+    spent to find that out. ``invented``: why words that were recognised do not count. ``doubt``,
+    ``speaker``: see ``pipeline.engines.contract.Transcript``. Internal."""
 
     item_id: str
     engine_seconds: float = 0.0
     invented: Invention | Aside | None = None
+    doubt: Doubt | None = None
     speaker: str | None = None
 
 

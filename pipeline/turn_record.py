@@ -48,6 +48,16 @@ the client before the commit; the session ended in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Words that do not count, the mean score of the VAD over their sound, 0 to 1, and the length
+    of that."""
+
+    text: str
+    certainty: float
+    speech_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """One decision about a pause, ``after_ms`` after the end of the speech before it.
 
@@ -104,6 +114,8 @@ class TurnRecord:
     """Whose voice it was; empty: nobody's who is enrolled; ``None``: not asked, or too short."""
     invented: Invention | Aside | None = None
     """Why what was recognised does not count as said; then the text is empty."""
+    doubt: Doubt | None = None
+    """What was recognised, if it is an ``Invention``: for the owner, never for a client."""
     heard: str = ""
     """The part of the answer that was heard, or read if it was written."""
     error: str | None = None

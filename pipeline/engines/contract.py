@@ -22,7 +22,7 @@ from pipeline.audio import Pcm
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.messages import LlmRequest, SpeechRequest, Usage
-from pipeline.turn_record import Aside, Invention
+from pipeline.turn_record import Aside, Doubt, Invention
 from pipeline.work import CancelToken
 
 # --- capabilities ------------------------------------------------------------------------------
@@ -127,14 +127,16 @@ class Transcript:
     """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
     what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
     ``language_probability``: how sure it is. Not for engines: ``invented``, why a session does not
-    count the text, which is empty then; ``speaker``, whose voice it is: a name, empty if it is
-    nobody's known, ``None`` if that was not asked or cannot be told."""
+    count the text, which is empty then; ``doubt``, what it was, if it was invented; ``speaker``,
+    whose voice it is: a name, empty if it is nobody's known, ``None`` if that was not asked or
+    cannot be told."""
 
     text: str
     seconds: float
     language: str = ""
     language_probability: float = 1.0
     invented: Invention | Aside | None = None
+    doubt: Doubt | None = None
     speaker: str | None = None
 
 

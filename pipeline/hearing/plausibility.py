@@ -22,7 +22,7 @@ from pipeline.hearing import tuning
 from pipeline.hearing.recognition import plain_words
 from pipeline.settings import Accept, Lexicon, with_inventions
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
-from pipeline.turn_record import Aside, Invention
+from pipeline.turn_record import Aside, Doubt, Invention
 
 _SCRIPTS_OF = SMALL_WORDS | {"ja": "あアー漢々", "zh": "漢々", "ko": "한漢", "el": "ω"}
 """Words or letters of each language that show how it is written."""
@@ -59,9 +59,11 @@ def believed(context: SessionContext, transcript: Transcript, segment: Segment) 
     lexicon = with_inventions(context.settings.lexicons, lexicon)
     if not plain_words(transcript.text):
         return replace(transcript, text="")
-    accept = context.settings.people
-    if why := invention(transcript, segment, lexicon) or unwanted(transcript, segment, accept):
-        return replace(transcript, text="", language="", invented=why)
+    if why := invention(transcript, segment, lexicon):
+        doubt = Doubt(transcript.text, segment.certainty, segment.speech_s)
+        return replace(transcript, text="", language="", invented=why, doubt=doubt)
+    if aside := unwanted(transcript, segment, context.settings.people):
+        return replace(transcript, text="", language="", invented=aside)
     context.note_language(transcript)
     return transcript
 

@@ -10,7 +10,16 @@ from pipeline.conversation.chat import heard_text
 from pipeline.events import Timeline
 from pipeline.speaking.delivery import Clause
 from pipeline.speaking.playback import PlaybackClock
-from pipeline.turn_record import Aside, IgnoredSpeech, Invention, Origin, Outcome, Pause, TurnRecord
+from pipeline.turn_record import (
+    Aside,
+    Doubt,
+    IgnoredSpeech,
+    Invention,
+    Origin,
+    Outcome,
+    Pause,
+    TurnRecord,
+)
 
 AHEAD_MS = 5.0
 """An answer that begins this short a time before its turn ends does not count as early."""
@@ -43,6 +52,7 @@ class OpenTurn:
     stopped_at: float | None = None
     text: str | None = None
     invented: Invention | Aside | None = None
+    doubt: Doubt | None = None
     speaker: str | None = None
     transcript_at: float | None = None
     error: str | None = None
@@ -106,6 +116,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         answers_also=turn.answers_also,
         text=turn.text,
         invented=turn.invented,
+        doubt=turn.doubt,
         speaker=turn.speaker,
         error=turn.error,
         speech_start_sample=None if turn.start_ms is None else sample_at(turn.start_ms),

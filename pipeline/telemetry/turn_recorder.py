@@ -179,7 +179,7 @@ class TurnRecorder:
                 turn.background_db = event.background_db
             case SpeechRejected():
                 turn.text, turn.invented = "", event.invented
-                turn.speaker = event.speaker
+                turn.speaker, turn.doubt = event.speaker, event.doubt
                 turn.wasted_s += event.engine_seconds
                 self._drop_before(turn, at)
                 self._end(turn, "rejected", at)

@@ -67,13 +67,15 @@ class SpeechEvents:
 
     def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
         """It did not interrupt the answer."""
-        text = utterance.attempt.text if utterance.attempt else None
+        heard = utterance.attempt.transcript if utterance.attempt else None
+        text = (heard.doubt.text if heard.doubt else heard.text) if heard else ""
         heard_ms = ms_of(utterance.turn.onset), ms_of(utterance.fed_to)
-        self._bus.publish(SpeechIgnored(*heard_ms, text or "", why))
+        self._bus.publish(SpeechIgnored(*heard_ms, text, why))
 
     def reject(self, utterance: TurnSpeech) -> None:
         """It had no words that count."""
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0
-        why = (attempt.invented, attempt.speaker) if attempt else (None, None)
+        heard = attempt.transcript if attempt else None
+        why = (heard.invented, heard.doubt, heard.speaker) if heard else ()
         self._bus.publish(SpeechRejected(item_id, spent_s, *why))

@@ -66,24 +66,25 @@ class Attempt:
     task: asyncio.Task[None] | None = None
 
     @property
+    def transcript(self) -> Transcript | None:
+        """``None``: recognition failed, or is not done."""
+        return self.words if isinstance(self.words, Transcript) else None
+
+    @property
     def text(self) -> str | None:
-        """What was said; ``None``: recognition failed, or is not done."""
-        return self.words.text if isinstance(self.words, Transcript) else None
+        """What was said."""
+        return self.transcript.text if self.transcript else None
 
     @property
     def invented(self) -> Invention | Aside | None:
         """Why words that were recognised do not count."""
-        return self.words.invented if isinstance(self.words, Transcript) else None
-
-    @property
-    def speaker(self) -> str | None:
-        """See ``Transcript``."""
-        return self.words.speaker if isinstance(self.words, Transcript) else None
+        return self.transcript.invented if self.transcript else None
 
     @property
     def said(self) -> AudioPart:
         """The words as the conversation will have them."""
-        return AudioPart(self.text or "", speaker=self.speaker or "")
+        speaker = self.transcript.speaker if self.transcript else None
+        return AudioPart(self.text or "", speaker=speaker or "")
 
     @property
     def error(self) -> ReachyVoiceError | None:

@@ -46,7 +46,7 @@ from pipeline.events import ItemAdded
 from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
 from pipeline.settings import SessionSettings, Wake
-from pipeline.turn_record import IgnoredSpeech, Judgement, Pause, TurnRecord
+from pipeline.turn_record import Doubt, IgnoredSpeech, Judgement, Pause, TurnRecord
 from reachy_voice.testing import ScriptedStt
 from tests.clients.engines import NOON, STORY, TIME, phrase_cast
 from tests.support.browser import Visit, browsing
@@ -422,9 +422,11 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         session.bus.publish(TurnRecord("text", "answered", text="Only words."))
         await expect(row).to_have_count(3)
         await expect(row.first.locator("svg")).to_have_count(0)
-        session.bus.publish(TurnRecord("voice", "rejected", text="", invented="credits"))
+        doubt = Doubt("Thanks for watching!", 0.55, 1.4)
+        session.bus.publish(TurnRecord("voice", "rejected", invented="credits", doubt=doubt))
         await expect(row.first).to_contain_text("(voice)")
         await expect(row.first).to_contain_text("rejected · does not count: credits")
+        await expect(row.first).to_contain_text("Thanks for watching! (certainty 0.55, 1.4 s)")
         for name, shown in {
             "slow": 1,
             "cut off": 0,

@@ -57,6 +57,10 @@ def test_an_invention_is_not_answered(text: str, reason: str) -> None:
     assert [each.invented for each in played.events(events.SpeechRejected)] == [reason]
     [record] = played.events(TurnRecord)
     assert (record.outcome, record.invented, record.text) == ("rejected", reason, "")
+    assert record.doubt
+    assert record.doubt.text == text
+    assert record.doubt.certainty == pytest.approx(0.55)
+    assert record.doubt.speech_s == pytest.approx(NOISE_S, abs=0.1)
 
 
 @pytest.mark.parametrize(("text", "reason"), INVENTED.items())
@@ -64,7 +68,8 @@ def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
     played = over(say(NOISE_S, MOTOR), silence(9.0), stt=inventing(text), vad=HalfSureVad())
     assert played.reply.status == "completed"
     assert len(played.events(events.SpeechStarted)) == 1
-    assert [each.reason for each in played.events(events.SpeechIgnored)] == [reason]
+    ignored = played.events(events.SpeechIgnored)
+    assert [(each.reason, each.said) for each in ignored] == [(reason, text)]
 
 
 def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:

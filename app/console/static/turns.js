@@ -94,6 +94,7 @@ function content({ turn, piece, url, problem }, listen, choose) {
   return html`<p>${turn.speaker ? `${turn.speaker}: ` : ""}<strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p>${turn.heard}</p>` : nothing}
     <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · ${ASIDES[turn.invented] ?? `does not count: ${turn.invented}`}` : ""} · ${audio}</p>
+    ${turn.doubt ? html`<p class="note">Recognised: ${turn.doubt.text} (certainty ${turn.doubt.certainty.toFixed(2)}, ${turn.doubt.speech_s.toFixed(1)} s)</p>` : nothing}
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn, piece, choose)}
     ${url ? html`<audio controls autoplay src=${url} aria-label="You left, Reachy right"></audio>` : problem ? html`<span class="bad" role="alert">${problem}</span>` : turn.recorded ? html`<button @click=${listen}>Listen</button>` : nothing}
