@@ -83,6 +83,8 @@ class Transcriber:
         said: Transcript | ReachyVoiceError
         try:
             said = await attributed(self._context, recognition, Work())
+            # The client wants it, whoever has said it.
+            segment = replace(segment, after_question=True, live=False)
             said = believed(self._context, said, segment)
         except ReachyVoiceError as error:
             said = error

@@ -174,8 +174,9 @@ def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool
         return certainty < tuning.HARDLY_SURE
     short = _count(phrase) <= tuning.REPEATED_WORDS and _count(words) <= tuning.MOST_REPEATED_WORDS
     thanks = tuple(phrase) in _phrases(lexicon.courtesies)
-    natural = short and (not thanks or " ".join(phrase) in lexicon.answers)
-    return not natural or certainty < tuning.SURE
+    alone = len(phrase) > 1 or not thanks or phrase[0] in lexicon.answers  # "you you you you"
+    least = tuning.SURE_OF_COURTESY if thanks else tuning.SURE
+    return not (short and alone) or certainty < least
 
 
 def _is_hum(word: str, lexicon: Lexicon) -> bool:

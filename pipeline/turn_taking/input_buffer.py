@@ -6,8 +6,6 @@ has appended.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, CommitAudio
 from pipeline.context import SessionContext
@@ -18,7 +16,6 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.turn_runner import TurnRunner
-from pipeline.turn_taking.utterance import TurnSpeech
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
@@ -72,7 +69,7 @@ class InputBuffer:
             context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
         elif taken := self._turns.take():
             self._commit_ended()
-            self._commit(taken)
+            self._transcriber.commit(taken.turn.item_id, taken.recognition, None, taken.segment)
         elif (audio_ms := self._appended.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
@@ -90,8 +87,4 @@ class InputBuffer:
         """Commit earlier speech first. The client asks for answers itself."""
         self._replies.forget_pending()
         for ended in self._turns.take_ended():
-            self._commit(ended)
-
-    def _commit(self, spoken: TurnSpeech) -> None:
-        segment = replace(spoken.segment, after_question=True, live=False)  # the client wants it
-        self._transcriber.commit(spoken.turn.item_id, spoken.recognition, segment=segment)
+            self._transcriber.commit(ended.turn.item_id, ended.recognition, None, ended.segment)
