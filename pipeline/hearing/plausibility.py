@@ -28,7 +28,7 @@ _SCRIPTS_OF = SMALL_WORDS | {"ja": "あアー漢々", "zh": "漢々", "ko": "한
 """Words or letters of each language that show how it is written."""
 _LETTERS = {"CJK": 4, "HANGUL": 3, "HIRAGANA": 2, "KATAKANA": 2}
 """How many Latin letters one of these scripts takes as long to say as."""
-_LETTER = re.compile(f"[{UNSPACED}]")
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|$)|[。！？]")
 
@@ -116,7 +116,7 @@ def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> b
 
 def _count(words: list[str]) -> float:
     """How many words they are: of scripts without spaces, two letters are one."""
-    return sum(0.5 if _LETTER.match(word) else 1.0 for word in words)
+    return sum(0.5 if _UNSPACED_LETTER.match(word) else 1.0 for word in words)
 
 
 def _is_foreign(text: str, language: str) -> bool:
