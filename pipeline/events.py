@@ -164,13 +164,16 @@ class TranscriptPartial:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReady:
-    """The final text of a committed item, transcribed from ``seconds`` of audio. ``speaker``: see
-    ``pipeline.engines.contract.Transcript``."""
+    """The final text of a committed item, transcribed from ``seconds`` of audio. ``speaker``,
+    ``invented``, ``doubt``: see ``pipeline.engines.contract.Transcript``; the last two are not sent
+    over the wire."""
 
     item_id: str
     text: str
     seconds: float
     speaker: str | None = None
+    invented: Invention | Aside | None = None
+    doubt: Doubt | None = None
 
 
 @dataclass(frozen=True, slots=True)

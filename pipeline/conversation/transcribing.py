@@ -99,7 +99,7 @@ class Transcriber:
         part = item.parts[0]
         assert isinstance(part, AudioPart)
         part = replace(part, transcript=said.text, speaker=said.speaker or "")
-        self._publish_read(item, replace(item, parts=(part,)), said.seconds, said.speaker)
+        self._publish_read(item, replace(item, parts=(part,)), said)
 
     async def _read(self, item: MessageItem) -> None:
         try:
@@ -108,11 +108,9 @@ class Transcriber:
             self._context.bus.publish(TranscriptFailed(item.id, str(error)))
         else:
             seconds = sum(part.seconds for part in known.parts if isinstance(part, AudioPart))
-            self._publish_read(item, known, seconds)
+            self._publish_read(item, known, Transcript("", seconds))
 
-    def _publish_read(
-        self, item: MessageItem, known: MessageItem, seconds: float, speaker: str | None = None
-    ) -> None:
+    def _publish_read(self, item: MessageItem, known: MessageItem, said: Transcript) -> None:
         """Store and publish ``known``, which is ``item`` with its text."""
         if item.id in self._chat:
             if not _same_recordings(self._chat.get(item.id), item):
@@ -120,7 +118,8 @@ class Transcriber:
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         text = " ".join(part.transcript for part in spoken if part.transcript)
-        self._context.bus.publish(TranscriptReady(item.id, text, seconds, speaker))
+        why = said.invented, said.doubt
+        self._context.bus.publish(TranscriptReady(item.id, text, said.seconds, said.speaker, *why))
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:
         parts = []

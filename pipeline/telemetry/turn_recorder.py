@@ -225,6 +225,7 @@ class TurnRecorder:
                 turn.wasted_s += event.engine_seconds
             case TranscriptReady():
                 turn.text, turn.transcript_at = event.text, at
+                turn.invented, turn.doubt = event.invented, event.doubt
                 turn.speaker = event.speaker
             case TranscriptFailed():
                 turn.error = event.message

@@ -13,6 +13,7 @@ from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, play, say, scene, silence
 from tests.support.far_server import FarServer, serving
 from tests.support.overlap import over
+from tests.support.turn_records import records_of
 from tests.support.url_engines import running
 
 pytestmark = pytest.mark.quick
@@ -97,7 +98,12 @@ def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
 def test_noise_that_the_client_commits_is_scored_if_turns_are_detected(text: str) -> None:
     stt = ScriptedStt(texts=(text,), languages=("en",))
     acts = (say(NOISE_S, MOTOR), CommitAudio(), silence(1.0))
-    assert play(*acts, stt=stt, vad=HalfSureVad()).transcripts == [""]
+    played = play(*acts, stt=stt, vad=HalfSureVad())
+    assert played.transcripts == [""]
+    [record] = records_of(played)
+    assert record.invented == INVENTED[text]
+    assert record.doubt
+    assert record.doubt.text == text
 
 
 @pytest.mark.parametrize("text", ["Thank you.", "Mm-hmm.", "Yes."])
