@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from app.doctor.profile_fit import Machine, Verdict, judge, profile_summary, this_machine
 from app.models.pull import OFFLINE_VARIABLE, is_on
-from app.settings.load import owners_file
+from app.setup.place import owners_file
 from pipeline.errors import ReachyVoiceError
 
 EMBEDDED = "cpu"

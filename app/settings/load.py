@@ -19,6 +19,7 @@ from app.settings.check import EXTENDS, check
 from app.settings.model import LoadedSettings
 from app.settings.personas import with_persona
 from app.settings.yaml_tree import Branch, Leaf, Node, leaves, parse_value, plain, read_tree, shown
+from app.setup.place import owners_file
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
 
@@ -66,14 +67,6 @@ def config_dir() -> Path:
             fix="In a checkout: git checkout -- config; otherwise install reachy-voice again",
         )
     return folder
-
-
-def owners_file(environ: Mapping[str, str]) -> Path | None:
-    """The settings that count if no others are named; the file need not exist. ``None`` without a
-    home."""
-    home = environ.get("HOME")
-    base = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
-    return Path(base) / "reachy-voice" / "settings.yaml" if base else None
 
 
 def profile_names() -> list[str]:

@@ -31,7 +31,7 @@ from app.setup.failures import (
 )
 from app.setup.needs import Needs, ask, unfit
 from app.setup.place import Place, locked
-from app.setup.progress import SetupProgress, open_running, port_of, progress_page
+from app.setup.progress import SetupProgress, is_running, progress_page
 from app.setup.proposal import ask_owner, may_ask, proposal
 from app.setup.stack import stack_steps
 from app.setup.steps import (
@@ -73,7 +73,7 @@ def serve(place: Place, arguments: list[str], *, opens: bool = False) -> int:
         return _help(place, args.help_text)
     if args.plan or args.setup_only:
         prepare(place, args)
-    elif not (opens and open_running(f"http://localhost:{port_of(args)}/console/")):
+    elif not (opens and is_running(args)):
         _become_server(place, args, opens)
     return 0
 

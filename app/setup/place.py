@@ -16,6 +16,14 @@ from app import file_lock
 from app.root import IS_INSTALLED, ROOT
 
 
+def owners_file(environ: Mapping[str, str]) -> Path | None:
+    """The settings that count if no others are named; the file need not exist. ``None`` without a
+    home."""
+    home = environ.get("HOME")
+    base = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    return Path(base) / "reachy-voice" / "settings.yaml" if base else None
+
+
 @dataclass(frozen=True)
 class Place:
     root: Path

@@ -13,20 +13,23 @@ import webbrowser
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urljoin
 
 from app.setup.failures import PORT_TAKEN, SetupError
-from app.setup.place import Place
+from app.setup.place import Place, owners_file
 from app.setup.steps import Step
 
 PORT = 8765
 """``server.port`` of ``config/default.yaml``: other settings cannot be read yet."""
 SHOWN_S = 10
 """The page waits so long for a browser that is to show why set-up has stopped."""
+MOST_BYTES = 100_000
 PAGE = Path(__file__).with_name("progress.html")
 
 
@@ -121,7 +124,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port_of(args)), Handler)
     except OSError as error:
-        if args.config:  # may have another port
+        if not is_port_known(args):
             yield False
             return
         raise _port_taken(port_of(args)) from error
@@ -145,9 +148,20 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
 
 def port_of(args: Namespace) -> int:
     """The server's, as far as the command line tells."""
-    ports = [value.partition("=")[2] for value in args.set if value.startswith("server.port=")]
-    port = args.port or (ports or [""])[-1]
+    port = _named_port(args)
     return int(port) if port.isdecimal() else PORT
+
+
+def is_port_known(args: Namespace, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether no settings that cannot be read yet may have another one."""
+    own = owners_file(environ)
+    others = args.config or any(name.startswith("REACHY_VOICE__") for name in environ)
+    return bool(_named_port(args)) or not (others or (own is not None and own.exists()))
+
+
+def _named_port(args: Namespace) -> str:
+    ports = [value.partition("=")[2] for value in args.set if value.startswith("server.port=")]
+    return str(args.port or (ports or [""])[-1])
 
 
 def _port_taken(port: int) -> SetupError:
@@ -155,26 +169,30 @@ def _port_taken(port: int) -> SetupError:
     return SetupError(PORT_TAKEN, what, why, f"Stop it, or: reachy-voice serve --port {port + 1}")
 
 
-def is_ours(url: str) -> bool:
-    """Whether a server of this program is at that address: it says so in its list of models."""
+def open_running(console: str) -> bool:
+    """Open the console of a server of this program that runs already. False: none does."""
     any_certificate = ssl.create_default_context()
     any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
     https = urllib.request.HTTPSHandler(context=any_certificate)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
     try:
-        with opener.open(urljoin(url, "/v1/models"), timeout=2) as answer:
-            return "reachy-voice" in json.dumps(json.loads(answer.read(100_000)))
+        with opener.open(urljoin(console, "/v1/models"), timeout=2) as answer:
+            body = answer.read(MOST_BYTES)
+    except HTTPError as refusal:
+        body = refusal.read(MOST_BYTES) if refusal.code == HTTPStatus.UNAUTHORIZED else b""
     except (OSError, ValueError, HTTPException):
         return False
-
-
-def open_running(console: str) -> bool:
-    """Open the console of a server of this program that runs already. False: none does."""
-    if not is_ours(console):
+    # It names itself as the model's owner, or in its refusal of a missing key.
+    if not body.startswith(b"{") or b"reachy-voice" not in body:
         return False
     print(f"reachy-voice runs already: {console}", file=sys.stderr, flush=True)
     open_in_browser(console)
     return True
+
+
+def is_running(args: Namespace) -> bool:
+    """The same at the port that the server is to have."""
+    return is_port_known(args) and open_running(f"http://localhost:{port_of(args)}/console/")
 
 
 def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:

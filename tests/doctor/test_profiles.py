@@ -19,7 +19,8 @@ from app.doctor.proposal import answer, best_profile, reachable, urls_of
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import Demand, demand
 from app.models.gpu import Gpu, Gpus, cuda_order
-from app.settings.load import config_dir, load_settings, owners_file, profile_names
+from app.settings.load import config_dir, load_settings, profile_names
+from app.setup.place import owners_file
 from pipeline.engines.registry import Kind
 from tests.support.file_server import file_server
 

@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from app.setup.commands import Log
 from app.setup.failures import SetupError
 from app.setup.needs import Needs
 from app.setup.place import Place
-from app.setup.progress import SetupProgress, open_in_browser, port_of, progress_page
+from app.setup.progress import SetupProgress, is_port_known, open_in_browser, port_of, progress_page
 from app.setup.steps import Step
 from tests.support.far_server import free_port
 from tests.support.file_server import file_server
@@ -113,15 +114,17 @@ def test_other_addresses_are_not_ready(place: Place) -> None:
         fetched(f"{url_of(args)}ready")
 
 
-def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(place: Place) -> None:
+def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
     args = on_a_free_port()
     with progress_page(place, args):
         with pytest.raises(SetupError, match="cannot be used") as raised:
             progress_page(place, args).__enter__()
         assert raised.value.exit_code == 20
-        args.config = "file.yaml"  # which may have another port
-        with progress_page(place, args, opens=True) as is_open:
-            assert not is_open
+        monkeypatch.setattr(progress, "PORT", port_of(args))
+        with progress_page(place, at("--config", "file.yaml"), opens=True) as is_open:
+            assert not is_open, "the file may have another port"
 
 
 def test_a_question_and_a_failure_are_on_the_page(
@@ -177,6 +180,26 @@ def test_it_is_at_the_servers_port(arguments: list[str], port: int) -> None:
     assert port_of(at(*arguments)) == port
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environ", "is_known"),
+    [
+        ([], {}, True),
+        ([], {"REACHY_VOICE__SERVER__PORT": "9000"}, False),
+        (["--config", "file.yaml"], {}, False),
+        (["--config", "file.yaml", "--port", "9000"], {}, True),
+        ([], {"XDG_CONFIG_HOME": "config"}, False),
+    ],
+)
+def test_other_settings_may_have_another_port(
+    arguments: list[str], environ: dict[str, str], is_known: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "config" / "reachy-voice" / "settings.yaml"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    environ = {key: value.replace("config", f"{tmp_path}/config") for key, value in environ.items()}
+    assert is_port_known(at(*arguments), environ) == is_known
+
+
 def test_the_server_gets_its_port(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
     assert at("--lan", "--port", "9000").others == ["--lan", "--port", "9000"]
     assert at("--port", "9000").settings == [], "they are still the defaults"
@@ -220,13 +243,17 @@ def test_without_a_command_a_browser_is_opened_once(
     assert became == [["serve"] if fresh else ["serve", "--open"]]
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
 def test_without_a_command_a_server_that_runs_is_shown(
-    monkeypatch: pytest.MonkeyPatch, place: Place
+    is_ours: bool, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     opened: list[str] = []
+    monkeypatch.setattr(progress, "is_port_known", lambda args: True)
     monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
     with file_server() as server:
-        server.files["/v1/models"] = b'{"data": [{"owned_by": "reachy-voice"}]}'
+        models = b'{"data": [{"owned_by": "reachy-voice"}]}'
+        server.files["/v1/models"] = models if is_ours else b"<html>reachy-voice"
         monkeypatch.setattr(progress, "PORT", int(server.url.rpartition(":")[2]))
-        flow.serve(place, [], opens=True)
-    assert opened == [f"http://localhost:{progress.PORT}/console/"]
+        with nullcontext() if is_ours else pytest.raises(SetupError, match="cannot be used"):
+            flow.serve(place, [], opens=True)
+    assert opened == [f"http://localhost:{progress.PORT}/console/"] * is_ours
