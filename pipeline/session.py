@@ -335,9 +335,8 @@ class Session:
     # -- commands
 
     async def _next(self) -> None:
-        """Handle the next command, or feed silence if the client stalls during speech."""
-        speech = self._turns.open or self._turns.suspecting or self._listener.may_be_speech
-        if not speech:
+        """Handle the next command, or feed silence if the client stalls during a turn."""
+        if not (self._turns.open or self._turns.suspecting):
             await self._handle(await self._inbox.get())
             return
         # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
