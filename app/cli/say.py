@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from app.announcing.announcer import EVERYBODY, MOST_CHARS, AnnouncementError, AnnouncementRequest
+from app.announcing.announcer import (
+    EVERYBODY,
+    MOST_CHARS,
+    TALK,
+    AnnouncementError,
+    AnnouncementRequest,
+)
 from app.cli.options import ConfigOption, JsonOption, SetOption
-from app.server.control import NotRunning, ask, socket_path, talk_socket_path
+from app.server.control import (
+    NotRunning,
+    answer_to,
+    ask,
+    request,
+    socket_path,
+    talk_socket_path,
+)
 from app.settings.load import load_settings
+from pipeline.errors import ReachyVoiceError
 
 TEXTS = {
     "interrupted": "interrupted after: {heard}",
@@ -42,17 +60,10 @@ def say(
     settings = load_settings(config, overrides or ()).settings
     if len(text) > MOST_CHARS:
         raise typer.BadParameter(f"has more than {MOST_CHARS} characters", param_hint="TEXT")
-    announcement = AnnouncementRequest(
-        text=text, to=to, within_s=within_s, keep_s=keep_s
-    ).model_dump()
-    try:
-        answer = ask(
-            socket_path(settings.server.port, os.environ), {"say": announcement}, typer.echo
-        )
-    except NotRunning:
-        if not (talks := talk_socket_path(os.environ)).exists():
-            raise
-        answer = ask(talks, {"say": announcement}, typer.echo)
+    wish = AnnouncementRequest(text=text, to=to, within_s=within_s, keep_s=keep_s)
+    server, talk = socket_path(settings.server.port, os.environ), talk_socket_path(os.environ)
+    paths = {EVERYBODY: (server, talk), TALK: (talk,)}.get(to.casefold(), (server,))
+    answer = _ask(paths, wish)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     else:
@@ -60,6 +71,35 @@ def say(
     heard = [each for each in answer["conversations"] if each["heard"]]
     if not heard and not answer["kept_s"]:
         raise AnnouncementError("Nobody heard it", fix="Try again with a longer --within")
+
+
+def _ask(paths: Sequence[Path], wish: AnnouncementRequest) -> dict[str, Any]:
+    """Say it in the conversations of all these processes. If there are none, the first process
+    keeps it. Raises why it did not, or ``NotRunning`` if none of them runs."""
+    at_once = {"say": wish.model_dump() | {"keep_s": 0.0}}
+    conversations: list[dict[str, Any]] = []
+    absent: list[NotRunning] = []
+    refusals: list[tuple[Path, ReachyVoiceError]] = []
+    with ExitStack() as stack:
+        running: list[tuple[Path, socket.socket]] = []
+        for path in paths:
+            try:
+                running.append((path, stack.enter_context(request(path, at_once))))
+            except NotRunning as error:
+                absent.append(error)
+        for path, connection in running:
+            try:
+                conversations += answer_to(connection, typer.echo)["conversations"]
+            except ReachyVoiceError as error:
+                refusals.append((path, error))
+    if conversations:
+        return {"conversations": conversations, "kept_s": 0.0}
+    if not refusals:
+        raise absent[0]
+    path, refusal = refusals[0]
+    if wish.keep_s and refusal.exit_code == AnnouncementError.exit_code:
+        return ask(path, {"say": wish.model_dump()}, typer.echo)
+    raise refusal
 
 
 def _print(answer: dict[str, Any]) -> None:

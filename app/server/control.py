@@ -13,8 +13,8 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,23 @@ async def _answer(connection: socket.socket, carry: Carry) -> None:
     async with asyncio.timeout(REQUEST_S):
         asked = json.loads(await _read_line(connection))
 
+    async with asyncio.TaskGroup() as group:
+        carrying = group.create_task(_carry_out(connection, carry, asked))
+        if "say" in asked:  # other requests continue without their client
+            watching = group.create_task(_end_with_client(connection, carrying))
+            carrying.add_done_callback(lambda _: watching.cancel())
+
+
+async def _end_with_client(connection: socket.socket, carrying: asyncio.Task[None]) -> None:
+    with suppress(OSError):
+        while await asyncio.get_running_loop().sock_recv(connection, MOST_BYTES):
+            pass
+    carrying.cancel()
+
+
+async def _carry_out(connection: socket.socket, carry: Carry, asked: Mapping[str, Any]) -> None:
     def send(answer: Mapping[str, Any]) -> None:
-        # The client may be gone; its request continues. A few lines always fit.
-        with suppress(OSError):
+        with suppress(OSError):  # the client may be gone; a few lines always fit
             connection.send(json.dumps(answer).encode() + b"\n")
 
     try:
@@ -160,30 +174,45 @@ def _answers(path: Path) -> bool:
 
 
 def ask(path: Path, asked: Mapping[str, Any], tell: Tell) -> dict[str, Any]:
-    """Have the server at ``path`` carry out a request; returns its answer. Raises ``NotRunning``,
-    or a ``ReachyVoiceError`` with the server's reason and exit code."""
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
+    """Have the server at ``path`` carry out a request; returns its answer. Raises as ``request``
+    and ``answer_to``."""
+    with request(path, asked) as connection:
+        return answer_to(connection, tell)
+
+
+@contextmanager
+def request(path: Path, asked: Mapping[str, Any]) -> Iterator[socket.socket]:
+    """A connection to the server at ``path``, which carries out a request meanwhile. Raises
+    ``NotRunning``."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
             connection.connect(str(path))
-            connection.sendall(json.dumps(asked).encode() + b"\n")
-            with connection.makefile() as lines:
-                for line in lines:
-                    answer = json.loads(line)
-                    if "step" in answer:
-                        tell(answer["step"])
-                    elif "error" in answer:
-                        what, why, fix = answer["error"]
-                        refused = ReachyVoiceError(what, why=why, fix=fix)
-                        refused.exit_code = answer["exit_code"]
-                        raise refused
-                    else:
-                        done: dict[str, Any] = answer["done"]
-                        return done
-    except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise NotRunning(
-            "No server of yours runs on this machine at that port",
-            why=f"nothing answers at {path}",
-            fix=_another(path)
-            or "Start it with `reachy-voice serve`, or name its settings with --config",
-        ) from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            what, fix = "`reachy-voice talk` does not run on this machine", "Start it"
+            if path.stem.isdigit():
+                what = "No server of yours runs on this machine at that port"
+                fix = _another(path) or (
+                    "Start it with `reachy-voice serve`, or name its settings with --config"
+                )
+            raise NotRunning(what, why=f"nothing answers at {path}", fix=fix) from error
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        yield connection
+
+
+def answer_to(connection: socket.socket, tell: Tell) -> dict[str, Any]:
+    """Wait for the answer to a ``request``. Raises ``NotRunning`` if the server ends first, or a
+    ``ReachyVoiceError`` with its reason and exit code."""
+    with connection.makefile() as lines:
+        for line in lines:
+            answer = json.loads(line)
+            if "step" in answer:
+                tell(answer["step"])
+            elif "error" in answer:
+                what, why, fix = answer["error"]
+                refused = ReachyVoiceError(what, why=why, fix=fix)
+                refused.exit_code = answer["exit_code"]
+                raise refused
+            else:
+                done: dict[str, Any] = answer["done"]
+                return done
     raise NotRunning("The server ended before the request was done", fix="See its log")
