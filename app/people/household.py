@@ -8,13 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
+
+import numpy as np
 
 from app.models.engine_set import EngineSet
 from app.people.enrolment import Enrolment
 from app.people.file import PeopleFile, PeopleList, model_digest
 from app.settings.model import Settings
-from pipeline.audio import Pcm
-from pipeline.errors import ReachyVoiceError
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.engines.voices import Person
+from pipeline.errors import ConfigError, ReachyVoiceError
+from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.speaker")
 
@@ -48,7 +53,9 @@ class Household:
             if known.people:
                 model = await self._model()
                 people = known.voices(model)
-                await self._engines.engage_speaker(self._options)
+                speaker = await self._engines.engage_speaker(self._options)
+                numbers = await speaker.embed(np.zeros(LISTEN_RATE, np.int16), Work())
+                _require_length(people, len(numbers))
                 self._engines.stages.people = people
                 names = len(people)
                 log.info("%d known voice%s", names, "" if names == 1 else "s")
@@ -90,3 +97,12 @@ class Household:
 
     async def _model(self) -> str:
         return await asyncio.to_thread(model_digest, self._options, self._engines.cache)
+
+
+def _require_length(people: Sequence[Person], length: int) -> None:
+    if wrong := [each.name for each in people if len(each.voice) != length]:
+        raise ConfigError(
+            "The file of people cannot be used",
+            why=f"the voice of {wrong[0]} does not have the {length} numbers of this engine",
+            fix="`reachy-voice people remove` them, and add them again",
+        )

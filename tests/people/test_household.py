@@ -121,7 +121,13 @@ async def test_a_running_server_is_told_of_a_command(
 
 
 @pytest.mark.parametrize(
-    "change", [("small", "x"), ('"model": "', '"model": "0'), ("{", "[")], ids=str
+    "change",
+    [
+        ("small", "x"),
+        ('"model": "', '"model": "0'),
+        ('"voice": "', '"voice": "' + 16 * "A"),  # three numbers more
+        ("{", "["),
+    ],
 )
 async def test_a_bad_file_is_said_and_nobody_is_known(
     change: tuple[str, str],
