@@ -167,11 +167,11 @@ async def run_test(
 def with_false_starts(test: SoundTest, silence: Pcm, settings: Settings) -> SoundTest:
     """With the turns that begin in ``silence``, if the VAD is installed. Blocks."""
     try:
-        windows = score_windows(silence, settings)
+        heard = score_windows(silence, settings)
     except (MissingExtra, WeightsError):
         return test
-    count = false_starts(windows, settings.endpointing)
-    threshold = quiet_threshold(windows, settings.endpointing) if count else None
+    count = false_starts(heard, settings.endpointing)
+    threshold = quiet_threshold(heard, settings.endpointing) if count else None
     return replace(test, false_starts=count, quiet_threshold=threshold)
 
 

@@ -7,6 +7,9 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import numpy as np
 
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
@@ -17,7 +20,10 @@ from hardware.settings import Robot
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
 from pipeline.commands import Direction
 from pipeline.engines.registry import Kind, engine_spec, require_modules
-from pipeline.hearing.turn_taker import TurnPause, TurnStart, TurnTaker
+from pipeline.hearing.nearness import Nearness, WindowEvidence
+from pipeline.hearing.timbre import Motor, may_be_voice
+from pipeline.hearing.tuning import TIMBRE_BEFORE_SAMPLES
+from pipeline.hearing.turn_taker import TurnPause, TurnTaker
 from pipeline.settings import Endpointing
 
 SIDES_DEG, _TURN_S = (40.0, 140.0), 1.5
@@ -42,8 +48,24 @@ async def _turn(body: RobotBody) -> None:
         await asyncio.sleep(_TURN_S)
 
 
-def score_windows(pcm: Pcm, settings: Settings) -> list[tuple[float, AudioFrame]]:
-    """Each window of 16 kHz audio with its VAD score. Raises ``WeightsError``, ``MissingExtra``."""
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Sound at 16 kHz in windows of the VAD, each with its score. ``least_movement_db``: see
+    ``Vad``."""
+
+    windows: Sequence[tuple[float, AudioFrame]]
+    least_movement_db: float = 0.0
+
+    def moves(self, start: int, end: int) -> bool:
+        """As ``Listener.moves``."""
+        first = max(0, start - TIMBRE_BEFORE_SAMPLES)
+        pieces = [frame.pcm for _, frame in self.windows if first < frame.end <= end]
+        pcm = np.concatenate(pieces)
+        return may_be_voice(pcm, len(pcm) - (end - start), self.least_movement_db)
+
+
+def score_windows(pcm: Pcm, settings: Settings) -> Heard:
+    """Have the VAD score 16 kHz audio. Raises ``WeightsError``, ``MissingExtra``."""
     options = settings.engine(Kind.VAD)
     spec = engine_spec(Kind.VAD, options.engine)
     require_modules(spec)
@@ -53,26 +75,33 @@ def score_windows(pcm: Pcm, settings: Settings) -> list[tuple[float, AudioFrame]
     stream, size = vad.open(), vad.window_samples
     starts = range(0, len(pcm) - size + 1, size)
     frames = [AudioFrame(pcm[at : at + size], LISTEN_RATE, at) for at in starts]
-    return [(float(stream.score(frame.pcm)), frame) for frame in frames]
+    windows = [(float(stream.score(frame.pcm)), frame) for frame in frames]
+    return Heard(windows, vad.least_movement_db)
 
 
-def false_starts(windows: Sequence[tuple[float, AudioFrame]], endpointing: Endpointing) -> int:
-    """How many turns begin."""
-    taker, count = TurnTaker(endpointing), 0
-    for score, frame in windows:
-        signals = taker.feed(score, frame)
-        count += sum(isinstance(signal, TurnStart) for signal in signals)
+def false_starts(heard: Heard, endpointing: Endpointing) -> int:
+    """How many turns begin, as sessions judge them: a motor's are rejected there."""
+    taker, nearness, motor = TurnTaker(endpointing), Nearness(), Motor(heard.moves)
+    count = 0
+    for score, frame in heard.windows:
+        was_open = taker.open
+        is_sound = score >= endpointing.silence_threshold
+        runs = motor.runs(is_sound, frame, taker.noticed if was_open else None)
+        evidence = WindowEvidence(score, motor=runs)
+        verdict = nearness.hear(evidence, frame, was_open, endpointing)
+        signals = taker.feed(verdict.score, frame, *verdict[1:])
         if any(isinstance(signal, TurnPause) for signal in signals):
             taker.judge(endpointing.likely_wait_ms)
+        is_last = frame is heard.windows[-1][1]
+        if (was_open and not taker.open) or (taker.open and is_last):
+            count += heard.moves(taker.noticed, frame.end)
     return count
 
 
-def quiet_threshold(
-    windows: Sequence[tuple[float, AudioFrame]], endpointing: Endpointing
-) -> float | None:
+def quiet_threshold(heard: Heard, endpointing: Endpointing) -> float | None:
     """The lowest higher ``endpointing.speech_threshold`` at which none begins."""
     for threshold in _THRESHOLDS:
         higher = endpointing.model_copy(update={"speech_threshold": threshold})
-        if threshold > endpointing.speech_threshold and not false_starts(windows, higher):
+        if threshold > endpointing.speech_threshold and not false_starts(heard, higher):
             return threshold
     return None

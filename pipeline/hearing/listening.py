@@ -16,7 +16,7 @@ from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.nearness import Nearness, WindowEvidence
 from pipeline.hearing.speech_scores import SpeechScores
-from pipeline.hearing.timbre import Motor, movement_db
+from pipeline.hearing.timbre import Motor, may_be_voice
 from pipeline.hearing.turn_taker import Signal, TurnPause, TurnStart, TurnTaker
 from pipeline.settings import Endpointing
 
@@ -88,14 +88,9 @@ class Listener:
     def moves(self, start: int, end: int) -> bool:
         """Whether the timbre of the sound between two samples moves as a voice's does, as far as
         can be told."""
-        short = end - start < tuning.TIMBRE_SHORT_SAMPLES
-        least_db = self._stages.vad.least_movement_db
-        least_db *= tuning.TIMBRE_SHORT if short else 1.0
         first = max(0, start - tuning.TIMBRE_BEFORE_SAMPLES)
-        pcm = self.read(first, end)
-        measurable = least_db and len(pcm) == end - first
-        found_db = movement_db(pcm, start - first) if measurable else None
-        return found_db is None or found_db >= least_db
+        pcm, least_db = self.read(first, end), self._stages.vad.least_movement_db
+        return len(pcm) < end - first or may_be_voice(pcm, start - first, least_db)
 
     def configure(self, endpointing: Endpointing) -> None:
         """Use other settings from now on."""

@@ -38,6 +38,14 @@ def movement_db(pcm: Pcm, start: int) -> float | None:
     return float(shape.std(axis=0).mean())
 
 
+def may_be_voice(pcm: Pcm, start: int, least_db: float) -> bool:
+    """Whether the timbre of the sound that begins at sample ``start`` moves as a voice's does, as
+    far as can be told. ``least_db``: a voice's, of the VAD; 0: nothing can be told."""
+    short = len(pcm) - start < tuning.TIMBRE_SHORT_SAMPLES
+    found_db = movement_db(pcm, start) if least_db else None
+    return found_db is None or found_db >= least_db * (tuning.TIMBRE_SHORT if short else 1.0)
+
+
 class Motor:
     """Knows that a motor has been taken for a speaker, and expects it again. A voice's timbre moves
     from the first 200 ms on, a motor's never does."""

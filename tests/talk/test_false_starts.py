@@ -12,27 +12,30 @@ import pytest
 from app.settings.load import load_settings
 from app.talk import devices, false_starts
 from app.talk.devices import SILENT_S, run_test, with_false_starts
+from app.talk.false_starts import Heard
+from benchmarks.harness.acoustics import Signal, to_signal
 from hardware.robot.errors import RobotError, robot_error
 from hardware.settings import Robot, Sound
 from pipeline.audio import AudioFrame, Pcm
 from pipeline.commands import Direction
+from pipeline.engines.vad.silero import LEAST_MOVEMENT_DB
 from pipeline.errors import WeightsError
 from pipeline.settings import Endpointing
 from reachy_voice.testing import in_virtual_time, run_virtual
+from tests.hearing.test_timbre import in_room, servo
+from tests.support.pico import spoken_by_pico
 from tests.support.scripted_driver import ARRAY, ScriptedDriver
 
 pytestmark = pytest.mark.engines
 
 SETTINGS = load_settings(None, ["robot.url=127.0.0.1:1"]).settings
 
-Windows = list[tuple[float, AudioFrame]]
 
-
-def noise(*peaks: float) -> Windows:
+def noise(*peaks: float) -> Heard:
     """A quarter of a second at each score, with three seconds of silence after it."""
     scores = [score for peak in peaks for score in (*[peak] * 8, *[0.0] * 94)]
     silence = np.zeros(512, np.int16)
-    return [(score, AudioFrame(silence, 16_000, n * 512)) for n, score in enumerate(scores)]
+    return Heard([(each, AudioFrame(silence, 16_000, n * 512)) for n, each in enumerate(scores)])
 
 
 @pytest.mark.parametrize(
@@ -45,10 +48,26 @@ def noise(*peaks: float) -> Windows:
     ],
 )
 def test_turns_are_counted_and_the_threshold_that_opens_none_is_found(
-    heard: Windows, turns: int, threshold: float | None
+    heard: Heard, turns: int, threshold: float | None
 ) -> None:
     assert false_starts.false_starts(heard, Endpointing()) == turns
     assert false_starts.quiet_threshold(heard, Endpointing()) == threshold
+
+
+def moves(*sounds: Signal) -> Heard:
+    """Each of these sounds after a second of the room, as a VAD scores them that hears a voice in
+    each."""
+    whole = np.concatenate([*map(in_room, sounds), in_room(sounds[0])[:16_000]])
+    frames = [AudioFrame(whole[at : at + 512], 16_000, at) for at in range(0, len(whole), 512)]
+    loud = [float(np.abs(frame.pcm.astype(int)).max() > 500) for frame in frames]
+    return Heard(list(zip(loud, frames, strict=True)), LEAST_MOVEMENT_DB)
+
+
+def test_the_robots_own_motors_begin_no_turn() -> None:
+    motors = [servo(seed) for seed in range(4)]
+    assert false_starts.false_starts(moves(*motors), Endpointing()) == 0
+    voice = to_signal(spoken_by_pico("What time is it?", "en"))
+    assert false_starts.false_starts(moves(voice, *motors, voice), Endpointing()) == 2
 
 
 class ScriptedRobot:
@@ -96,7 +115,7 @@ def test_the_turns_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_the_vad_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(pcm: Pcm, settings: object) -> Windows:
+    def missing(pcm: Pcm, settings: object) -> Heard:
         raise WeightsError("silero-vad is missing", why="it was not fetched", fix="Fetch it")
 
     quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
