@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -219,7 +219,7 @@ def _clock(
     settings: Settings,
     announcer: Announcer,
     words: Mapping[str, Mapping[str, str]],
-    calls: Iterable[str],
+    calls: Sequence[str],
 ) -> tuple[Clock | None, Rule | None]:
     """The timers, and the rule that recognises plain requests behind one of ``calls``."""
     if settings.tools.clock == "never":

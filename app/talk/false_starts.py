@@ -49,7 +49,7 @@ async def _turn(body: RobotBody) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class SilentRoom:
     """Sound at 16 kHz in windows of the VAD, each with its score. ``least_movement_db``: see
     ``Vad``."""
 
@@ -64,7 +64,7 @@ class Heard:
         return may_be_voice(pcm, len(pcm) - (end - start), self.least_movement_db)
 
 
-def score_windows(pcm: Pcm, settings: Settings) -> Heard:
+def score_windows(pcm: Pcm, settings: Settings) -> SilentRoom:
     """Have the VAD score 16 kHz audio. Raises ``WeightsError``, ``MissingExtra``."""
     options = settings.engine(Kind.VAD)
     spec = engine_spec(Kind.VAD, options.engine)
@@ -76,10 +76,10 @@ def score_windows(pcm: Pcm, settings: Settings) -> Heard:
     starts = range(0, len(pcm) - size + 1, size)
     frames = [AudioFrame(pcm[at : at + size], LISTEN_RATE, at) for at in starts]
     windows = [(float(stream.score(frame.pcm)), frame) for frame in frames]
-    return Heard(windows, vad.least_movement_db)
+    return SilentRoom(windows, vad.least_movement_db)
 
 
-def false_starts(heard: Heard, endpointing: Endpointing) -> int:
+def false_starts(heard: SilentRoom, endpointing: Endpointing) -> int:
     """How many turns begin, as sessions judge them: a motor's are rejected there."""
     taker, nearness, motor = TurnTaker(endpointing), Nearness(), Motor(heard.moves)
     count = 0
@@ -98,7 +98,7 @@ def false_starts(heard: Heard, endpointing: Endpointing) -> int:
     return count
 
 
-def quiet_threshold(heard: Heard, endpointing: Endpointing) -> float | None:
+def quiet_threshold(heard: SilentRoom, endpointing: Endpointing) -> float | None:
     """The lowest higher ``endpointing.speech_threshold`` at which none begins."""
     for threshold in _THRESHOLDS:
         higher = endpointing.model_copy(update={"speech_threshold": threshold})

@@ -12,7 +12,7 @@ import pytest
 from app.settings.load import load_settings
 from app.talk import devices, false_starts
 from app.talk.devices import SILENT_S, run_test, with_false_starts
-from app.talk.false_starts import Heard
+from app.talk.false_starts import SilentRoom
 from benchmarks.harness.acoustics import Signal, to_signal
 from hardware.robot.errors import RobotError, robot_error
 from hardware.settings import Robot, Sound
@@ -31,11 +31,13 @@ pytestmark = pytest.mark.engines
 SETTINGS = load_settings(None, ["robot.url=127.0.0.1:1"]).settings
 
 
-def noise(*peaks: float) -> Heard:
+def noise(*peaks: float) -> SilentRoom:
     """A quarter of a second at each score, with three seconds of silence after it."""
     scores = [score for peak in peaks for score in (*[peak] * 8, *[0.0] * 94)]
     silence = np.zeros(512, np.int16)
-    return Heard([(each, AudioFrame(silence, 16_000, n * 512)) for n, each in enumerate(scores)])
+    return SilentRoom(
+        [(each, AudioFrame(silence, 16_000, n * 512)) for n, each in enumerate(scores)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,19 +50,19 @@ def noise(*peaks: float) -> Heard:
     ],
 )
 def test_turns_are_counted_and_the_threshold_that_opens_none_is_found(
-    heard: Heard, turns: int, threshold: float | None
+    heard: SilentRoom, turns: int, threshold: float | None
 ) -> None:
     assert false_starts.false_starts(heard, Endpointing()) == turns
     assert false_starts.quiet_threshold(heard, Endpointing()) == threshold
 
 
-def moves(*sounds: Signal) -> Heard:
+def moves(*sounds: Signal) -> SilentRoom:
     """Each of these sounds after a second of the room, as a VAD scores them that hears a voice in
     each."""
     whole = np.concatenate([*map(in_room, sounds), in_room(sounds[0])[:16_000]])
     frames = [AudioFrame(whole[at : at + 512], 16_000, at) for at in range(0, len(whole), 512)]
     loud = [float(np.abs(frame.pcm.astype(int)).max() > 500) for frame in frames]
-    return Heard(list(zip(loud, frames, strict=True)), LEAST_MOVEMENT_DB)
+    return SilentRoom(list(zip(loud, frames, strict=True)), LEAST_MOVEMENT_DB)
 
 
 def test_the_robots_own_motors_begin_no_turn() -> None:
@@ -115,7 +117,7 @@ def test_the_turns_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_without_the_vad_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(pcm: Pcm, settings: object) -> Heard:
+    def missing(pcm: Pcm, settings: object) -> SilentRoom:
         raise WeightsError("silero-vad is missing", why="it was not fetched", fix="Fetch it")
 
     quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
