@@ -32,6 +32,14 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("untimed")
+hypothesis.settings.register_profile(
+    "quick", parent=hypothesis.settings.get_profile("untimed"), max_examples=30
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr").startswith("quick"):
+        hypothesis.settings.load_profile("quick")
 
 
 CATEGORY = re.compile(
