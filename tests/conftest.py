@@ -11,7 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from blockbuster import blockbuster_ctx
+from blockbuster import BlockBuster
 
 from app.models.pull import pull
 from app.models.weights import WeightsCache
@@ -77,13 +77,17 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return module
 
 
+WATCH = BlockBuster(scanned_modules=["app", "hardware", "pipeline"])
+# The terminal is read when the loop says that there is something.
+WATCH.functions["os.read"].can_block_in("app/talk/keys.py", "read")
+
+
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_loop() -> Iterator[None]:
     """Our code must not call anything on the event loop that waits: files, sockets, sleeps."""
-    with blockbuster_ctx(scanned_modules=["app", "hardware", "pipeline"]) as watched:
-        # The terminal is read when the loop says that there is something.
-        watched.functions["os.read"].can_block_in("app/talk/keys.py", "read")
-        yield
+    WATCH.activate()
+    yield
+    WATCH.deactivate()
 
 
 @pytest.fixture(scope="session")
