@@ -22,5 +22,16 @@ async def python(cache: WeightsCache) -> Path:
 async def robot(
     python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RobotDaemon]:
-    async with robot_daemon(python, tmp_path_factory.mktemp("robot")) as robot:
+    home = tmp_path_factory.mktemp("robot")
+    install_app(home, "dancer")
+    async with robot_daemon(python, home) as robot:
         yield robot
+
+
+def install_app(home: Path, name: str) -> None:
+    """An app as the daemon finds it; it does nothing, for an hour."""
+    (home / f"{name}.py").write_text("import time\n\ntime.sleep(3600)\n")
+    about = home / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[reachy_mini_apps]\n{name} = {name}:App\n")

@@ -151,12 +151,12 @@ async def test_a_daemon_that_is_killed_and_comes_back_moves_again(
 
 
 async def test_a_daemon_that_hangs_is_missed_and_found_again(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "ANSWER_S", 0.3)
     monkeypatch.setattr(daemon_module, "PING_S", 0.3)
     notices = Notices()
-    async with robot_daemon(python, tmp_path) as robot, moving(robot.url, notices) as body:
+    async with moving(robot.url, notices) as body:
         await robot.reaches(is_neutral)
         robot.program.process.send_signal(signal.SIGSTOP)
         await notices.until("lost")
@@ -206,17 +206,16 @@ async def test_one_switch_turns_it_off(settings: Robot) -> None:
 # --- whose robot it is --------------------------------------------------------------------------
 
 
-async def test_a_robot_without_power_gets_up_and_is_folded_again(
-    python: Path, tmp_path: Path
-) -> None:
-    async with robot_daemon(python, tmp_path) as robot:
-        await robot.post("motors/set_mode/disabled")
-        await robot.reaches(is_folded)
-        async with moving(robot.url):
-            await robot.reaches(is_neutral)
-            assert (await robot.get("motors/status"))["mode"] == "enabled"
-        await robot.reaches(is_folded)
-        assert (await robot.get("motors/status"))["mode"] == "disabled"
+async def test_a_robot_without_power_gets_up_and_is_folded_again(robot: RobotDaemon) -> None:
+    await robot.post("move/goto", FOLDED)
+    await robot.reaches(is_folded)
+    await robot.post("motors/set_mode/disabled")
+    async with moving(robot.url):
+        await robot.reaches(is_neutral)
+        assert (await robot.get("motors/status"))["mode"] == "enabled"
+    await robot.reaches(is_folded)
+    assert (await robot.get("motors/status"))["mode"] == "disabled"
+    await robot.post("motors/set_mode/enabled")
 
 
 async def test_motors_that_have_just_been_switched_on_are_switched_off_again(
@@ -299,56 +298,44 @@ async def test_it_does_not_fight_a_move_of_the_daemon(robot: RobotDaemon) -> Non
     assert notices.problems() == ["busy"]
 
 
-def install_app(home: Path, name: str) -> None:
-    """An app as the daemon finds it; it does nothing, for an hour."""
-    (home / f"{name}.py").write_text("import time\n\ntime.sleep(3600)\n")
-    about = home / f"{name}-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[reachy_mini_apps]\n{name} = {name}:App\n")
-
-
-async def test_it_never_fights_an_app(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_never_fights_an_app(robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence_module, "AFTER_APP_S", 0.5)
     monkeypatch.setattr(presence_module, "LOOK_S", 0.1)
-    install_app(tmp_path, "dancer")
     notices = Notices()
-    async with robot_daemon(python, tmp_path) as robot:
-        await robot.post("apps/start-app/dancer")
-        async with moving(robot.url, notices) as body:
-            assert "an app holds the robot (dancer)" in str(await notices.until("busy"))
-            body.note(STARTED)
-            assert is_folded(await robot.get("state/full"))
-            await robot.post("apps/stop-current-app")
-            await robot.reaches(listens)
-            await robot.post("apps/start-app/dancer")
-            while len(notices.all) < 2:
-                notices._new.clear()
-                await notices._new.wait()
-        # It was the app's when the conversation ended: it was not led to rest.
-        assert listens(await robot.get("state/full"))
+    await robot.post("move/goto", FOLDED)
+    await robot.reaches(is_folded)
+    await robot.post("apps/start-app/dancer")
+    async with moving(robot.url, notices) as body:
+        assert "an app holds the robot (dancer)" in str(await notices.until("busy"))
+        body.note(STARTED)
+        assert is_folded(await robot.get("state/full"))
         await robot.post("apps/stop-current-app")
+        await robot.reaches(listens)
+        await robot.post("apps/start-app/dancer")
+        while len(notices.all) < 2:
+            notices._new.clear()
+            await notices._new.wait()
+    # It was the app's when the conversation ended: it was not led to rest.
+    assert listens(await robot.get("state/full"))
+    await robot.post("apps/stop-current-app")
     assert notices.problems() == ["busy", "busy"]
 
 
 async def test_after_an_app_it_waits_until_the_daemon_has_folded_the_robot(
-    python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence_module, "LOOK_S", 0.1)
-    install_app(tmp_path, "dancer")
     notices = Notices()
-    async with robot_daemon(python, tmp_path) as robot:
-        await robot.post("apps/start-app/dancer")
-        async with moving(robot.url, notices):
-            await notices.until("busy")
-            await robot.post("apps/stop-current-app")
-            # As a daemon with a real robot does seconds later.
-            await robot.post("move/goto", FOLDED)
-            await robot.reaches(is_folded)
-            await robot.post("motors/set_mode/disabled")
-            await robot.reaches(is_neutral)
+    await robot.post("apps/start-app/dancer")
+    async with moving(robot.url, notices):
+        await notices.until("busy")
+        await robot.post("apps/stop-current-app")
+        # As a daemon with a real robot does seconds later.
+        await robot.post("move/goto", FOLDED)
         await robot.reaches(is_folded)
-        assert (await robot.get("motors/status"))["mode"] == "disabled"
+        await robot.post("motors/set_mode/disabled")
+        await robot.reaches(is_neutral)
+    await robot.reaches(is_folded)
+    assert (await robot.get("motors/status"))["mode"] == "disabled"
+    await robot.post("motors/set_mode/enabled")
     assert notices.problems() == ["busy"]
