@@ -118,7 +118,7 @@ async def test_the_list(sound: VirtualSound) -> None:
     assert by_name["default"].default_input
 
 
-@pytest.mark.parametrize("rate_hz", [16_000, 44_100, 48_000])
+@pytest.mark.parametrize("rate_hz", [16_000, 44_100])
 @on_a_steady_machine
 async def test_audio_fed_to_the_microphone_is_captured(
     sound: VirtualSound, tmp_path: Path, rate_hz: int
