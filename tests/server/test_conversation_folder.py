@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from app.server.conversation_folder import FORGOTTEN_S, ConversationFolder
 from app.server.identity import Identity
 from app.server.load import MOST_BUSY, Load
 from app.server.reconnect import ParkedConversations
-from app.server.server import build_app
 from app.server.serving import _folder
 from app.settings.load import load_settings
 from pipeline import items
@@ -29,7 +25,8 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.prompt import prompt
 from pipeline.errors import ConfigError
 from pipeline.messages import Message, Tool
-from tests.support.asgi_client import AsgiClient
+from tests.server.test_coming_back import Home, abort, ask, at_home
+from tests.support.scripted_server import Serve, Talk
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.quick
@@ -260,104 +257,86 @@ def test_a_folder_needs_the_key(tmp_path: Path) -> None:
 # --- servers -----------------------------------------------------------------------------------
 
 
-class Fleet:
+async def fleet(serving: Serve, folder: Path, count: int) -> list[Home]:
     """Servers with one folder."""
-
-    def __init__(self, folder: Path, count: int) -> None:
-        self.assistants = [StagedAssistant() for _ in range(count)]
-        shared = [ConversationFolder(folder, KEY, 120) for _ in range(count)]
-        self.apps = [
-            build_app(assistant, max_sessions=4, folder=own)
-            for assistant, own in zip(self.assistants, shared, strict=True)
-        ]
-
-    @contextlib.asynccontextmanager
-    async def robot(self, server: int, key: str = "mine", **more: Any) -> AsyncIterator[AsgiClient]:
-        link = AsgiClient(key)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(link.serve(self.apps[server]))
-            tools = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
-            session = {"type": "realtime", "output_modalities": ["text"], "tools": tools} | more
-            await link.send("session.update", session=session)
-            yield link
-            if not link.gone:
-                await link.leave()
-
-    async def ask(self, link: AsgiClient, text: str) -> None:
-        content = [{"type": "input_text", "text": text}]
-        done = link.completed
-        item = {"type": "message", "role": "user", "content": content}
-        await link.send("conversation.item.create", item=item)
-        await link.send("response.create")
-        await link.until_completed(done + 1)
-
-    def remembers(self, server: int, said: str) -> bool:
-        return any(said in message.content for message in self.assistants[server].llm.prompts[-1])
+    shared = [ConversationFolder(folder, KEY, 120) for _ in range(count)]
+    return [await at_home(serving, folder=each) for each in shared]
 
 
-async def test_a_client_that_lost_its_connection_goes_on_at_another(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, 3)
-    for server in range(3):
-        async with fleet.robot(server) as link:
-            await fleet.ask(link, f"Here is {server}.")
-            assert all(fleet.remembers(server, f"Here is {n}.") for n in range(server))
-            await link.cut()
+async def cut(home: Home, talk: Talk) -> None:
+    """Lose the connection, and wait until the server has noticed."""
+    await abort(talk)
+    await home.served.sockets.empty()
 
 
-async def test_a_client_that_left_or_has_other_tools_begins_anew(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, 2)
-    async with fleet.robot(0) as link:
-        await fleet.ask(link, "I am Ada.")
-    async with fleet.robot(1) as again:
-        await fleet.ask(again, "Well?")
-        assert not fleet.remembers(1, "I am Ada.")
-        await again.cut()
-    async with fleet.robot(0, tools=[]) as other:
-        await fleet.ask(other, "Well?")
-        assert not fleet.remembers(0, "I am Ada.")
+async def test_a_client_that_lost_its_connection_goes_on_at_another(
+    serving: Serve, tmp_path: Path
+) -> None:
+    for number, home in enumerate(await fleet(serving, tmp_path, 3)):
+        async with home.robot() as talk:
+            assert all([await home.remembers(talk, f"Here is {n}.") for n in range(number)])
+            await ask(talk, f"Here is {number}.")
+            await cut(home, talk)
+
+
+async def test_a_client_that_left_or_has_other_tools_begins_anew(
+    serving: Serve, tmp_path: Path
+) -> None:
+    first, second = await fleet(serving, tmp_path, 2)
+    async with first.robot() as talk:
+        await ask(talk, "I am Ada.")
+    await first.served.sockets.empty()
+    async with second.robot() as again:
+        assert not await second.remembers(again, "I am Ada.")
+        await cut(second, again)
+    async with first.robot(tools=[]) as other:
+        assert not await first.remembers(other, "I am Ada.")
 
 
 async def test_robots_are_served_without_the_folder(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    serving: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    fleet = Fleet(tmp_path / "file" / "folder", 1)
-    async with fleet.robot(0) as link:
-        await fleet.ask(link, "I am Ada.")
-    assert fleet.assistants[0].llm.opened == 0
+    (home,) = await fleet(serving, tmp_path / "file" / "folder", 1)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+    await home.served.sockets.empty()
+    assert home.assistant.llm.opened == 0
     assert "Not a directory" in caplog.text
 
 
 async def test_a_full_disk_ends_a_conversation_properly(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    serving: Serve,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(path: Path, target: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    fleet = Fleet(tmp_path, 1)
-    async with fleet.robot(0) as link:
-        await fleet.ask(link, "I am Ada.")
+    (home,) = await fleet(serving, tmp_path, 1)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
         monkeypatch.setattr(Path, "replace", full)
-        await link.cut()
-    assert fleet.assistants[0].llm.opened == 0
+        await cut(home, talk)
+    assert home.assistant.llm.opened == 0
     assert "No space" in caplog.text
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 
 
 async def test_two_robots_that_look_alike_never_get_each_others_conversation(
-    tmp_path: Path,
+    serving: Serve, tmp_path: Path
 ) -> None:
-    fleet = Fleet(tmp_path, 2)
-    async with fleet.robot(0) as one, fleet.robot(1) as two:
-        await fleet.ask(one, "I am Ada.")
-        await fleet.ask(two, "I am Bea.")
-        await one.cut()
-        await two.cut()
-    for server in (0, 1):
-        async with fleet.robot(server) as again:
-            await fleet.ask(again, "Well?")
-            assert not fleet.remembers(server, "Ada")
-            assert not fleet.remembers(server, "Bea")
+    homes = await fleet(serving, tmp_path, 2)
+    async with homes[0].robot() as one, homes[1].robot() as two:
+        await ask(one, "I am Ada.")
+        await ask(two, "I am Bea.")
+        await cut(homes[0], one)
+        await cut(homes[1], two)
+    for home in homes:
+        async with home.robot() as again:
+            assert not await home.remembers(again, "Ada")
+            assert not await home.remembers(again, "Bea")
 
 
 # --- load --------------------------------------------------------------------------------------
