@@ -29,9 +29,9 @@ import numpy as np
 
 from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.aligned_piper import AlignedPiper
+from benchmarks.harness.answers import answers
 from benchmarks.harness.program import arguments, finish, load, weights
 from benchmarks.harness.statistics import Bootstrap
-from benchmarks.voices.clauses import answers
 from pipeline.audio import EMPTY, AudioFormat, Pcm
 from pipeline.bus import Published
 from pipeline.commands import (

@@ -48,7 +48,7 @@ Signal = NDArray[np.float32]
 FRAMES_PER_S = 50
 
 # The limits were fitted on 2,568 healthy clauses of Piper, espeak-ng and flite, with a margin to
-# the most extreme of them: see benchmarks/voices/faults.py.
+# the most extreme of them: benchmarks/results/2026-11-21-tts-faults.json.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Tuned constants of speaking, each with its unit and reason. Tuned with:
 
-python -m benchmarks.voices.faults                  when a clause has gone wrong (clause_watch)
 python -m benchmarks.latency scripted               how long a clause may be (chunker, ramp)
 python -m benchmarks.interruptions.heard_history    what was heard of a cut answer
 """

@@ -1,33 +1,11 @@
-"""Healthy speech of voices that do not fail: clauses of answers, cut by the pipeline.
-
-Piper (the default weights), and ``espeak-ng`` where it is installed.
-"""
+"""Answers of many kinds: what is hard to speak or to judge, and sentences of conversations."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import re
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-
-from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.contract import Tts
-from pipeline.engines.tts.espeak_ng import EspeakOptions
-from pipeline.engines.tts.espeak_ng import build as build_espeak
-from pipeline.engines.tts.piper import PiperOptions
-from pipeline.engines.tts.piper import build as build_piper
-from pipeline.messages import SpeechRequest
-from pipeline.speaking.chunker import SpeechChunker
-from pipeline.speaking.clause_speech import Joint
-from pipeline.speaking.ramp import Ramp, VoiceTiming
-from pipeline.spoken.borders import Border
-from pipeline.spoken.length import spoken_letters
-from tests.support.recordings import Uncancelled
 
 _TEXTS = Path(__file__).parents[1] / "turns" / "texts"
 _MARKS = re.compile(r"\s*[/|~+]\s*|\[[^\]]*\]")
@@ -96,17 +74,6 @@ def answers(count: int, seed: int) -> list[str]:
     return list(itertools.islice(itertools.chain(ANSWERS, random_answers), count))
 
 
-def texts(count: int, seed: int) -> list[str]:
-    """``count`` clauses, unique except for short ones, as a reply passes them to the voice."""
-    draw = random.Random(seed)
-    pool = _pool()
-    clauses: list[str] = list(itertools.chain.from_iterable(_clauses(a, 185) for a in ANSWERS))
-    while len(clauses) < count:
-        answer = " ".join(draw.choices(pool, k=draw.randint(1, 4)))
-        clauses += _clauses(answer, draw.choice((0, 40, 80, 120, 185)))
-    return draw.sample(clauses, count)
-
-
 def _pool() -> list[str]:
     """Sentences of conversations."""
     pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
@@ -125,85 +92,3 @@ def _lines(name: str) -> list[str]:
 
 def _plain(line: str) -> str:
     return " ".join(_MARKS.sub(" ", line).split()).strip("'\"")
-
-
-def _clauses(answer: str, longest_letters: int) -> list[str]:
-    """The spoken pieces of an answer; the first is cut early, as always."""
-    chunker = SpeechChunker("en")
-    chunker.feed(answer)
-    chunker.close()
-    clauses: list[str] = []
-    while piece := chunker.take(longest_letters if clauses else 0):
-        if piece.spoken:
-            clauses.append(piece.spoken)
-    return clauses
-
-
-# --- voices ------------------------------------------------------------------------------------
-
-Say = Callable[[str], Pcm]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineVoice:
-    """``say`` returns int16 mono at ``rate`` Hz."""
-
-    name: str
-    rate: int
-    say: Say
-
-
-def _engine(name: str, tts: Tts, voice: str, speed: float) -> EngineVoice:
-    def say(text: str) -> Pcm:
-        chunks = tts.synthesize(SpeechRequest(text, voice, speed), Uncancelled())
-        return np.concatenate((EMPTY, *(pcm for pcm in chunks if pcm is not None)))
-
-    return EngineVoice(name, tts.rate, say)
-
-
-def voices(piper_weights: Path) -> list[EngineVoice]:
-    """Piper and, where it is installed, espeak-ng, at several paces."""
-    piper = build_piper(PiperOptions(), piper_weights)
-    every = [_engine(f"piper joe {s}", piper, "joe", s) for s in (1.0, 1.0, 1.0, 0.8, 1.3)]
-    if shutil.which("espeak-ng"):
-        espeak = build_espeak(EspeakOptions(), None)
-        how = (("en-us", 1.0), ("en-gb", 0.8), ("en-us+f3", 1.2), ("en-us+whisper", 1.0))
-        every += [_engine(f"espeak {name} {speed}", espeak, name, speed) for name, speed in how]
-    return every
-
-
-# --- clauses -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HealthyClause:
-    """One healthy clause. ``pace_s``: seconds per character, as known before it;
-    ``known``: whether the voice had spoken at all. ``pcm``: int16 mono at ``rate`` Hz."""
-
-    voice: str
-    text: str
-    pcm: Pcm
-    rate: int
-    pace_s: float
-    known: bool
-
-    @property
-    def seconds(self) -> float:
-        return len(self.pcm) / self.rate
-
-
-TALK_CLAUSES = 25
-"""A conversation; the knowledge about the voice is dropped after it."""
-
-
-def clauses_by(voice: EngineVoice, lines: Sequence[str]) -> Iterator[HealthyClause]:
-    """``lines`` as one conversation after the other."""
-    for start in range(0, len(lines), TALK_CLAUSES):
-        ramp = Ramp()
-        for text in lines[start : start + TALK_CLAUSES]:
-            pcm = voice.say(text)
-            yield HealthyClause(voice.name, text, pcm, voice.rate, ramp.speech_s(1), ramp.measured)
-            heard_s = len(Joint(voice.rate, Border.SENTENCE).feed(pcm)) / voice.rate
-            ramp.learn(
-                VoiceTiming(spoken_letters(text), heard_s, heard_s / 10, heard_s, heard_s / 10)
-            )
