@@ -43,10 +43,10 @@ import numpy as np
 from app.settings.load import load_settings
 from benchmarks.echo.scenes import RobotVoices, say_all
 from benchmarks.harness.acoustics import to_pcm
+from benchmarks.harness.onsets import turns_in
 from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.rooms import draw_room
 from benchmarks.harness.statistics import Bootstrap, Estimate
-from benchmarks.onsets.play import turns_in
 from benchmarks.room.play import OTHERS_TAIL_S, Case, Outcome, Part, play_all
 from benchmarks.room.sounds import SOUNDS, SPOKEN, Home, Sound
 from benchmarks.turns.people import Packages

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.acoustics import noise
 from benchmarks.harness.heard_speech import bounds
-from benchmarks.onsets.play import OnsetScene, fixed_padding_only, outcome, play, turns_in
+from benchmarks.harness.onsets import OnsetScene, fixed_padding_only, outcome, play, turns_in
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse

@@ -20,7 +20,7 @@ from benchmarks.harness.acoustics import (
     to_signal,
 )
 from benchmarks.harness.heard_speech import bounds
-from benchmarks.onsets.play import fixed_padding_only
+from benchmarks.harness.onsets import fixed_padding_only
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.vad.noise import NoiseReducer, SecondOpinion
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
