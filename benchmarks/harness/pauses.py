@@ -1,4 +1,4 @@
-"""The features of each pause in a scene, for fitting decisions and for baselines.
+"""The features of each pause in a scene, for baselines.
 
 A pause is one in the session's view: silence by the VAD and the real ``TurnTaker``, in a turn that
 has not ended yet. It is matched with the label that it overlaps most.
@@ -6,10 +6,8 @@ has not ended yet. It is matched with the label that it overlaps most.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +28,6 @@ AFTER_S = 4.0
 """Seconds played after the last speech sample: time for the longest wait and an answer."""
 _TAIL_S = 1.0
 """Room tone at a scene's end that is played back and forth to fill them."""
-SILENCES_MS = (32, 64, 96, 128, 160, 192)
-"""Silences at which the turn detector runs: the VAD's windows from the first silent one."""
 _NEVER_MS = 3_600_000
 
 Label = Literal["end", "inner", "sentence", "unlabelled"]
@@ -165,7 +161,7 @@ def label_of(scene: RecordedTurn, silence: VadPause) -> ScenePause | Literal["en
 
 
 def sites(
-    scene: RecordedTurn, ears: Ears, settings: Settings, silences_ms: Sequence[int] = SILENCES_MS
+    scene: RecordedTurn, ears: Ears, settings: Settings, silences_ms: Sequence[int]
 ) -> list[Site]:
     """Every pause of ``scene``, in order."""
     pcm = with_tail(scene)
@@ -265,14 +261,3 @@ def _audio(pcm: Pcm, silence: VadPause, ears: Ears, silences_ms: Sequence[int]) 
         for ms in silences_ms
         if silence.lasts(ms)
     }
-
-
-def dump(all_sites: Iterable[Site], path: Path) -> int:
-    """Write one JSON line a pause; the number of lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for site in all_sites:
-            file.write(json.dumps(asdict(site), ensure_ascii=False) + "\n")
-            count += 1
-    return count

@@ -2,7 +2,6 @@
 
     python -m benchmarks.turns.score DIRECTORY [--set endpointing.confidence=0.95] [--out FILE]
     python -m benchmarks.turns.score DIRECTORY --sweep endpointing.confidence=0.7,0.8,0.9
-    python -m benchmarks.turns.score DIRECTORY --features FILE    # what is known about each pause
 
 ``DIRECTORY`` is a corpus (``benchmarks.turns.build``), or has labelled recordings of people, or
 folders of them, each scored alone (``benchmarks.harness.labels``).
@@ -25,7 +24,7 @@ from app.settings.model import Settings
 from benchmarks.harness.ears import ears_of, open_memo
 from benchmarks.harness.labels import INDEX as LABELS
 from benchmarks.harness.labels import sources, turns
-from benchmarks.harness.pauses import SILENCES_MS, Site, dump, sites
+from benchmarks.harness.pauses import Site, sites
 from benchmarks.harness.played_scene import play, session_settings
 from benchmarks.harness.program import arguments, keep
 from benchmarks.harness.program import load as machine_load
@@ -146,14 +145,9 @@ def main() -> None:
     parser.add_argument("--sweep", action="append", default=[], metavar="KEY=VALUE,VALUE")
     parser.add_argument("--delays", choices=_DELAYS, default="embedded", help="of the engines")
     parser.add_argument("--baselines", action="store_true", help="Smart Turn alone")
-    parser.add_argument("--features", type=Path, help="write one JSON line a pause, no scores")
     args = parser.parse_args()
     try:
-        if args.features:
-            pauses = [site for task in _tasks(args) for site in all_sites(task, SILENCES_MS)]
-            print(dump(pauses, args.features), "pauses written")
-        else:
-            keep([result for task in _tasks(args) for result in _results(task, args)], args.out)
+        keep([result for task in _tasks(args) for result in _results(task, args)], args.out)
     except (FileNotFoundError, ReachyVoiceError) as error:
         sys.exit(str(error))
 
