@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import soundfile
 
 from benchmarks.harness.scene import RecordedTurn, ScenePause
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -80,26 +77,3 @@ def scene(*spans_ms: int, name: str = "s") -> RecordedTurn:
         end=at,
         pauses=tuple(pauses),
     )
-
-
-def labelled_turn(folder: Path) -> None:
-    """A recording with speech from 1 to 2 s, a hold, speech to 3.5 s, and the end at 5 s."""
-    sound = np.full(5 * LISTEN_RATE, 3, np.int16)
-    for start, end in ((1.0, 2.0), (2.5, 3.5)):
-        spoken = slice(round(start * LISTEN_RATE), round(end * LISTEN_RATE))
-        sound[spoken] = voice(2000, len(sound[spoken]))
-    folder.mkdir()
-    soundfile.write(folder / "a.wav", sound, LISTEN_RATE)
-    pauses = ("hold", 2.0, 500, 1000), ("end", 3.5, 1500, 2500)
-    rows = [
-        {
-            "recording": "a",
-            "label": kind,
-            "turn_start_s": 0.7,
-            "turn_ms": turn_ms,
-            "speech_end_s": end_s,
-            "gap_ms": gap_ms,
-        }
-        for kind, end_s, gap_ms, turn_ms in pauses
-    ]
-    (folder / "labels.json").write_text(json.dumps(rows))

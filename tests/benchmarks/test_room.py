@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from app.settings.model import Settings
-from benchmarks.harness.acoustics import to_signal
 from benchmarks.harness.ears import Ears
-from benchmarks.room.__main__ import PARTS, cases, figures, lines
 from benchmarks.room.play import Case, Outcome, RoomScene, play
-from benchmarks.room.sounds import SOUNDS, Request
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import EngineOptions
 from pipeline.engines.stt.moonshine import MoonshineOptions
@@ -34,11 +31,8 @@ SETTINGS = Settings(
 )
 
 
-def played(case: Case, sound: Pcm, request: Request | None = None) -> Outcome:
-    begin = end = 0
-    if request:
-        begin, end = 2 * SECOND, 3 * SECOND
-    heard = RoomScene(sound, np.zeros(len(sound), np.float32), request, begin, end)
+def played(case: Case, sound: Pcm) -> Outcome:
+    heard = RoomScene(sound, np.zeros(len(sound), np.float32), None, 0, 0)
     return play(case, heard, cast(Ears, LevelEars()), SETTINGS)
 
 
@@ -56,31 +50,3 @@ def test_a_sound_that_is_taken_for_words_is_a_false_turn_and_an_interruption() -
     answers = played(Case("answers", "servo", 0, 0), sound)
     assert (answers.texts, answers.stopped, answers.lost) == (["apples"], 1, 1)
     assert answers.source == "room 0"
-
-
-def test_a_person_is_understood_and_the_delay_counts_from_the_last_word() -> None:
-    request = Request("p", to_signal(speech(2000, 0, 1, 1)), ("apples", "pears"))
-    found = played(Case("words", None, 0, 0), speech(2000, 2, 1, 7), request)
-    assert (found.heard, found.wanted, found.kept, found.own_turns) == ("apples", 2, 1, 1)
-    assert found.errors == 0
-    assert found.over_ms == pytest.approx(600, abs=600)
-    assert found.audio_ms is not None
-    assert not found.open
-    endless = played(Case("others", "reader", 0, 0), speech(2000, 2, 6, 8), request)
-    assert endless.open
-    assert endless.over_ms is None
-
-
-def test_the_figures() -> None:
-    some = [
-        Outcome("others, reader -18 dB", name, 0.01, heard=heard, own_turns=1, over_ms=over_ms,
-                open=over_ms is None, wanted=4, kept=kept, spoken=4, errors=4 - kept)
-        for name, heard, over_ms, kept in (("a", "x", 400.0, 4), ("b", "", None, 0))
-    ]  # fmt: skip
-    found = figures(some)["others, reader -18 dB"]
-    assert found["over in time"]["value"] == found["never over"]["value"] == 0.5
-    assert found["words kept"]["value"] == found["word errors"]["value"] == 0.5
-    assert found["missed"]["value"] == 0.5
-    assert (found["over P50, ms"]["value"], found["over P90, ms"]["value"]) == (400, 32_000)
-    assert any("50.0%" in line for line in lines({"x": found}))
-    assert len({case.group for case in cases(PARTS, SOUNDS, 1, 1)}) == 9 + 9 + 12 + 17 + 1 + 1
