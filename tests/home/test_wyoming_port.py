@@ -100,12 +100,12 @@ async def test_it_says_what_it_can_do() -> None:
 
 async def test_speech_becomes_text() -> None:
     assistant = StagedAssistant()
-    assistant.stt.texts = ("Turn on Richie's lamp.",)
+    assistant.stt.texts = ("Richie, mach das Licht an.",)
     assistant.stt.languages = ("en", "de")
     async with door(assistant) as port:
         spoken = heard(1.0, language="de-AT", transcript_names=["Reachy"])
         (found,) = await ask(port, *spoken, until="transcript")
-    assert Transcript.from_event(found).text == "Turn on Reachy's lamp."
+    assert Transcript.from_event(found).text == "Reachy, mach das Licht an."
     assert assistant.stt.opened_in == ["de"]
     assert len(assistant.stt.finished[0]) == pytest.approx(16_000, abs=50)
 
