@@ -71,7 +71,7 @@ class Phrases:
         self._parts = re.compile(f"({number})({half}) ({unit})({half})")
         amount = rf"(?<!\w)(?:{any_of(wholes)}|{number}{half} {unit}{half})(?!\w)"
         self._amount = re.compile(amount)
-        return f"(?P<length>{amount}(?: (?:{words.joints} )?{amount})*)"
+        return rf"(?P<length>{amount}(?: (?:{words.joints} )?{amount})*(?: [1-5]\d(?!\S))?)"
 
     def call(self, text: str, now: datetime) -> Call | None:
         """``now``: local time."""
@@ -94,8 +94,7 @@ class Phrases:
         name, _, kind = tool.partition(":")
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
         if length := groups.get("length"):
-            seconds = round(sum(map(self._seconds, self._amount.findall(length))))
-            arguments["seconds"] = seconds
+            arguments["seconds"] = seconds = self._seconds(length)
             if seconds > LONGEST_S:
                 return None
         if when := groups.get("when"):
@@ -108,11 +107,18 @@ class Phrases:
             arguments |= {"time": f"{at:%H:%M}", "date": f"{at:%Y-%m-%d}"}
         return arguments
 
-    def _seconds(self, amount: str) -> float:
-        if not (match := self._parts.fullmatch(amount)):
-            return self._units[amount]
-        number, half, unit, half_unit = match.groups()
-        return (self._words.value(number) + 0.5 * bool(half or half_unit)) * self._units[unit]
+    def _seconds(self, length: str) -> int:
+        seconds = smaller = 0.0
+        for amount in self._amount.findall(length):
+            if match := self._parts.fullmatch(amount):
+                number, half, unit, half_unit = match.groups()
+                count = self._words.value(number) + 0.5 * bool(half or half_unit)
+                seconds += count * self._units[unit]
+                smaller = self._units[unit] / 60
+            else:
+                seconds += self._units[amount]
+        last = length.split()[-1]  # "an hour thirty"
+        return round(seconds + (smaller * int(last) if last.isdigit() else 0))
 
 
 class PlainRequests:
@@ -150,4 +156,4 @@ def _text(tokens: Sequence[tuple[str, str]], match: re.Match[str]) -> dict[str, 
         if words := match.groupdict().get(group):
             first = match.string.count(" ", 0, match.start(group))
             said += (each for each, _ in tokens[first : first + len(words.split())])
-    return {"text": " ".join(said)} if said else {}
+    return {"text": " ".join(said).replace("' ", "'")} if said else {}

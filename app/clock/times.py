@@ -49,11 +49,13 @@ class TimePatterns:
             "<nth>": r"\d+\S*",
             "<h>": words.number,
             "<m>": words.number,
+            "<mm>": r"[0-5]\d",
         }
         marked = names | {
             "<weekday>": r"w(?P<weekday>\d)",
             "<h>": f"(?P<h>{words.number})",
             "<m>": f"(?P<m>{words.number})",
+            "<mm>": r"(?P<m>[0-5]\d)",
         }
         days = [
             (each, value)
