@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Literal, Self
@@ -211,9 +211,9 @@ def with_inventions(lexicons: Sequence[Lexicon], own: Lexicon) -> Lexicon:
 Accept = Literal["everyone", "known", "front"]
 """Whom the robot answers: everyone, those whose voices it knows, or who is in front of it."""
 
-Rule = Callable[[str, str], tuple[str, str] | None]
-"""Of the user's words and their language (empty: unknown): the tool that is plainly meant, and its
-arguments as JSON."""
+Rule = Callable[[str, str, Collection[str]], tuple[str, str] | None]
+"""Of the user's words, their language (empty: unknown), and the names of the tools that the model
+reads of: the tool that is plainly meant, and its arguments as JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,9 @@ _TOOLS: Mapping[str, tuple[type[_Arguments], str]] = {
 }
 
 
+_READ_ONLY = ("now", "list_timers", UNCLEAR)
+
+
 class ClockTools:
     label = LABEL
 
@@ -89,9 +92,8 @@ class ClockTools:
         self._place = place
         self._language = language
         self.tools: Sequence[ServerTool] = [
-            ServerTool(name, text, _schema(kind), name in ("now", "list_timers"), offered)
+            ServerTool(name, text, _schema(kind), name in _READ_ONLY, offered and name != UNCLEAR)
             for name, (kind, text) in _TOOLS.items()
-            if not (offered and name == UNCLEAR)  # the model may understand it
         ]
 
     async def wait_for_tools(self) -> str:

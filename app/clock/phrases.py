@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
@@ -141,12 +141,15 @@ class PlainRequests:
         self._calls = calls
         self._now = now
 
-    def __call__(self, text: str, language: str) -> Call | None:
+    def __call__(self, text: str, language: str, tools: Collection[str]) -> Call | None:
+        """A model with tools for times may understand what no rule does."""
         now = datetime.fromtimestamp(self._now())
         known = [language] if language in self._tables else self._usual
         texts = dict.fromkeys((text, self._calls.without(text)))
         found = [self._phrases(each).call(t, now) for t in texts for each in known]
-        return min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
+        call = min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
+        able = any(re.search("timer|alarm|remind", tool) for tool in tools)
+        return None if call and call[0] == UNCLEAR and able else call
 
 
 def _text(tokens: Sequence[tuple[str, str]], match: re.Match[str]) -> dict[str, object]:

@@ -16,7 +16,8 @@ def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> Tool
         return None
     if not messages or messages[-1].role != "user":
         return None
-    call = rule(messages[-1].words, language)
+    known = [tool.name for tool in config.tools if tool.origin is None or tool.origin.offered]
+    call = rule(messages[-1].words, language, known)
     # A tool that had to be renamed is not meant: the client has one of that name.
     origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
     return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None

@@ -182,8 +182,10 @@ def test_in_german() -> None:
     ],
 )
 def test_a_request_behind_a_call(said: str, language: str, name: str | None) -> None:
-    call = RULE(said, language)
+    call = RULE(said, language, ("dance",))
     assert (call and call[0]) == name
+    call = RULE(said, language, ("add_reminder",))
+    assert (call and call[0]) == (None if name == "unclear" else name)
 
 
 @pytest.mark.parametrize(("offered", "answer"), [(False, "I did not"), (True, "How long?")])
