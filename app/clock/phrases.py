@@ -100,9 +100,9 @@ class Phrases:
         if when := groups.get("when"):
             when = (groups.get("days") or "") + when
             at = self._times.moment(when, now, _USUAL[tool])
-            texts = [groups.get(each) or "" for each in _TEXT]
-            days = [self._times.has_day(each.strip()) for each in (when, *texts)]
-            if at is None or days[1:].count(True) > days[0]:
+            # "Remind me at five to buy tickets for Friday": which day is meant?
+            texts = (groups.get(each) or "" for each in _TEXT)
+            if at is None or (self._times.without_day(when) and any(map(self._times.ends, texts))):
                 return None
             arguments |= {"time": f"{at:%H:%M}", "date": f"{at:%Y-%m-%d}"}
         return arguments

@@ -70,14 +70,19 @@ class TimePatterns:
         to = f"(?:{at}|{to})?"
         around = f"(?:{to}{day})*"
         self._when = re.compile(f"(?P<before>{around}){to}(?P<time>{time})(?P<after>{around})")
+        self._day_at = re.compile(rf"\b{day}")
         self._last_day = re.compile(f"(?:.* )?{day}")
         self.with_at = f"(?:{day}|{at}(?:{time}))+"
         """A pattern of days, and of times behind ``at``; behind each word is a space."""
         self.days = f"{day}+"
         self.alone = f"(?:{to}(?:{day}|{time}))+"
 
-    def has_day(self, text: str) -> bool:
-        """Whether its last words are one."""
+    def without_day(self, text: str) -> bool:
+        """Whether no day is in what a pattern matches."""
+        return not self._day_at.search(text)
+
+    def ends(self, text: str) -> bool:
+        """Whether its last words are a day."""
         return bool(self._last_day.fullmatch(f"{text} "))
 
     def moment(self, text: str, now: datetime, usual: Usual) -> datetime | None:

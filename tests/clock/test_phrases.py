@@ -96,6 +96,9 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Remind me to call mum every day at nine": UNCLEAR,
         "Remind me to call mum next week at nine": UNCLEAR,
         "Remind me at five to buy the tickets for Friday": UNCLEAR,
+        "Remind me tomorrow at five to buy tickets for Friday": remind(
+            "buy tickets for friday", **at("17:00", 29)
+        ),
         "Remind me to call mum on December 24th at nine": UNCLEAR,
         "Remind me to call mum on the fifth at nine": UNCLEAR,
         "Set an alarm for tomorrow at seven": alarm("07:00"),
