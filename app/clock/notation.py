@@ -13,6 +13,8 @@ from pipeline.spoken.weekdays import short_days
 from pipeline.spoken.wording import WORDINGS
 
 _ELISIONS = re.compile(r"\b([dl]|(?:a|da|de|ne|su)ll|qu|un|mezz)'\s?(?=\w)")
+_GAP = "(?:(?<= )| )"
+"""A space, unless one was just matched: some patterns end with theirs."""
 _SIGNS = re.compile(r"[^\w' .]|(?<!\d)\.|\.(?!\d)|_")
 
 
@@ -81,14 +83,13 @@ class Notation:
         return "".join(self._slot(token, names) for token in text.split())
 
     def _slot(self, token: str, names: Mapping[str, str]) -> str:
-        """Behind what ends with a space by itself, none is needed."""
         optional = "?" if token.startswith("(") else ""
         choice = any_of(self._choice(each, names) for each in token.strip("()").split("|"))
-        return f"(?:{choice}(?:(?<= )| )){optional}"
+        return f"(?:{choice}{_GAP}){optional}"
 
     def _choice(self, text: str, names: Mapping[str, str]) -> str:
         parts = (re.split(r"(<\w+>)", part) for part in text.split("_"))
-        return " ".join("".join(names.get(p) or self.words(p) for p in part) for part in parts)
+        return _GAP.join("".join(names.get(p) or self.words(p) for p in part) for part in parts)
 
 
 def _calendar(language: str) -> dict[str, str]:

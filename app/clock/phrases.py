@@ -45,19 +45,21 @@ class Phrases:
             "<some>": r"\S+(?: \S+){0,2}",
             "<any>": r"\S.*",
         }
-        lines = [line.partition(" = ") for line in tables["clock_phrases"].strip().splitlines()]
-        for name, _, line in lines:
-            if name.startswith("<"):
-                names[name] = words.pattern(line, names)
-        self._times = TimePatterns(words, tables, names["<at>"], names["<to>"])
+        lines = [line.split(" = ", 1) for line in tables["clock_phrases"].strip().splitlines()]
+        macros = {name: line for name, line in lines if name.startswith("<")}
+        at, to = (words.pattern(macros[name], {}) for name in ("<at>", "<to>"))
+        self._times = TimePatterns(words, tables, at, to)
         names["<when>"] = f"(?P<when>{self._times.with_at})"
         names["<time>"] = f"(?P<when>{self._times.alone})"
         names["<days>"] = f"(?P<days>{self._times.days})"
-        polite = f"{names['<polite>']}*"
+        for name, line in macros.items():
+            names[name] = words.pattern(line, names)
+        self._before = re.compile(f"{names['<polite>']}*")
+        self._behind = re.compile(rf"(?<!\S){names['<polite>']}*$")
         self._rules = [
-            (tool, re.compile(f"{polite}{words.pattern(line, names)}{polite}"))
-            for tool, _, line in lines
-            if not tool.startswith("<")
+            (tool, re.compile(words.pattern(line, names)))
+            for tool, line in lines
+            if tool not in macros
         ]
 
     def _length(self, table: str) -> str:
@@ -77,8 +79,10 @@ class Phrases:
         """``now``: local time."""
         tokens = self._words.tokens(text) if len(text) <= MOST_CHARS else []
         words = "".join(f"{digits} " for _, digits in tokens)
+        before, behind = self._before.match(words), self._behind.search(words)
+        part = before.end() if before else 0, behind.start() if behind else len(words)
         for tool, rule in self._rules:
-            if not (match := rule.fullmatch(words)):
+            if not (match := rule.fullmatch(words, *part)):
                 continue
             arguments = self._arguments(tool, match.groupdict(), now)
             if arguments is not None:
