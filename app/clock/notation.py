@@ -85,11 +85,12 @@ class Notation:
     def _slot(self, token: str, names: Mapping[str, str]) -> str:
         optional = "?" if token.startswith("(") else ""
         choice = any_of(self._choice(each, names) for each in token.strip("()").split("|"))
-        return f"(?:{choice}{_GAP}){optional}"
+        return f"(?:{choice}{_GAP if '>' in token else ' '}){optional}"
 
     def _choice(self, text: str, names: Mapping[str, str]) -> str:
         parts = (re.split(r"(<\w+>)", part) for part in text.split("_"))
-        return _GAP.join("".join(names.get(p) or self.words(p) for p in part) for part in parts)
+        joint = _GAP if ">" in text else " "
+        return joint.join("".join(names.get(p) or self.words(p) for p in part) for part in parts)
 
 
 def _calendar(language: str) -> dict[str, str]:

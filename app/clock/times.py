@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from app.clock.notation import Notation, any_of, entries
+from app.clock.notation import Notation, entries
 
 HALF_DAY, DAY = 720, 1440
 """Minutes."""
@@ -65,7 +65,7 @@ class TimePatterns:
         times = sorted(entries(tables["clock_times"]), key=lambda each: -len(each[0].split()))
         self._days = [(re.compile(words.pattern(each, marked)), value) for each, value in days]
         self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
-        day = any_of(words.pattern(each, names) for each, _ in days)
+        day = words.pattern("|".join(each for each, _ in days), names)
         time = "|".join(words.pattern(each, names) for each, _ in times)
         to = f"(?:{at}|{to})?"
         around = f"(?:{to}{day})*"
