@@ -11,6 +11,8 @@ from app.clock.notation import Notation, entries
 
 HALF_DAY, DAY = 720, 1440
 """Minutes."""
+MOST_PARTS = 4
+"""Of a time: "on Friday", "morning", "at seven", "am". More would take long to read."""
 
 
 class Usual(NamedTuple):
@@ -67,15 +69,15 @@ class TimePatterns:
         self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
         day = words.pattern("|".join(each for each, _ in days), names)
         time = "|".join(words.pattern(each, names) for each, _ in times)
-        to = f"(?:{at}|{to})?"
+        to, most = f"(?:{at}|{to})?", f"{{1,{MOST_PARTS}}}"
         around = f"(?:{to}{day})*"
         self._when = re.compile(f"(?P<before>{around}){to}(?P<time>{time})(?P<after>{around})")
         self._day_at = re.compile(rf"\b{day}")
         self._last_day = re.compile(f"(?:.* )?{day}")
-        self.with_at = f"(?:{day}|{at}(?:{time}))+"
+        self.with_at = f"(?:{day}|{at}(?:{time})){most}"
         """A pattern of days, and of times behind ``at``; behind each word is a space."""
-        self.days = f"{day}+"
-        self.alone = f"(?:{to}(?:{day}|{time}))+"
+        self.days = f"{day}{most}"
+        self.alone = f"(?:{to}(?:{day}|{time})){most}"
 
     def without_day(self, text: str) -> bool:
         """Whether no day is in what a pattern matches."""
