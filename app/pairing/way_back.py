@@ -20,8 +20,8 @@ REFUSALS = {
         "See the server's console, and access.hosts in docs/security.md",
     ),
     503: (
-        "an engine is not ready",
-        "Look at the server's console; pair again when it says Ready",
+        "an engine is not ready, or the server is full (server.max_sessions)",
+        "Look at the server's console; pair again when it says Ready, or a conversation has ended",
     ),
 }
 
@@ -80,8 +80,7 @@ def why_not(evidence: ConnectionEvidence, firewall: str) -> PairError:
         return PairError(
             "The robot reached this server, but the conversation did not start",
             why=why,
-            fix="See the server's console (is it full? server.max_sessions) and the app's log, "
-            "then pair again",
+            fix="See the server's console and the app's log, then pair again",
         )
     if app is not None and app.waits_for_restart:
         return PairError(

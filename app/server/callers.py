@@ -7,18 +7,16 @@ Kept in memory, bounded, and shown to the owner only.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access.api_errors import error_response
-from app.access.policy import WAY, Network, caller_of
+from app.access.policy import WAY
 
 PATH = "/callers"
 MAX_REMEMBERED = 256
@@ -27,14 +25,13 @@ MAX_REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True)
 class Knocks:
-    """WebSockets from one address. ``status``: HTTP status of the last refusal; ``closed``: the
-    code with which the server closed the last connection, ``None`` if the client did."""
+    """Clients from one address: how many there are, have been, and were refused. ``status``: HTTP
+    status of the last refusal; 503 also if the server was full."""
 
     open: int = 0
     opened: int = 0
     refused: int = 0
     status: int | None = None
-    closed: int | None = None
 
 
 def read_callers(body: Any) -> Mapping[str, Knocks]:
@@ -64,60 +61,25 @@ class Callers:
     def shown(self) -> list[dict[str, Any]]:
         return [{"address": name, **asdict(one)} for name, one in self._known.items()]
 
+    def connect(self, address: str) -> None:
+        old = self.get(address)
+        self.put(address, replace(old, open=old.open + 1, opened=old.opened + 1))
 
-class CallersTap:
-    """Outermost ASGI middleware: sees every client, and what becomes of it."""
+    def disconnect(self, address: str) -> None:
+        old = self.get(address)
+        self.put(address, replace(old, open=max(0, old.open - 1)))
 
-    def __init__(self, app: ASGIApp, callers: Callers, proxies: Sequence[Network] = ()) -> None:
-        self._app = app
-        self._callers = callers
-        self._proxies = proxies
+    def refuse(self, address: str, status: int) -> None:
+        old = self.get(address)
+        self.put(address, replace(old, refused=old.refused + 1, status=status))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "websocket":
-            await self._app(scope, receive, send)
-            return
-        address = caller_of(scope, self._proxies).place
-        accepted = False
+    def route(self) -> Route:
+        """Shows them to the owner at ``GET /callers``."""
 
-        async def watched(message: Message) -> None:
-            nonlocal accepted
-            before = self._callers.get(address)
-            match message["type"]:
-                case "websocket.accept":
-                    accepted = True
-                    more = replace(
-                        before, open=before.open + 1, opened=before.opened + 1, closed=None
-                    )
-                    self._callers.put(address, more)
-                case "websocket.close" if accepted:
-                    self._callers.put(address, replace(before, closed=message.get("code", 1000)))
-                case "websocket.close":
-                    self._refused(address, before, 403)  # uvicorn's answer in that case
-                case "websocket.http.response.start":
-                    self._refused(address, before, message["status"])
-            await send(message)
+        async def show(request: Request) -> Response:
+            if not request.scope[WAY].is_owner:
+                why = "Only programs on the server's own machine, or with an admin's key, may ask."
+                return error_response(403, "only_here", why)
+            return JSONResponse({"callers": self.shown()})
 
-        try:
-            await self._app(scope, receive, watched)
-        finally:
-            if accepted:
-                now = self._callers.get(address)
-                self._callers.put(address, replace(now, open=max(0, now.open - 1)))
-
-    def _refused(self, address: str, before: Knocks, status: int) -> None:
-        self._callers.put(address, replace(before, refused=before.refused + 1, status=status))
-
-
-def note_callers(app: Starlette, callers: Callers, proxies: Sequence[Network] = ()) -> None:
-    """Call before ``app`` serves: counts callers, and shows them to the owner at ``GET
-    /callers``."""
-
-    async def show(request: Request) -> Response:
-        if not request.scope[WAY].is_owner:
-            why = "Only programs on the server's own machine, or with an admin's key, may ask that."
-            return error_response(403, "only_here", why)
-        return JSONResponse({"callers": callers.shown()})
-
-    app.add_middleware(CallersTap, callers=callers, proxies=proxies)
-    app.router.routes.append(Route(PATH, show))
+        return Route(PATH, show)

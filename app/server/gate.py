@@ -209,11 +209,11 @@ def host_names() -> list[str]:
 class AccessGate:
     """ASGI middleware: lets a request through, or answers it with 401 or 403.
 
-    ``on_refused`` gets the status for each WebSocket or call that is refused.
+    ``on_refused`` gets client and status for each WebSocket or call that is refused.
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, on_refused: Callable[[int], None] = lambda status: None
+        self, app: ASGIApp, access: Access, on_refused: Callable[[Caller, int], None]
     ) -> None:
         self._app = app
         self._access = access
@@ -234,7 +234,7 @@ class AccessGate:
                 verdict = expired_secret(verdict)
             self._access.notices.refused(verdict, caller)
             if talks:
-                self._on_refused(verdict.status)
+                self._on_refused(caller, verdict.status)
             await _refuse(verdict, scope, receive, send)
             return
         self._access.notices.admitted(caller)

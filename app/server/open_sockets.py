@@ -12,6 +12,7 @@ from typing import NoReturn
 from starlette.websockets import WebSocket
 
 from app.access.policy import Caller
+from app.server.callers import Callers
 from app.server.gate import CALLER
 from app.server.identity import Identity
 from app.server.load import PERIOD_S, Load, LoadHistory
@@ -38,6 +39,7 @@ class OpenSockets:
         self.services = services
         self.metrics = services.metrics
         self.parked = services.parked
+        self.callers = Callers()
         limits = services.limits
         self.history = LoadHistory()
         self._load = Load(limits.lag_ms / 1000 if limits.lag_ms else None)
@@ -94,12 +96,14 @@ class OpenSockets:
         """Take the place of a client before anything is awaited, so that no other one takes it and
         ``close_all`` reaches it. It is freed at once at the end."""
         self.open.add(link)
+        self.callers.connect(link.address)
         log.info("%s connects; conversations: %d", link.address, len(self.open))
         try:
             yield
         finally:
             log.info("%s disconnected", link.address)
             self.open.remove(link)
+            self.callers.disconnect(link.address)
             link.resting.set()  # for those who wait
             link.ended.set()
             self._changed.set()

@@ -95,20 +95,22 @@ def build_app(
     parked = ParkedConversations(reconnect_s, folder)
     sockets = OpenSockets(max_sessions, Services(assistant, parked, Metrics(), limits, turns))
     turnstile = Turnstile(limits.plain_requests, sockets.resting)
-    routes += plain_routes(assistant, limits, turnstile)
+    routes += [sockets.callers.route(), *plain_routes(assistant, limits, turnstile)]
     if console:
         here = replace(
             console,
             readiness=assistant.readiness,
             sessions=sockets.__len__,
             load=sockets.history.shown,
+            callers=sockets.callers.shown,
             voices=lambda: assistant.defaults().voices,
             calls=webrtc,
         )
         routes += console_routes(turns, here)
 
-    def on_refused(status: int) -> None:
+    def on_refused(caller: Caller, status: int) -> None:
         sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")
+        sockets.callers.refuse(caller.place, status)
 
     middleware = [Middleware(AccessGate, access, on_refused)]
     calls = None
@@ -147,15 +149,16 @@ async def _realtime(websocket: WebSocket) -> None:
         return
     transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
+    reasons = dict(health.turned_away(assistant, transcribes=transcribing))
     if sockets.closing:
-        sockets.metrics.refused("closing")
         reasons = {"server": "shutting down"}
-        await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif reasons := dict(health.turned_away(assistant, transcribes=transcribing)):
-        sockets.metrics.refused("not_ready")
+    if reasons:
+        sockets.metrics.refused("closing" if sockets.closing else "not_ready")
+        sockets.callers.refuse(caller.place, 503)
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.full(caller.place):
         sockets.metrics.refused("full")
+        sockets.callers.refuse(caller.place, 503)
         sockets.metrics.client_error(SESSION_LIMIT)
         log.info("%s was turned away: this server is full", caller.place)
         if caller.proxied and sockets.busy:  # a balancer then asks another server

@@ -15,7 +15,6 @@ from typing import Any
 from app.announcing.announcer import AnnouncementRequest
 from app.compose import Assistant, first_error
 from app.console.running import ConsoleServer, TlsPort
-from app.server.callers import Callers, note_callers
 from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
 from app.server.discovery import stay_announced
@@ -69,7 +68,7 @@ async def run_server(
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
     """
     settings, limits = assistant.settings.server, assistant.settings.limits
-    access, callers = access or Access(), Callers()
+    access = access or Access()
     assistant.announcer.file = access.file
     if settings.webrtc:
         _require_webrtc()
@@ -79,7 +78,6 @@ async def run_server(
     if settings.console:
         shown = replace(
             console or ConsoleServer(),
-            callers=callers.shown,
             access_file=access.file,
             household=assistant.household,
             use=live.use if live else None,
@@ -99,7 +97,6 @@ async def run_server(
         turns_kept=settings.turns_kept if shown else 0,
         webrtc=settings.webrtc,
     )
-    note_callers(app, callers, access.rules.proxies)
     real_port = ports.main.getsockname()[1]
     commands = asyncio.Event()
     """Set when commands can be given, or never can."""

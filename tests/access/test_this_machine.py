@@ -14,7 +14,6 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.access.policy import Rules, Way, caller_of, digest, parse_network
-from app.server.callers import Callers, note_callers
 from app.server.gate import Access
 from app.server.local_key import key_for, local_key
 from app.server.server import build_app
@@ -35,7 +34,6 @@ async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
     """A server at ``address`` behind a forwarder that calls it from the same address. Gives the
     forwarder's port."""
     app = build_app(ScriptedAssistant(), max_sessions=1, access=access)
-    note_callers(app, Callers())
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

@@ -29,7 +29,6 @@ from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
 from app.people.file import PeopleFile
 from app.people.household import Household
-from app.server.callers import Callers, Knocks
 from app.server.gate import Access
 from app.server.listening import BoundPort, bind
 from app.server.serving import local_server
@@ -110,8 +109,6 @@ def file(tmp_path: Path) -> AccessFile:
 @pytest.fixture
 def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
     """A server that can do everything, in a moment."""
-    callers = Callers()
-    callers.put(ROBOT, Knocks(refused=3, status=401))
     weights = {"kind": "tts", "size_bytes": 63_000_000, "memory_mb": 90, "licence": "MIT"}
     row = {"name": "piper-joe", "summary": "A voice.", "used": True, "state": "absent", **weights}
     assistant = SimpleNamespace(
@@ -134,7 +131,6 @@ def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
     ]
     return ConsoleServer(
         access_file=file,
-        callers=callers.shown,
         use=use,
         pull=pull,
         doctor=lambda: [check],
@@ -194,6 +190,8 @@ async def test_a_refused_robot_is_let_in_by_a_click(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     served = await serving(access=Access(file=file), console=able)
+    for _ in range(3):
+        served.sockets.callers.refuse(ROBOT, 401)
     async with console(served.port, tmp_path, "server") as visit:
         await visit.page.get_by_role("button", name=f"Allow {ROBOT}").click()
         await expect(visit.page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()

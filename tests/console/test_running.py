@@ -20,7 +20,6 @@ from app.console.choices import Choices
 from app.console.running import MOST_BYTES, ConsoleServer
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
-from app.server.callers import Callers, Knocks
 from app.server.gate import Access
 from app.settings.load import load_settings
 from app.settings.model import Settings
@@ -147,12 +146,10 @@ async def test_unsupported_functions_are_absent(serving: Serve) -> None:
 async def test_allow_lets_a_refused_robot_in_at_once(
     serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    callers = Callers()
-    callers.put(ROBOT, Knocks(refused=3, status=401))
-    callers.put("not an address", Knocks(refused=1, status=401))
-    callers.put("192.0.2.20", Knocks(refused=1, status=403))
-    running = ConsoleServer(access_file=file, callers=callers.shown)
+    running = ConsoleServer(access_file=file)
     served = await serving(access=Access(Rules(), file), console=running)
+    for address, status in ((ROBOT, 401), ("not an address", 401), ("192.0.2.20", 403)):
+        served.sockets.callers.refuse(address, status)
     who = (await get(served, "access")).json()
     assert [each["address"] for each in who["refused"]] == [ROBOT, "not an address"]
     appear_from(monkeypatch, ROBOT)

@@ -128,8 +128,9 @@ REFUSED = (
             {"ready": False},
             (
                 "The robot reaches this server, which refuses it (503)",
-                "an engine is not ready",
-                "Look at the server's console; pair again when it says Ready",
+                "an engine is not ready, or the server is full (server.max_sessions)",
+                "Look at the server's console; pair again when it says Ready, or a conversation "
+                "has ended",
             ),
         ),
         ({"other_file": True}, REFUSED),

@@ -72,7 +72,7 @@ def refused(status: int) -> ConnectionEvidence:
         (seen(replace(TOLD, error=FORBIDDEN), None, None), f"{REFUSES} (403)", "a name", ""),
         # A refusal from before does not count.
         (seen(now=Knocks(refused=2), before=Knocks(refused=2)), CANNOT, "nothing arrived", ""),
-        (seen(now=Knocks(opened=1)), ENDED, "", "server.max_sessions"),
+        (seen(now=Knocks(opened=1)), ENDED, "", "console"),
         (seen(replace(TOLD, error="KeyError: x"), COME), ENDED, "the app says: KeyError: x", ""),
         (seen(replace(TOLD, state="restart_required")), RESTART, "", IN_DASHBOARD),
         (seen(replace(TOLD, needs_restart=True)), RESTART, "", IN_DASHBOARD),
