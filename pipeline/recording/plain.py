@@ -1,8 +1,7 @@
 """Converts the pipeline's frozen dataclasses to plain data for JSON.
 
     a dataclass      {"is": "DeleteItem", "item_id": "item_5"}
-    int16 samples    {"pcm": "base64"}, little-endian; in events, whose audio is kept as a WAV file
-                     or not at all, {"samples": 480}
+    samples          {"samples": 480}: what was heard and sent is in WAV files
     a mapping        {"json": {...}}, whose values are plain already
     a sequence       [...]
 
@@ -11,14 +10,12 @@ Fields with their default value are left out, and so are secrets: fields whose m
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pipeline.audio import pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
 
 
@@ -28,22 +25,19 @@ class RecordingError(ReachyVoiceError):
     exit_code = 7
 
 
-def to_plain(value: Any, *, audio: bool = True) -> Any:
-    """``value`` as plain data. Without ``audio``, only its number of samples."""
+def to_plain(value: Any) -> Any:
+    """``value`` as plain data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):
-        if not audio:
-            return {"samples": len(value)}
-        return {"pcm": base64.b64encode(pcm_to_bytes(value)).decode("ascii")}
+        return {"samples": len(value)}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
         return {"json": dict(value)}
     if isinstance(value, Sequence):
-        return [to_plain(element, audio=audio) for element in value]
-    contents = {field.name: getattr(value, field.name) for field in _fields(value)}
-    plain = {name: to_plain(content, audio=audio) for name, content in contents.items()}
+        return [to_plain(element) for element in value]
+    plain = {field.name: to_plain(getattr(value, field.name)) for field in _fields(value)}
     return {"is": type(value).__name__, **plain}
 
 

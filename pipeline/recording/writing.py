@@ -280,8 +280,7 @@ class SessionRecording:
         """Write a line, and its ``sound``: "heard" or "sent"."""
 
         def write() -> None:
-            # Audio in events is already in the sounds, or in the commands.
-            plain = {key: to_plain(each, audio=key != "event") for key, each in line.items()}
+            plain = {key: to_plain(each) for key, each in line.items()}
             if sound:
                 plain["audio"] = self._files.sound(sound, pcm, rate, line["at"])
             self._files.line(plain)
