@@ -131,7 +131,7 @@ async def server(
         assistant.stages.llm = TurnByTurn(answers)
         if voice == "pico":
             assistant.stages.tts = PicoTts()
-            assistant.stages.kept = None
+            assistant.stages.notice_voice = None
         yield url
 
 

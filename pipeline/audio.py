@@ -91,15 +91,15 @@ class Framer:
 
     def __init__(self, window_samples: int) -> None:
         self._window_samples = window_samples
-        self.held = EMPTY
-        """The remainder that waits."""
+        self.remainder = EMPTY
+        """Waits for the next piece."""
         self._index = 0
 
     def feed(self, pcm: Pcm) -> Iterator[AudioFrame]:
         """Yield each window that ``pcm`` completes; the remainder waits for the next call."""
-        held = np.concatenate((self.held, pcm)) if len(self.held) else pcm
+        held = np.concatenate((self.remainder, pcm)) if len(self.remainder) else pcm
         whole = len(held) - len(held) % self._window_samples
-        self.held = held[whole:].copy()
+        self.remainder = held[whole:].copy()
         for start in range(0, whole, self._window_samples):
             frame = AudioFrame(held[start : start + self._window_samples], LISTEN_RATE, self._index)
             self._index = frame.end

@@ -39,7 +39,7 @@ class RequestBody(BaseModel):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def answered(handle: Handle) -> Handle:
+def with_error_answers(handle: Handle) -> Handle:
     """``handle``, whose errors become OpenAI's."""
 
     async def route(request: Request) -> Response:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from app.access.api_errors import ApiError, read_body
 from app.announcing.announcer import Announcer
 from app.api import chat, speech, transcriptions
-from app.api.answering import answered
+from app.api.answering import with_error_answers
 from app.api.say import say
 from app.api.turnstile import RETRY_AFTER_S, Turnstile
 from app.settings.model import LimitSettings
@@ -73,8 +73,8 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
         return await say(request, await body(request), turnstile, engines.announcer)
 
     return [
-        Route("/v1/reachy/say", answered(announce), methods=["POST"]),
-        Route("/v1/chat/completions", answered(complete), methods=["POST"]),
-        Route("/v1/audio/speech", answered(speak), methods=["POST"]),
-        Route("/v1/audio/transcriptions", answered(transcribe), methods=["POST"]),
+        Route("/v1/reachy/say", with_error_answers(announce), methods=["POST"]),
+        Route("/v1/chat/completions", with_error_answers(complete), methods=["POST"]),
+        Route("/v1/audio/speech", with_error_answers(speak), methods=["POST"]),
+        Route("/v1/audio/transcriptions", with_error_answers(transcribe), methods=["POST"]),
     ]

@@ -46,7 +46,7 @@ async def transcribe(
         known = ", ".join(stages.stt.languages) or "not told"
         message = f"The recogniser does not know {asked.language[:20]!r}. It knows: {known}."
         raise ApiError(400, "unsupported_language", message, "language")
-    heard = Heard(language)
+    heard = RecordedSpeech(language)
 
     def texts(passage: Passage) -> AsyncGenerator[str, None]:
         return heard.texts(data, stages, passage)
@@ -83,7 +83,7 @@ async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, by
 
 
 @dataclass(eq=False)
-class Heard:
+class RecordedSpeech:
     """What a recording says. ``language``: ISO 639-1; empty: it is detected."""
 
     language: str
@@ -173,7 +173,9 @@ def _piece(pcm: Pcm, segment: SpeechSegment) -> Pcm:
     return np.pad(piece, (lead, 0))
 
 
-async def _told(texts: AsyncGenerator[str, None], heard: Heard) -> AsyncGenerator[Any, None]:
+async def _told(
+    texts: AsyncGenerator[str, None], heard: RecordedSpeech
+) -> AsyncGenerator[Any, None]:
     async with aclosing(texts):
         async for text in texts:
             before = " " if len(heard.parts) > 1 else ""

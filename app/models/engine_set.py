@@ -98,7 +98,7 @@ class EngineSet:
             llm_stage(self._engines[Kind.LLM]),
             tts_stage(self._engines[Kind.TTS]),
         )
-        self._voice = self.stages.kept = KeptSentences(self.stages.tts, kept_sentences)
+        self._voice = self.stages.notice_voice = KeptSentences(self.stages.tts, kept_sentences)
 
     def __getitem__(self, kind: Kind) -> Engine:
         return self._engines[kind]
@@ -239,7 +239,7 @@ class EngineSet:
             case Kind.TTS:
                 self.stages.tts = tts_stage(started.engine)
                 self._voice = KeptSentences(self.stages.tts, self._kept_sentences)
-                self.stages.kept = self._voice
+                self.stages.notice_voice = self._voice
         self._keep_sentences(kind)
         return before
 

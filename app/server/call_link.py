@@ -13,7 +13,7 @@ from app.access.policy import Caller
 from app.server.identity import identity_of, maker_of
 from app.server.realtime_link import (
     ClientGone,
-    Closed,
+    Closure,
     Opening,
     RealtimeLink,
     Services,
@@ -140,7 +140,7 @@ class CallLink(RealtimeLink):
         return self._may_begin or waited or not self._parked.waits_for(self.who)
 
     async def _loss(self) -> ClientGone:
-        return ClientGone(lost=await self._peer.gone())
+        return ClientGone(lost=await self._peer.ending())
 
     def _commands(self, message: ClientMessage) -> Sequence[Command]:
         if message.type != "output_audio_buffer.clear":
@@ -184,5 +184,5 @@ class CallLink(RealtimeLink):
         except ValueError as error:
             self._protocol.refuse(WireError("event_too_large", str(error)))
 
-    async def _hang_up(self, closed: Closed) -> None:
+    async def _hang_up(self, closed: Closure) -> None:
         """``Peer.close`` does it, which is called in any case."""

@@ -27,7 +27,7 @@ from app.server.client_secrets_http import effective_session
 from app.server.gate import CALLER, CALLS, SECRET, is_call
 from app.server.identity import identity_of
 from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
-from app.server.realtime_link import NORMAL, POLICY, Closed, Opening, first
+from app.server.realtime_link import NORMAL, POLICY, Closure, Opening, first
 from app.server.realtime_socket import accept, frame_of, hang_up
 from app.server.session_address import transcribes
 from app.server.websocket_link import LINK
@@ -163,7 +163,7 @@ class OpenCalls:
     def _check(self, opening: Opening) -> None:
         """Raises ``ApiError`` if there is no place for another client."""
         sockets, place = self._sockets, opening.caller.place
-        transcribing = transcribes(opening.query, opening.given)
+        transcribing = transcribes(opening.query, opening.fields)
         reasons = dict(health.turned_away(self._assistant, transcribes=transcribing))
         if sockets.closing:
             reasons = {"server": "shutting down"}
@@ -189,7 +189,7 @@ class OpenCalls:
             return
         websocket.scope["extensions"][LINK].on_settled()
         await accept(websocket)
-        closed = Closed(NORMAL, "the call is over")
+        closed = Closure(NORMAL, "the call is over")
         try:
             async with asyncio.TaskGroup() as group, link.control() as unread:
                 group.create_task(_relay(websocket, unread))
@@ -199,10 +199,10 @@ class OpenCalls:
                 raise WebSocketDisconnect
         except* WebSocketDisconnect:
             pass
-        except* Closed as group_of_one:
+        except* Closure as group_of_one:
             closed = first(group_of_one)
         except* SlowSubscriber:
-            closed = Closed(POLICY, "the call's client is too slow")
+            closed = Closure(POLICY, "the call's client is too slow")
         await hang_up(websocket, closed.code, closed.reason)
 
 
@@ -218,9 +218,9 @@ def _not_found() -> Response:
 async def _relay(websocket: WebSocket, unread: asyncio.Queue[str | None]) -> NoReturn:
     while (text := await unread.get()) is not None:
         await websocket.send_text(text)
-    raise Closed(POLICY, "client too slow")
+    raise Closure(POLICY, "client too slow")
 
 
 async def _over(link: CallLink) -> NoReturn:
     await link.ended.wait()
-    raise Closed(NORMAL, "the call is over")
+    raise Closure(NORMAL, "the call is over")

@@ -146,13 +146,13 @@ class Services:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a client opens its conversation. ``who``: the identity with which it may resume;
-    ``None``: it cannot. ``query`` and ``given``: as for ``protocol_for``. ``secret``: with which it
-    was let in, if any."""
+    ``None``: it cannot. ``query`` and ``fields``: as for ``protocol_for``. ``secret``: with which
+    it was let in, if any."""
 
     caller: Caller
     who: Identity | None
     query: Mapping[str, str]
-    given: Mapping[str, Any]
+    fields: Mapping[str, Any]
     secret: ClientSecret | None = None
 
 
@@ -164,7 +164,7 @@ class ClientGone(Exception):
         self.lost = lost
 
 
-class Closed(Exception):
+class Closure(Exception):
     """The server ends this connection."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -199,7 +199,7 @@ class RealtimeLink(ABC):
         self._protocol = protocol_for(
             assistant.defaults(),
             opening.query,
-            opening.given,
+            opening.fields,
             on_error=self._metrics.client_error,
             sends_audio=sends_audio,
         )
@@ -215,7 +215,7 @@ class RealtimeLink(ABC):
         self._idle_s = limits.idle_s
         self._heard_at = now
         """When a message last passed, either way."""
-        self._closed = Closed(GOING_AWAY, "")
+        self._closed = Closure(GOING_AWAY, "")
 
     # -- what carries the messages
 
@@ -232,7 +232,7 @@ class RealtimeLink(ABC):
         """Wait until the connection has ended, whatever the cause."""
 
     @abstractmethod
-    async def _hang_up(self, closed: Closed) -> None:
+    async def _hang_up(self, closed: Closure) -> None:
         """End the connection, whether or not the client takes note."""
 
     @abstractmethod
@@ -243,7 +243,7 @@ class RealtimeLink(ABC):
 
     def close(self, code: int, reason: str) -> None:
         """Send what has happened so far, then close with ``code`` and let ``serve`` return."""
-        self._closed = Closed(code, reason)
+        self._closed = Closure(code, reason)
         self._events.close()
 
     @property
@@ -264,7 +264,7 @@ class RealtimeLink(ABC):
 
     async def _serve(self) -> None:
         ended: Ending = "server"
-        closed: Closed | None = None
+        closed: Closure | None = None
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 self._tasks.create_task(self._send_events())
@@ -274,13 +274,13 @@ class RealtimeLink(ABC):
                 await self._receive()
         except* ClientGone as group:
             ended = "lost" if first(group).lost else "client"
-        except* Closed as group:
+        except* Closure as group:
             closed = first(group)
         except* SlowSubscriber:
-            ended, closed = "too_slow", Closed(POLICY, "client too slow")
+            ended, closed = "too_slow", Closure(POLICY, "client too slow")
         except* Exception:
             logger.exception("A session failed")
-            ended, closed = "failed", Closed(INTERNAL, "internal error")
+            ended, closed = "failed", Closure(INTERNAL, "internal error")
         finally:
             await self._leave(ended, moved=closed is not None and closed.code == GOING_AWAY)
         if closed is not None:
@@ -311,8 +311,8 @@ class RealtimeLink(ABC):
 
     async def _configure(self) -> None:
         """Apply the session that the client was given."""
-        given = self._opening.given
-        await self._submit(self._protocol.configure(given) if given else [])
+        fields = self._opening.fields
+        await self._submit(self._protocol.configure(fields) if fields else [])
 
     async def take(self, frame: str | bytes) -> None:
         """Carry out one message of the client."""
@@ -339,7 +339,7 @@ class RealtimeLink(ABC):
         self._heard_at = now
         pace = self._rate.take(now)
         if pace.close:
-            raise Closed(POLICY, "too many messages")
+            raise Closure(POLICY, "too many messages")
         if pace.tell:
             self._protocol.refuse(WireError("rate_limit_exceeded", _TOO_FAST))
             await self._flush()
@@ -350,7 +350,7 @@ class RealtimeLink(ABC):
         while True:
             left_s = self._heard_at + limit_s - self._loop.time()
             if left_s <= 0:
-                raise Closed(NORMAL, "idle for too long")
+                raise Closure(NORMAL, "idle for too long")
             await asyncio.sleep(left_s)
 
     async def _notice_loss(self) -> None:
@@ -412,7 +412,7 @@ async def read(protocol: RealtimeConnection, frame: str | bytes) -> ClientMessag
         return None
 
 
-Ended = TypeVar("Ended", ClientGone, Closed)
+Ended = TypeVar("Ended", ClientGone, Closure)
 
 
 def first(group: BaseExceptionGroup[Ended]) -> Ended:

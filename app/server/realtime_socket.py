@@ -13,7 +13,7 @@ from app.server.identity import Identity
 from app.server.realtime_link import (
     POLICY,
     ClientGone,
-    Closed,
+    Closure,
     Opening,
     RealtimeLink,
     Services,
@@ -62,7 +62,7 @@ class RealtimeSocket(RealtimeLink):
         except WebSocketDisconnect:
             raise ClientGone(lost=self._link.broken) from None
 
-    async def _hang_up(self, closed: Closed) -> None:
+    async def _hang_up(self, closed: Closure) -> None:
         await hang_up(self._websocket, closed.code, closed.reason)
 
 

@@ -124,13 +124,13 @@ class Peer:
         """Raises ``ValueError`` if the client cannot take so long a message."""
         channel = self._channel
         if channel is None or channel.readyState != "open":
-            return  # ``gone`` says why
+            return  # ``ending`` says why
         channel.send(text)
         if channel.bufferedAmount > FULL_BYTES:
             self._room.clear()
             await self._room.wait()
 
-    async def gone(self) -> bool:
+    async def ending(self) -> bool:
         """Wait for the end. Whether neither side chose it."""
         return await asyncio.shield(self._lost)
 
@@ -164,7 +164,7 @@ class Peer:
         return next((s for s in every if isinstance(s, RTCRemoteInboundRtpStreamStats)), None)
 
     def end(self, *, lost: bool) -> None:
-        """Let nothing more pass; ``close`` does the rest. ``gone`` returns ``lost``."""
+        """Let nothing more pass; ``close`` does the rest. ``ending`` returns ``lost``."""
         if not self._lost.done():
             self._lost.set_result(lost)
         self.opened.set()

@@ -20,7 +20,7 @@ from pipeline.engines.contract import TextDelta
 from pipeline.engines.registry import Kind
 from pipeline.messages import LlmRequest, Message, Sampling, SpeechRequest
 from pipeline.work import NEVER, Cancelled, Priority
-from pipeline.workers.host import Answer, Cancel, Credit, Done, EngineHost, Item, Submit
+from pipeline.workers.host import Answer, Cancel, Credit, EngineHost, Item, JobEnd, Submit
 
 STEP = LISTEN_RATE // 50
 
@@ -155,7 +155,7 @@ class Clauses:
                 clause.pieces.append((now, len(answer.value)))
                 self.host.receive(Credit(answer.job))
                 self.on_item(answer.job)
-            case Done():
+            case JobEnd():
                 clause.ended, clause.error = now, answer.error
 
 

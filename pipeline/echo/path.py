@@ -343,7 +343,7 @@ class EchoPath(Generic[R]):
             self._canceller.restore(self._memory.state)
             later = self._memory.later_samples
         self._delay, self._read_later, self._slipped_samples = delay, max(0, delay - later), 0
-        self._post_filtered = self._framer.held
+        self._post_filtered = self._framer.remainder
 
     def _later(self, canceller: EchoCanceller, delay: int) -> int:
         """How much later an echo with this delay comes than the canceller expects."""

@@ -66,7 +66,7 @@ class SlipFinder:
         if not (fails and self._works):
             self._candidate = (0, 0)
             return None
-        return self._agree(moved(self._microphone, self._echo))
+        return self._agree(displacement(self._microphone, self._echo))
 
     @property
     def _fails(self) -> bool:
@@ -127,7 +127,7 @@ class SlipFinder:
         return by if times >= SLIP_AGREE else None
 
 
-def moved(heard: Samples, expected: Samples) -> int | None:
+def displacement(heard: Samples, expected: Samples) -> int | None:
     """Samples by which ``expected`` must come later to explain the newest of ``heard``, or None.
 
     Both float32, shape ``(1280,)``, over the same time. At the right shift the two are equal, so

@@ -145,7 +145,7 @@ class Stages:
     llm: LlmStage
     tts: TtsStage
     leases: Leases = field(default_factory=Leases)
-    kept: KeptVoice | None = None
+    notice_voice: KeptVoice | None = None
     """A version of ``tts`` that can speak notices even while its engine fails."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
     """How much the language model's opinion of words is worth, for each language measured."""
@@ -181,9 +181,9 @@ class Stages:
     @property
     def voice_rtf(self) -> float:
         """Seconds that the voice takes for a second of speech; 0: not measured."""
-        return self.kept.rtf if self.kept else 0.0
+        return self.notice_voice.rtf if self.notice_voice else 0.0
 
     @property
     def notices(self) -> TtsStage:
         """Speaks the server's own sentences (``pipeline.speaking.apology``)."""
-        return self.kept or self.tts
+        return self.notice_voice or self.tts

@@ -83,7 +83,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobEnd:
     """The end of a job; ``error`` is set if it failed, and is ``Cancelled`` if it was stopped."""
 
     job: int
@@ -92,7 +92,7 @@ class Done:
     engine_seconds: float
 
 
-Answer = Item | Done
+Answer = Item | JobEnd
 
 
 def build_engine(
@@ -288,7 +288,7 @@ class EngineHost:
                 self._short_of_memory = False
             del self._jobs[job.submit.job]
             self._forget(job.submit.client)
-            self._send(Done(job.submit.job, value, error, job.engine_seconds))
+            self._send(JobEnd(job.submit.job, value, error, job.engine_seconds))
         elif value is not None:
             job.credit -= 1
             self._send(Item(job.submit.job, value))

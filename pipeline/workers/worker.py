@@ -20,7 +20,17 @@ from pipeline.engines.contract import EngineInfo
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
 from pipeline.work import Work
-from pipeline.workers.host import Answer, Cancel, Credit, Done, Drop, Item, Promote, Request, Submit
+from pipeline.workers.host import (
+    Answer,
+    Cancel,
+    Credit,
+    Drop,
+    Item,
+    JobEnd,
+    Promote,
+    Request,
+    Submit,
+)
 from pipeline.workers.readiness import Readiness
 
 
@@ -31,7 +41,7 @@ class _Job:
         self.number = number
         self.work = work
         self.items: deque[Any] = deque()
-        self.done: Done | None = None
+        self.done: JobEnd | None = None
         self.changed = asyncio.Event()
 
     async def change(self) -> None:
@@ -148,7 +158,7 @@ class Worker(Readiness):
 
     def _fail_jobs(self, error: BaseException) -> None:
         for number in list(self._jobs):
-            self._answer(Done(number, None, error, 0.0))
+            self._answer(JobEnd(number, None, error, 0.0))
 
 
 class RemoteObject:

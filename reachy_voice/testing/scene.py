@@ -261,7 +261,7 @@ async def scene(
         stt or ScriptedStt(),
         llm or ScriptedLlm(),
         tts or ScriptedTts(),
-        kept=kept,
+        notice_voice=kept,
         speaker=speaker,
         people=people,
     )

@@ -12,7 +12,7 @@ from pipeline.echo.canceller import EchoCanceller
 from pipeline.echo.delay import DelayFinder
 from pipeline.echo.drift import PlayedSound, slope
 from pipeline.echo.kalman import BLOCK, Samples
-from pipeline.echo.slip import FARTHEST, SlipFinder, moved
+from pipeline.echo.slip import FARTHEST, SlipFinder, displacement
 from tests.support.echo_sound import (
     at_pace,
     blocks,
@@ -107,7 +107,7 @@ def test_a_gap_is_found_to_the_sample_or_not_at_all(by: int, at: int, snr_db: fl
     expected = ECHO[at : at + HELD]
     heard = ECHO[at - by : at - by + HELD]
     level = 10 ** ((power_db(heard) - snr_db) / 20)
-    found = moved(heard + hum(HELD, at, level), expected)
+    found = displacement(heard + hum(HELD, at, level), expected)
     assert found is None or abs(found - by) <= 1
 
 
@@ -115,14 +115,14 @@ def test_a_gap_is_found_to_the_sample_or_not_at_all(by: int, at: int, snr_db: fl
 def test_a_gap_in_noise_is_found(by: int) -> None:
     expected = hum(4 * HELD, 1, 0.1)[HELD : 2 * HELD]
     heard = hum(4 * HELD, 1, 0.1)[HELD - by : 2 * HELD - by] + hum(HELD, 2, 0.05)
-    assert moved(heard, expected) == by
+    assert displacement(heard, expected) == by
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_other_sound_is_no_gap(seed: int) -> None:
     other = speechlike(6, 100 + seed)
     spans = [slice(at, at + HELD) for at in range(8000, 80_000, 4000)]
-    assert [moved(other[span], ECHO[span]) for span in spans] == [None] * len(spans)
+    assert [displacement(other[span], ECHO[span]) for span in spans] == [None] * len(spans)
 
 
 def test_a_filter_that_never_worked_has_no_gaps_and_is_never_lost() -> None:

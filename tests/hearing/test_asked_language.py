@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.by_url.failures import EngineAddress, complaint, refused
+from pipeline.engines.by_url.failures import EngineAddress, complaint, refusal
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.workers.host import readable
@@ -84,7 +84,7 @@ async def test_the_session_works_in_the_language_there_is(
 
 
 def by_url(status: int) -> EngineError:
-    return refused(EngineAddress(Kind.STT, "http://far"), complaint(status, {"error": "bad"}), ())
+    return refusal(EngineAddress(Kind.STT, "http://far"), complaint(status, {"error": "bad"}), ())
 
 
 ONCE, TWICE = ["ja", "", "en"], ["ja", "ja", "", "en"]

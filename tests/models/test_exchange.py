@@ -157,8 +157,8 @@ def test_the_owner_is_told_of_a_voice_that_is_slower_than_speech(
     settings_file: Path, cache: WeightsCache, rtf: float, notes: dict[str, str]
 ) -> None:
     assistant = Assistant(load_settings(str(settings_file)).settings, cache)
-    assert assistant.stages.kept
-    assistant.stages.kept.rtf = rtf
+    assert assistant.stages.notice_voice
+    assistant.stages.notice_voice.rtf = rtf
     assert notes_of(assistant.stages) == notes
 
 

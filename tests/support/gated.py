@@ -41,7 +41,7 @@ async def gated(
         return [Message("user", "Hi")]
 
     llm = ScriptedLlm(answer)
-    stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, kept=kept)
+    stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, notice_voice=kept)
     reply = Reply(
         SessionContext(stages, config, settings, bus, asyncio.TaskGroup(), new_id),
         plan,

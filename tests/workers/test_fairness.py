@@ -13,7 +13,7 @@ from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
 from pipeline.events import ReplyFinished
 from pipeline.speaking.replies import MAX_RUNNING
 from pipeline.work import Priority
-from pipeline.workers.host import Answer, Done, EngineHost, Promote, Submit
+from pipeline.workers.host import Answer, EngineHost, JobEnd, Promote, Submit
 from pipeline.workers.tuning import STREAM_CREDIT
 from reachy_voice.testing import LevelVad, ScriptedLlm, in_virtual_time, scene
 
@@ -52,7 +52,7 @@ class Talker:
         self.host.receive(Submit(self.came, 0, "once", (), 0, False, client=client))
 
     def _answered(self, answer: Answer) -> None:
-        if isinstance(answer, Done) and answer.job and 0 < self.came < 600:
+        if isinstance(answer, JobEnd) and answer.job and 0 < self.came < 600:
             self.a_stranger_comes()
 
     def steps_of(self, name: str) -> list[int]:

@@ -15,7 +15,7 @@ from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, WeightsError
 from pipeline.messages import LlmRequest
 from pipeline.work import Cancelled, Priority, Work
-from pipeline.workers.host import Answer, Cancel, Done, Drop, EngineHost, Item, Request, Submit
+from pipeline.workers.host import Answer, Cancel, Drop, EngineHost, Item, JobEnd, Request, Submit
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, stt_stage, tts_stage, turn_stage, vad_stage
@@ -201,7 +201,7 @@ def test_any_iterator_is_a_stream_and_is_closed_when_it_ends(n: int) -> None:
     host.receive(Cancel(1))
     host.run_until_idle()
     assert engine.log == ["closed"]
-    assert isinstance(answers[-1], Done)
+    assert isinstance(answers[-1], JobEnd)
 
 
 # --- what is opened ----------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
     host.receive(Submit(1, 0, "open", (), 0, cancellable=False, keep_as=1))
     host.run_until_idle()
     assert engine.log == ["opened", "closed"]
-    assert isinstance(answers[0], Done)
+    assert isinstance(answers[0], JobEnd)
     assert isinstance(answers[0].error, Cancelled)
 
 

@@ -26,7 +26,7 @@ from pipeline.engines.by_url.failures import (
     broke_off,
     complaint_of_bytes,
     garbled,
-    refused,
+    refusal,
     retry_after_s,
     too_slow,
     unreachable,
@@ -384,7 +384,7 @@ class Endpoint:
         says = complaint_of_bytes(status, content)
         if "retry-after" in headers:
             says = replace(says, retry_s=retry_after_s(headers["retry-after"]))
-        error = refused(self.place, says, private)
+        error = refusal(self.place, says, private)
         if status == 503:
             self._doubt(error)
         return error

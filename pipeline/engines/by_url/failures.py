@@ -259,7 +259,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
 that does not tell whether it will pass."""
 
 
-def refused(place: EngineAddress, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
+def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
     """The error to raise for ``complaint``. ``private``: what people said."""
     if complaint.too_long and place.kind is Kind.LLM:
         return _too_long(place, complaint)

@@ -12,7 +12,7 @@ from pipeline.engines.by_url.failures import (
     EngineAddress,
     Misconfiguration,
     complaint_of_bytes,
-    refused,
+    refusal,
     too_slow,
     unreachable,
 )
@@ -46,7 +46,7 @@ async def probe(
     if status == 404 and not options.url.endswith("/v1"):
         await _hint_at_v1(place, options, pool)
     if status != 200:
-        raise refused(place, complaint_of_bytes(status, content))
+        raise refusal(place, complaint_of_bytes(status, content))
     models = listed(_json(content))
     if models is None:
         if options.check == "models":
@@ -72,7 +72,7 @@ async def _describe(
     if family.ready_path:
         status, content = await _get(place, options, pool, family.ready_path)
         if status not in (200, 404):
-            raise refused(place, complaint_of_bytes(status, content))
+            raise refusal(place, complaint_of_bytes(status, content))
     answer, running = None, None
     if family.running_path:
         answer = await _fetch(place, options, pool, family.running_path)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.failures import Misconfiguration, ServerFailure, complaint, refused
+from pipeline.engines.by_url.failures import Misconfiguration, ServerFailure, complaint, refusal
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.pool import json_body
 from pipeline.engines.llm.chat_completions import PATH, body_of
@@ -116,7 +116,7 @@ class ChatRequests:
                 engine.endpoint.ask(PATH, content, work, request.private)
             )
             if error := error_in(await exchange.peek()):
-                raise refused(engine.place, complaint(200, error), request.private)
+                raise refusal(engine.place, complaint(200, error), request.private)
             open_exchange.push_async_exit(attempt.pop_all())
         return exchange
 

@@ -21,7 +21,7 @@ from pipeline.engines.by_url.failures import (
     broke_off,
     complaint,
     garbled,
-    refused,
+    refusal,
 )
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.options import UrlOptions
@@ -255,7 +255,7 @@ class UrlConversation:
         except MalformedAnswer as problem:
             raise garbled(place, str(problem)) from problem
         except StreamError as problem:
-            raise refused(place, complaint(0, problem.body), request.private) from problem
+            raise refusal(place, complaint(0, problem.body), request.private) from problem
         except EngineError:
             if not reader.finish_reason:
                 raise

@@ -36,7 +36,7 @@ def pieces(message: Message) -> Iterator[str | Image]:
         yield text
 
 
-def seen(message: Message, sentence: Callable[[Image], str | None]) -> Message:
+def in_words(message: Message, sentence: Callable[[Image], str | None]) -> Message:
     """The message with pictures replaced by ``sentence``; ``None`` keeps the picture."""
     if not message.images:
         return message

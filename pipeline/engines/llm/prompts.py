@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, PromptPart
 from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
 from pipeline.engines.llm.llama_model import Model
-from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, joined, seen
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, in_words, joined
 from pipeline.engines.llm.recent import Latest, Recent
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.vision import Picture, VisionProjector
@@ -210,7 +210,7 @@ class Prompts:
 
     def _visible(self, message: Message, recent: Recent) -> Message:
         """The message with a sentence in place of each picture that the model cannot see."""
-        return seen(message, lambda image: self._sentence(image, recent))
+        return in_words(message, lambda image: self._sentence(image, recent))
 
     def _sentence(self, image: Image, recent: Recent) -> str | None:
         if self._picture(image, recent):

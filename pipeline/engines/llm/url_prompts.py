@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pipeline.engines.by_url.families import Family
 from pipeline.engines.by_url.sse import EventReader
 from pipeline.engines.contract import ToolCall
-from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, seen
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, in_words
 from pipeline.engines.llm.template_messages import Capabilities
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.engines.llm.tool_calls.schema_check import fits
@@ -104,7 +104,7 @@ class UrlRequest:
 
 def for_eyes(message: Message) -> Message:
     """For a model that can see: with the pictures that were kept, and a note for the others."""
-    return seen(message, lambda image: None if image.url else FORGOTTEN_IMAGE)
+    return in_words(message, lambda image: None if image.url else FORGOTTEN_IMAGE)
 
 
 def for_the_blind(message: Message) -> Message:

@@ -19,12 +19,12 @@ from pydantic import Field
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, pcm_to_bytes
 from pipeline.engines.by_url.engine import UrlEngine
-from pipeline.engines.by_url.failures import complaint, garbled, refused
+from pipeline.engines.by_url.failures import complaint, garbled, refusal
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool, form_body
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.registry import Kind, SttOptions, UrlEngineSpec
-from pipeline.engines.stt.sound_notes import spoken
+from pipeline.engines.stt.sound_notes import without_notes
 from pipeline.errors import ReachyVoiceError
 from pipeline.work import Priority, Work
 
@@ -81,10 +81,10 @@ class UrlStt(UrlEngine):
             raise garbled(place, "its transcript is not JSON") from None
         text = answer.get("text") if isinstance(answer, dict) else None
         if isinstance(text, str):
-            return spoken(text)
+            return without_notes(text)
         if isinstance(answer, dict) and "error" in answer:
             # whisper.cpp's server reports errors with a success status.
-            raise refused(place, complaint(200, answer))
+            raise refusal(place, complaint(200, answer))
         raise garbled(place, "its transcript has no text")
 
 

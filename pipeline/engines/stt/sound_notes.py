@@ -8,7 +8,7 @@ _NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
 """What Whisper writes if there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
 
 
-def spoken(text: str) -> str:
+def without_notes(text: str) -> str:
     """``text`` without notes about sounds other than speech; empty if no word is left."""
     words = " ".join(_NOTE.sub(" ", text).split())
     return words if any(character.isalnum() for character in words) else ""

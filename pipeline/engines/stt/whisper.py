@@ -16,7 +16,7 @@ from pydantic import Field
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineSpec, Kind, SttOptions
-from pipeline.engines.stt.sound_notes import spoken
+from pipeline.engines.stt.sound_notes import without_notes
 from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.engines.turn.log_mel import log_mel
 from pipeline.errors import EngineError
@@ -92,7 +92,7 @@ class WhisperRecogniser:
         )
         if result.no_speech_prob > NO_SPEECH and result.scores[0] < UNLIKELY:
             return PassResult()
-        text = spoken(text_of(result.sequences[0]))
+        text = without_notes(text_of(result.sequences[0]))
         return PassResult(text, sure if text else "", share)
 
     def _encode(self, pcm: Pcm) -> Any:

@@ -19,7 +19,7 @@ from pipeline.engines.by_url.failures import (
     Misconfiguration,
     ServerFailure,
     complaint_of_bytes,
-    refused,
+    refusal,
     without,
 )
 from pipeline.engines.by_url.options import UrlOptions
@@ -170,7 +170,7 @@ class UrlTts(UrlEngine):
     def _not_playable(self, wrong: NotPlayable, text: str) -> EngineError:
         place, complaint = self.place, complaint_of_bytes(200, wrong.text)
         if complaint.status != 200:
-            return refused(place, complaint, (text,))
+            return refusal(place, complaint, (text,))
         says = without(complaint.message, (text, place.key))
         why = "raw PCM was asked for (response_format: pcm)"
         return Misconfiguration(

@@ -57,7 +57,7 @@ class ClauseRequest:
     seed: int
 
 
-def spoken(text: str) -> str:
+def without_controls(text: str) -> str:
     """``text`` without what the tokenizer would take for its own control tokens."""
     return " ".join(_CONTROL.sub(" ", text).split())
 

@@ -29,7 +29,7 @@ from pipeline.engines.tts.qwen3_codes import (
     ClauseRequest,
     language_name,
     most_frames,
-    spoken,
+    without_controls,
 )
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
@@ -105,7 +105,7 @@ class Qwen3Tts:
         An unknown voice means the default one; text without letters or digits is silent. The model
         has only one pace, so the speed changes nothing. Each take draws other random numbers.
         """
-        text = spoken(request.text)
+        text = without_controls(request.text)
         if not speakable(text):
             return
         if request.speed != 1.0 and not self._warned_of_speed:

@@ -15,7 +15,7 @@ from pipeline.engines.by_url.failures import (
     ServerOverload,
     complaint,
     complaint_of_bytes,
-    refused,
+    refusal,
     without,
 )
 from pipeline.engines.by_url.options import base_url, joined
@@ -32,7 +32,7 @@ LLM, TTS = (EngineAddress(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM
 
 
 def error(status: int, body: Any, *private: str) -> EngineError:
-    return refused(LLM, complaint_of_bytes(status, json.dumps(body).encode()), private)
+    return refusal(LLM, complaint_of_bytes(status, json.dumps(body).encode()), private)
 
 
 def says(message: str, **more: Any) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
 
 
 def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> None:
-    found = refused(LLM, complaint(0, {"error": "Context size has been exceeded."}), ())
+    found = refusal(LLM, complaint(0, {"error": "Context size has been exceeded."}), ())
     assert not isinstance(found, PromptTooLong)
     assert "in the middle of its answer, Context size has been exceeded" in str(found)
 
@@ -181,13 +181,13 @@ def test_each_error_says_what_and_what_to_do(
 def test_words_that_are_close_are_told_apart(
     place: EngineAddress, status: int, message: str, kind: type[ReachyVoiceError]
 ) -> None:
-    assert type(refused(place, complaint(status, {"error": message}), ())) is kind
+    assert type(refusal(place, complaint(status, {"error": message}), ())) is kind
 
 
 def test_an_error_that_is_a_web_page_is_not_shown() -> None:
     page = b"<html><title>502 Bad Gateway</title></html>"
     assert complaint_of_bytes(502, page).message == ""
-    assert "HTTP 502" in str(refused(LLM, complaint_of_bytes(502, page), ()))
+    assert "HTTP 502" in str(refusal(LLM, complaint_of_bytes(502, page), ()))
 
 
 def test_no_word_of_the_conversation_is_passed_on() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, joined, pieces, pixels, seen
+from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, in_words, joined, pieces, pixels
 from pipeline.engines.registry import Kind
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, LlmRequest, Message
@@ -72,11 +72,11 @@ def test_messages_that_become_one_keep_their_pictures() -> None:
     assert both.content == f"{shows('').content} And {shows('', None).content}"
     shown = ["*" if isinstance(piece, Image) else piece for piece in pieces(both)]
     assert shown == ["Look: ", "*", " nice? And Look: ", "*", " ", "*", " nice?"]
-    told = seen(both, lambda image: None if image.url == "data:2" else "(gone)")
+    told = in_words(both, lambda image: None if image.url == "data:2" else "(gone)")
     assert told.content == f"Look: (gone) nice? And Look: {UNSEEN_IMAGE} (gone) nice?"
     (left,) = told.images
     assert told.content[left.start : left.start + left.chars] == UNSEEN_IMAGE
-    assert seen(told, lambda _: "").content == "Look: (gone) nice? And Look:  (gone) nice?"
+    assert in_words(told, lambda _: "").content == "Look: (gone) nice? And Look:  (gone) nice?"
 
 
 def test_data_urls_are_decoded() -> None:

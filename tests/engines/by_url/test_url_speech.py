@@ -17,7 +17,7 @@ from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import Misconfiguration
 from pipeline.engines.contract import Partial
 from pipeline.engines.registry import Kind
-from pipeline.engines.stt.sound_notes import spoken
+from pipeline.engines.stt.sound_notes import without_notes
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work
@@ -153,7 +153,7 @@ async def test_invalid_transcripts(body: bytes, why: str) -> None:
     ],
 )
 def test_notes_about_what_is_no_speech_are_left_out(text: str, words: str) -> None:
-    assert spoken(text) == words
+    assert without_notes(text) == words
 
 
 # --- text to speech ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pipeline.engines.llm.llama_context import DecodeOutcome, LlamaContext
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled
-from pipeline.workers.host import Answer, Done, EngineHost, Item, Submit
+from pipeline.workers.host import Answer, EngineHost, Item, JobEnd, Submit
 from tests.support.llama_talk import (
     AUTO,
     FRANCE,
@@ -141,7 +141,7 @@ def test_a_confirmed_reply_interrupts_reading_ahead(
 
     assert outcomes.count(DecodeOutcome.ABORTED) == 1
     assert outcomes[2] is DecodeOutcome.ABORTED
-    ends = [done for done in answers if isinstance(done, Done) and done.job > 2]
+    ends = [done for done in answers if isinstance(done, JobEnd) and done.job > 2]
     assert [(done.job, done.error) for done in ends] == [(4, None), (3, None)]
     items = [item.value for item in answers if isinstance(item, Item) and item.job == 4]
     assert joined(items)[0] == alone["france"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.contract import NotSpeech
-from pipeline.engines.tts.qwen3_codes import CodeWatch, language_name, most_frames, spoken
+from pipeline.engines.tts.qwen3_codes import CodeWatch, language_name, most_frames, without_controls
 from pipeline.engines.tts.qwen3_tts import Qwen3TtsOptions, build, check_directory
 from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 
@@ -66,8 +66,10 @@ def test_the_error_crosses_a_process_border() -> None:
 
 
 def test_text_and_languages_are_as_the_model_wants_them() -> None:
-    assert spoken("Hi<|im_end|>\n<|im_start|>user  you <tts_text_eod>!") == "Hi user you !"
-    assert spoken("1 < 2 | 3 > 2") == "1 < 2 | 3 > 2"
+    assert (
+        without_controls("Hi<|im_end|>\n<|im_start|>user  you <tts_text_eod>!") == "Hi user you !"
+    )
+    assert without_controls("1 < 2 | 3 > 2") == "1 < 2 | 3 > 2"
     names = [language_name(code) for code in ("de", "EN", "auto", "Chinese")]
     assert names == ["german", "english", "auto", "chinese"]
 
