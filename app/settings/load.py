@@ -18,16 +18,7 @@ from app.root import ROOT
 from app.settings.check import EXTENDS, check
 from app.settings.model import LoadedSettings
 from app.settings.personas import with_persona
-from app.settings.yaml_tree import (
-    Branch,
-    Leaf,
-    Node,
-    leaves,
-    parse_value,
-    plain,
-    read_tree,
-    short_path,
-)
+from app.settings.yaml_tree import Branch, Leaf, Node, label, leaves, parse_value, plain, read_tree
 from app.setup.place import owners_file
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
@@ -88,7 +79,7 @@ def resolve(name: str, directory: Path | None = None) -> Path:
     if "/" in name or os.sep in name or name.endswith((".yaml", ".yml")):
         path = (directory or Path.cwd()) / Path(name).expanduser()
         if not path.is_file():
-            raise ConfigError(f"{short_path(path)} does not exist", fix="Check the path")
+            raise ConfigError(f"{label(path)} does not exist", fix="Check the path")
         return path.resolve()
     if name == DEFAULT:
         return config_dir() / "default.yaml"
@@ -105,7 +96,7 @@ def resolve(name: str, directory: Path | None = None) -> Path:
 def display_name(path: Path) -> str:
     """``config/default.yaml`` for our own files, wherever they are installed."""
     home = config_dir().resolve().parent
-    return str(path.relative_to(home)) if path.is_relative_to(home / "config") else short_path(path)
+    return str(path.relative_to(home)) if path.is_relative_to(home / "config") else label(path)
 
 
 def _chain(path: Path) -> list[Path]:

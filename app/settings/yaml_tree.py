@@ -32,7 +32,7 @@ class Branch:
 Node = Leaf | Branch
 
 
-def short_path(path: Path) -> str:
+def label(path: Path) -> str:
     """A path as a person would type it: relative if it is below the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
@@ -45,7 +45,7 @@ def read_tree(path: Path, name: str = "") -> Branch:
 
     ``name`` is what errors and origins call the file. Raises ``ConfigError`` with file and line.
     """
-    name = name or short_path(path)
+    name = name or label(path)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
