@@ -178,10 +178,11 @@ class Waking:
     def aside(self, words: Transcript, cuts: bool) -> Transcript:
         """``words`` without text if they are no turn: a farewell; a call and nothing else, unless
         it ``cuts`` an answer off; or words of somebody elsewhere, who has not called."""
+        elsewhere = bool(words.text) and self._elsewhere(words.text)
         why = self._calls.aside(words.text)
         if why == "call" and cuts:
             why = None
-        if why is None and words.text and self._elsewhere(words.text):
+        if why is None and elsewhere:
             why = "elsewhere"
         return replace(words, text="", invented=why) if why and self._can_sleep else words
 

@@ -311,6 +311,19 @@ def test_others_must_call_before_they_are_answered(
     assert told.asides == ([] if answered else ["elsewhere"])
 
 
+def test_who_has_only_called_is_the_caller() -> None:
+    deeds = face((1000, 1700, 80.0), (4500, 5800, 20.0), (7500, 8800, 80.0))
+    told = listen(
+        (1000, "hey Reachy", 600),
+        (4500, "did you see my keys", 1200),
+        (7500, "what time is it", 1200),
+        deeds=deeds,
+        until_s=12,
+    )
+    assert told.asides == ["call", "elsewhere"]
+    assert "what time is it" in told.scene.transcripts
+
+
 # --- touch ----------------------------------------------------------------------------------------
 
 
