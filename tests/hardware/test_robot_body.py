@@ -206,16 +206,17 @@ async def test_one_switch_turns_it_off(settings: Robot) -> None:
 # --- whose robot it is --------------------------------------------------------------------------
 
 
-async def test_a_robot_without_power_gets_up_and_is_folded_again(robot: RobotDaemon) -> None:
-    await robot.post("move/goto", FOLDED)
-    await robot.reaches(is_folded)
-    await robot.post("motors/set_mode/disabled")
-    async with moving(robot.url):
-        await robot.reaches(is_neutral)
-        assert (await robot.get("motors/status"))["mode"] == "enabled"
-    await robot.reaches(is_folded)
-    assert (await robot.get("motors/status"))["mode"] == "disabled"
-    await robot.post("motors/set_mode/enabled")
+async def test_a_robot_without_power_gets_up_and_is_folded_again(
+    python: Path, tmp_path: Path
+) -> None:
+    async with robot_daemon(python, tmp_path) as robot:
+        await robot.post("motors/set_mode/disabled")
+        await robot.reaches(is_folded)
+        async with moving(robot.url):
+            await robot.reaches(is_neutral)
+            assert (await robot.get("motors/status"))["mode"] == "enabled"
+        await robot.reaches(is_folded)
+        assert (await robot.get("motors/status"))["mode"] == "disabled"
 
 
 async def test_motors_that_have_just_been_switched_on_are_switched_off_again(

@@ -75,7 +75,7 @@ async def test_one_turn_at_most_suffers_from_a_killed_engine(
             ready = await http.get(
                 url.replace("ws://", "http://").removesuffix("/v1/realtime") + "/ready"
             )
-        assert ready.json() == {"ready": True, "reasons": {}}
+        assert ready.json() == {"ready": True, "reasons": {}, "notes": {}}
 
 
 async def well(connection: Any, kind: Kind) -> None:
