@@ -150,7 +150,7 @@ FEWEST_OTHERS, OTHERS_WINDOWS = 31, 937
 are known to talk: a first phrase may be soft. With 6, a reader was cut after 9 s."""
 FEWEST_BETWEEN_TURNS = 125
 """The same (4 s) where no turn is open: who was too soft to be heard may speak up. With 31, eight
-televisions at -12 dB opened as many turns (11, and 8 with this)."""
+televisions at -12 dB opened 11 turns, with this 15, and none at -18 dB."""
 QUIETER_DB = 5.5
 """A turn that is so much quieter than what is remembered changes no memory: else one turn that a
 television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""
