@@ -74,8 +74,8 @@ def say(
 
 
 def _ask(paths: Sequence[Path], wish: AnnouncementRequest) -> dict[str, Any]:
-    """Say it in the conversations of all these processes. If there are none, the first process
-    keeps it. Raises why it did not, or ``NotRunning`` if none of them runs."""
+    """Say it in every conversation of these processes; without any, the first process keeps it.
+    Raises why it did not, or ``NotRunning`` if none of them runs."""
     at_once = {"say": wish.model_dump() | {"keep_s": 0.0}}
     conversations: list[dict[str, Any]] = []
     absent: list[NotRunning] = []

@@ -56,7 +56,6 @@ from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, Weights
 from pipeline.waking.waking import calls_of
 
 HOME = "Home Assistant"
-SERVING = "reachy-voice is already serving on"
 SLOW_FIX = "Put the voice on a GPU (tts.device), or choose a faster one (tts.engine)"
 
 
@@ -337,17 +336,18 @@ def _cpu_flags() -> frozenset[str]:
 
 def check_ports(server: ServerSettings) -> Iterator[Check]:
     """The server's, and that for Home Assistant, if it has one."""
+    is_free = _bind_error(server.host, server.port) is None
     yield (own := check_port(server.host, server.port))
-    if own.detail.startswith(SERVING):
-        ready = _ask(server.host, server.port, "/ready")
-        for kind, note in (ready.get("notes") or {}).items():
-            yield Check(kind, "warn", f"{note}, as measured by the server that runs", SLOW_FIX)
+    if own.state == "ok" and not is_free:
+        notes = _ask(server.host, server.port, "/ready").get("notes", {})
+        for kind, note in notes.items():
+            yield Check(kind, "warn", f"{note} (measured by the running server)", SLOW_FIX)
     if (port := server.wyoming_port) is None:
         return
     if is_loopback(server.host):
         detail = "only programs on this machine can connect"
         yield Check(HOME, "warn", detail, "If it is on another: reachy-voice serve --lan --wyoming")
-    elif _bind_error(server.host, server.port) is None:  # else our server may have that one, too
+    elif is_free:  # else our server may have that one, too
         yield replace(check_port(server.host, port), name=HOME)
 
 
@@ -359,10 +359,9 @@ def check_port(host: str, port: int) -> Check:
     error = _bind_error(host, port)
     if error is None:
         return Check("port", "ok", f"{where} is free")
-    if error.errno == errno.EADDRINUSE and "reachy-voice" in json.dumps(
-        _ask(host, port, "/v1/models")
-    ):
-        return Check("port", "ok", f"{SERVING} {where}")
+    in_use = error.errno == errno.EADDRINUSE
+    if in_use and "reachy-voice" in json.dumps(_ask(host, port, "/v1/models")):
+        return Check("port", "ok", f"reachy-voice is already serving on {where}")
     return Check("port", "fail", f"{where}: {error.strerror or error}", _port_fix(error, port))
 
 

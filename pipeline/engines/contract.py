@@ -128,7 +128,7 @@ class Transcript:
     what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
     ``language_probability``: how sure it is. Not for engines: ``invented``, why a session does not
     count the text, which is empty then; ``doubt``, what it was, if it was invented; ``speaker``,
-    whose voice it is: a name, empty if it is nobody's known, ``None`` if that was not asked or
+    whose voice it is: a name, empty if the voice is unknown, ``None`` if nobody asked or it
     cannot be told."""
 
     text: str

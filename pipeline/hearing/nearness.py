@@ -215,8 +215,8 @@ class Nearness:
             self._forget_speaker()
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """Where nobody else is heard, the next to speak may be further away than the last one. A
-        television that is too soft for the VAD still changes the level, and so does an echo."""
+        """Forget the speaker after a quiet: the next one may be further away. A television too soft
+        for the VAD is no quiet if its level changes and is not far below the speaker's."""
         self._quiet_powers.append(self._powers[-1])
         level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
         low_db, high_db = self._quiet_db

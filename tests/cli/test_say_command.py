@@ -41,7 +41,7 @@ PLACES = {"talk": "", "server": KITCHEN}
 async def run_say(
     outcomes: Mapping[str, Sequence[Outcome]], to: str = "all", keep_s: float = 0.0
 ) -> None:
-    """``outcomes``: of what is announced in each process that runs; empty: nobody is connected."""
+    """``outcomes``: what each running process reports; empty: it has no conversation."""
     jobs: list[Coroutine[Any, Any, None]] = []
     listening: list[asyncio.Event] = []
     for name, each in outcomes.items():
