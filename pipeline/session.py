@@ -344,15 +344,19 @@ class Session:
         # An array keeps reporting directions meanwhile.
         stall_s = self._context.settings.endpointing.stall_ms / 1000
         stall_s = max(stall_s, GAPS_OF_A_STALL * self._arrivals.gap_s)
-        try:
-            async with asyncio.timeout(stall_s):
-                while isinstance(command := await self._inbox.get(), NoteDirection):
-                    self._note_direction(command)
-        except TimeoutError:
-            await self._turns.hear(np.zeros(round(stall_s * LISTEN_RATE), np.int16))
-            self._announcements.look()
-        else:
+        # In two halves: if the loop was blocked, audio may be there that nobody has read yet, but
+        # only one of two timers can be late for that.
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(stall_s / 2):
+                    while isinstance(command := await self._inbox.get(), NoteDirection):
+                        self._note_direction(command)
+            except TimeoutError:
+                continue
             await self._handle(command)
+            return
+        await self._turns.hear(np.zeros(round(stall_s * LISTEN_RATE), np.int16))
+        self._announcements.look()
 
     async def _handle(self, command: Command) -> None:
         match command:

@@ -7,19 +7,25 @@ for a first sound, where a test says nothing else. When a turn ends is taken fro
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pipeline import events
 from pipeline.conversation.prompt import CUT_OFF
+from pipeline.events import SpeechPaused
 from pipeline.settings import Endpointing
-from reachy_voice.testing import AT_ONCE, Cast
+from reachy_voice.testing import AT_ONCE, Cast, run_virtual
+from reachy_voice.testing.virtual_time import VirtualLoop
 from tests.support.talk_script import (
+    Script,
     Story,
     cast,
     ears,
     instinct,
     lines,
     perform,
+    stage,
     sure_of_more,
     voice,
 )
@@ -175,6 +181,24 @@ def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
     """)
     [began] = [int(row.split()[0]) for row in table if row.endswith("answer begins")]
     assert began in (paused + 102, paused + 112, paused + stall_ms), "as judged, or silence later"
+
+
+def test_a_blocked_loop_puts_no_silence_between_words() -> None:
+    """What was sent meanwhile is still unread when the client would count as stalled."""
+    script = Script.parse(f"0 640 {TIME}")
+    engines = cast()
+    engines.stt.tape = script.tape
+
+    async def main() -> list[SpeechPaused]:
+        async with stage(script, engines) as played:
+            await played.until(320)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop.now += Endpointing().stall_ms / 1000 + 0.05
+            await played.to_rest()
+            return played.story.events(SpeechPaused)
+
+    assert [pause.audio_ms for pause in run_virtual(main())] == [640]
 
 
 def test_push_to_talk() -> None:
