@@ -67,24 +67,21 @@ class InputBuffer:
         if self._transcriber.busy:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
-        elif taken := self._turns.take():
-            self._commit_ended()
-            self._transcriber.commit(taken.turn.item_id, taken.recognition, None, taken.segment)
-        elif (audio_ms := self._appended.samples * 1000 / LISTEN_RATE) < MIN_COMMIT_MS:
+            return
+        taken, ended = self._turns.take(), self._turns.take_ended()
+        for turn in (*ended, taken) if taken else ended:
+            self._transcriber.commit(turn.turn.item_id, turn.recognition, None, turn.segment)
+        audio_ms = self._appended.samples * 1000 / LISTEN_RATE
+        if audio_ms >= MIN_COMMIT_MS and not taken:
+            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
+            recognition.append(self._appended.take())
+            recognition.begin(context.tasks)
+            self._transcriber.commit(context.new_id("item"), recognition)
+        elif not (taken or ended):
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
                 f"{MIN_COMMIT_MS}ms of audio, but buffer only has {audio_ms:.2f}ms of audio."
             )
             context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
-        else:
-            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
-            recognition.append(self._appended.take())
-            recognition.begin(context.tasks)
-            self._commit_ended()
-            self._transcriber.commit(context.new_id("item"), recognition)
-
-    def _commit_ended(self) -> None:
-        """Commit earlier speech first. The client asks for answers itself."""
-        self._replies.forget_pending()
-        for ended in self._turns.take_ended():
-            self._transcriber.commit(ended.turn.item_id, ended.recognition, None, ended.segment)
+            return
+        self._replies.forget_pending()  # the client asks for answers itself

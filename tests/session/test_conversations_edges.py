@@ -59,6 +59,17 @@ def test_turns_are_committed_in_the_order_spoken() -> None:
     assert story.prompt() == [("user", "I have a dog. What does he eat?")]
 
 
+@pytest.mark.parametrize("at_ms", range(700, 3_600, 145))
+def test_a_commit_that_crosses_the_end_of_the_turn_is_one(at_ms: int) -> None:
+    """The transcript takes so long that the turn has ended and is not committed yet."""
+    asked = f"{at_ms} > input_audio_buffer.commit\n{at_ms} > response.create"
+    story = perform(f"0 640 {TIME}\n{asked}", cast(ears(takes_s=3.0)))
+    assert not story.events(events.Refused)
+    assert [row.split(" ", 1)[1] for row in story.table("committed")].count("committed") == 1
+    assert story.prompt() == [("user", TIME)]
+    assert len(story.events(events.ReplyStarted)) == 1
+
+
 def test_a_turn_is_answered_although_a_response_was_asked_for_while_it_was_spoken() -> None:
     story = perform(f"0 640 {TIME}\n320 > response.create", cast(tts=voice(seconds_per_word=1)))
     assert ("user", TIME) in story.prompt()
