@@ -67,9 +67,6 @@ if TYPE_CHECKING:
 INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
-GAPS_OF_A_STALL = 1.5
-"""A client has stalled after this many times the longest gap in its audio lately."""
-
 
 class CommandObserver(Protocol):
     """Follows what a session is told, as the bus follows what it does. It must be quick."""
@@ -115,6 +112,9 @@ class Session:
         bus.derive(self._records.feed)
 
         self._arrivals = Arrivals()
+        self._audio_due = 0.0
+        self._audio_missed = False
+        """When audio is missed next, in the loop's time, and whether it was missed before that."""
         self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
@@ -336,32 +336,39 @@ class Session:
 
     async def _next(self) -> None:
         """Handle the next command, or feed silence if the client stalls during a turn."""
-        if not (self._turns.open or self._turns.suspecting):
-            await self._handle(await self._inbox.get())
-            return
-        # A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        # One that sends rarely, or in bursts, has not stalled: silence would cut its words apart.
-        # An array keeps reporting directions meanwhile.
-        stall_s = self._context.settings.endpointing.stall_ms / 1000
-        stall_s = max(stall_s, GAPS_OF_A_STALL * self._arrivals.gap_s)
-        # In two halves: if the loop was blocked, audio may be there that nobody has read yet, but
-        # only one of two timers can be late for that.
-        for _ in range(2):
-            try:
-                async with asyncio.timeout(stall_s / 2):
-                    while isinstance(command := await self._inbox.get(), NoteDirection):
-                        self._note_direction(command)
-            except TimeoutError:
-                continue
+        awaits_audio = self._turns.open or self._turns.suspecting
+        try:
+            async with asyncio.timeout_at(self._audio_due if awaits_audio else None):
+                command = await self._inbox.get()
+        except TimeoutError:
+            await self._miss_audio()
+        else:
             await self._handle(command)
-            return
-        await self._turns.hear(np.zeros(round(stall_s * LISTEN_RATE), np.int16))
-        self._announcements.look()
+
+    async def _miss_audio(self) -> None:
+        """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
+        It does so the second time in a row: a loop that was blocked finds a timer over before it
+        reads what was sent, but not two."""
+        stalls, stall_s = self._audio_missed, self._await_audio()
+        self._audio_missed = not stalls
+        if stalls:
+            samples = round(stall_s * LISTEN_RATE)
+            self._listener.assume_silence(samples)
+            await self._turns.hear(np.zeros(samples, np.int16))
+            self._announcements.look()
+
+    def _await_audio(self) -> float:
+        """Set when audio is missed next; returns after how many seconds the client has stalled."""
+        stall_s = self._arrivals.stall_s(self._context.settings.endpointing.stall_ms / 1000)
+        self._audio_due = asyncio.get_running_loop().time() + stall_s / 2
+        self._audio_missed = False
+        return stall_s
 
     async def _handle(self, command: Command) -> None:
         match command:
             case AppendAudio():
                 await self._hear(command)
+                self._await_audio()
             case NoteDirection():
                 self._note_direction(command)
             case Configure():

@@ -1,9 +1,10 @@
-"""Measures how unevenly a client's audio arrives, and buffers it for push to talk. Pure."""
+"""A client's audio as it arrives: how unevenly, what is missing, what waits for a commit. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,6 +14,10 @@ _EPOCH_S = 5.0
 """Jitter is measured over the last one to two epochs, so that clock drift does not add up."""
 _MUTED_S = 1.0
 """Audio this late or early comes from a client that was muted, or that sends a recording."""
+_RAREST_S = 2.5
+"""The longest messages that may follow one another as they are spoken."""
+_GAPS_OF_A_STALL = 1.5
+"""A client has stalled after this many times the longest gap in its audio lately."""
 
 
 class Arrivals:
@@ -33,8 +38,14 @@ class Arrivals:
 
     @property
     def gap_s(self) -> float:
-        """The longest time between two messages lately, but for mutes."""
+        """The longest time between two messages lately, but for mutes: a message as long as the
+        time before it ends none."""
         return max(self._gap_s, self._gap_before_s)
+
+    def stall_s(self, least_s: float) -> float:
+        """After so long without audio the client has stalled: ``least_s``, or more if it sends
+        rarely."""
+        return max(least_s, _GAPS_OF_A_STALL * self.gap_s)
 
     def note(self, seconds: float, now: float) -> None:
         """``seconds`` of audio have arrived."""
@@ -47,13 +58,43 @@ class Arrivals:
             self._epoch_at, self._most_before_s = now, self._most_s
             self._least_s, self._most_s = math.inf, 0.0
             self._gap_before_s, self._gap_s = self._gap_s, 0.0
-        if gap_s <= _MUTED_S:
+        if gap_s <= max(_MUTED_S, min(1.1 * seconds, _RAREST_S)):
             self._gap_s = max(self._gap_s, gap_s)
         if now < self._expected_at:
             self._most_s += self._expected_at - now
             self._expected_at = now
         late_s = now - self._expected_at
         self._least_s, self._most_s = min(self._least_s, late_s), max(self._most_s, late_s)
+
+
+class AssumedSilence:
+    """The samples of a stream that its client never sent: silence while it stalled or was muted."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[tuple[int, int, int]] = deque(maxlen=64)
+        """Start, end, and how many samples were assumed up to the end; only the newest count."""
+
+    def add(self, start: int, end: int) -> None:
+        total = end - start + (self._ranges[-1][2] if self._ranges else 0)
+        if self._ranges and self._ranges[-1][1] == start:
+            start = self._ranges.pop()[0]
+        self._ranges.append((start, end, total))
+
+    def before(self, sample: int) -> int:
+        """How many samples before this one were assumed."""
+        for start, end, total in reversed(self._ranges):
+            if sample > start:
+                return total - max(0, end - sample)
+        return 0
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges of what was sent, from one sample to another."""
+        for first, last, _ in self._ranges:
+            if start < min(first, end):
+                yield start, min(first, end)
+            start = max(start, last)
+        if start < end:
+            yield start, end
 
 
 class PushToTalkBuffer:

@@ -7,11 +7,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from pipeline.audio import LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler, ms_of
+import numpy as np
+
+from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Pcm, Resampler, ms_of
 from pipeline.commands import MAX_PREFIX_PADDING_MS
 from pipeline.echo.path import NOTHING_KNOWN, OnsetKind, Playback
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
+from pipeline.hearing.arrivals import AssumedSilence
 from pipeline.hearing.client_echo import Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.nearness import Nearness, WindowEvidence
@@ -55,6 +58,9 @@ class Listener:
         seconds = max(stages.turn.history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
         self.read = self._history.read
+        self._taken = 0
+        """Samples so far, with those of a window that is not complete yet."""
+        self._silence = AssumedSilence()
 
     @property
     def heard_end(self) -> int:
@@ -68,8 +74,17 @@ class Listener:
 
     @property
     def heard_ms(self) -> int:
-        """Length of the stream so far."""
-        return ms_of(self._history.end)
+        """Length of what was sent so far."""
+        return self.ms_of(self._history.end)
+
+    def ms_of(self, sample: int) -> int:
+        """When a sample was sent, in the time of the client's audio."""
+        return ms_of(sample - self._silence.before(sample))
+
+    def read_sent(self, start: int, end: int) -> Pcm:
+        """As ``read``, without silence that was assumed."""
+        ranges = self._silence.between(start, end)
+        return np.concatenate((EMPTY, *(self.read(*each) for each in ranges)))
 
     @property
     def cancels_echo(self) -> bool:
@@ -109,11 +124,16 @@ class Listener:
         self._resampler = Resampler(self._resampler.from_rate, LISTEN_RATE)
         return rest
 
+    def assume_silence(self, samples: int) -> None:
+        """The next samples to be heard are silence that the client did not send."""
+        self._silence.add(self._taken, self._taken + samples)
+
     async def hear(
         self, pcm: Pcm, playback: Playback = NOTHING_KNOWN
     ) -> AsyncGenerator[list[Signal], None]:
         """Take samples at ``LISTEN_RATE``; yield the signals of each window they complete."""
         now = asyncio.get_running_loop().time()
+        self._taken += len(pcm)
         for window in self._hearing.process(pcm, playback, now):
             # The VAD may run on the loop; a burst of audio must not block it.
             await asyncio.sleep(0)

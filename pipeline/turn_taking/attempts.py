@@ -255,7 +255,10 @@ class Attempts:
         attempt = utterance.attempt
         self.discard(utterance)
         if attempt and not within_word:
-            self._own_pauses_ms.append(ms_of(start - utterance.turn.speech_end))
+            pause_ms = ms_of(start - utterance.turn.speech_end)
+            ms_of_sent = self._listener.ms_of
+            if ms_of_sent(start) - ms_of_sent(utterance.turn.speech_end) == pause_ms:
+                self._own_pauses_ms.append(pause_ms)
             if attempt.text and self._budget.may_answer:
                 self._warm_up.hear(attempt.said)
 

@@ -30,6 +30,7 @@ class SpeechEvents:
         self._context = context
         self._bus = context.bus
         self._listener = listener
+        self._ms_of = listener.ms_of
         self._directions = directions
 
     @property
@@ -41,7 +42,7 @@ class SpeechEvents:
         """The user speaks, with the words and the pause that were held back."""
         turn, now = utterance.turn, asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
-        self._bus.publish(SpeechStarted(turn.item_id, ms_of(turn.start), direction_deg, why))
+        self._bus.publish(SpeechStarted(turn.item_id, self._ms_of(turn.start), direction_deg, why))
         words, utterance.unpublished_words = utterance.unpublished_words, ""
         self.words(turn, words)
         if not turn.state.speaks:
@@ -53,23 +54,23 @@ class SpeechEvents:
 
     def pause(self, turn: Turn) -> None:
         silence_ms = ms_of(self._listener.heard_end - turn.speech_end)
-        self._bus.publish(SpeechPaused(turn.item_id, ms_of(turn.speech_end), silence_ms))
+        self._bus.publish(SpeechPaused(turn.item_id, self._ms_of(turn.speech_end), silence_ms))
 
     def resume(self, turn: Turn, start: int) -> None:
-        self._bus.publish(SpeechResumed(turn.item_id, ms_of(start)))
+        self._bus.publish(SpeechResumed(turn.item_id, self._ms_of(start)))
 
     def stop(self, turn: Turn, end: int, why: StopReason) -> None:
         direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
         background_db = turn.background_db
         self._bus.publish(
-            SpeechStopped(turn.item_id, ms_of(end), direction_deg, why, background_db)
+            SpeechStopped(turn.item_id, self._ms_of(end), direction_deg, why, background_db)
         )
 
     def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
         """It did not interrupt the answer."""
         heard = utterance.attempt.transcript if utterance.attempt else None
         text = (heard.doubt.text if heard.doubt else heard.text) if heard else ""
-        heard_ms = ms_of(utterance.turn.onset), ms_of(utterance.fed_to)
+        heard_ms = self._ms_of(utterance.turn.onset), self._ms_of(utterance.fed_to)
         self._bus.publish(SpeechIgnored(*heard_ms, text, why))
 
     def reject(self, utterance: TurnSpeech) -> None:

@@ -385,7 +385,9 @@ class TurnRunner:
             self._waking.obey(attempt.invented)
 
     def _feed(self, utterance: TurnSpeech, end: int) -> None:
-        pcm = self._listener.read(utterance.fed_to, end)
+        """What was assumed in a pause that is over is no part of the words."""
+        speaks, start = utterance.turn.state.speaks, utterance.fed_to
+        pcm = (self._listener.read_sent if speaks else self._listener.read)(start, end)
         if len(pcm):
             utterance.recognition.append(pcm)
-            utterance.fed_to = end
+        utterance.fed_to = max(start, end)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pipeline.hearing.arrivals import Arrivals
+from pipeline.hearing.arrivals import Arrivals, AssumedSilence
 from pipeline.speaking.playback import Lead, PlaybackClock
 
 pytestmark = pytest.mark.quick
@@ -50,6 +50,40 @@ def test_a_mute_and_a_recording_sent_at_once_are_no_jitter() -> None:
     arrivals.note(FRAME_S, 110.0)
     arrivals.note(5.0, 110.02)
     assert arrivals.jitter_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("message_s", "gap_s", "stall_s"),
+    [
+        (0.02, 0.02, 0.3),
+        (0.5, 0.5, 0.75),
+        (0.99, 0.99, 1.485),
+        (1.0, 1.01, 1.515),
+        (2.0, 2.01, 3.015),
+        (0.02, 1.5, 0.3),  # it was muted
+        (1.5, 4.0, 0.3),  # each message is an utterance
+        (5.0, 5.0, 0.3),
+    ],
+)
+def test_a_client_that_sends_rarely_has_not_stalled(
+    message_s: float, gap_s: float, stall_s: float
+) -> None:
+    arrivals = Arrivals()
+    for at in range(1, 6):
+        arrivals.note(message_s, at * gap_s)
+    assert arrivals.stall_s(0.3) == pytest.approx(stall_s)
+
+
+def test_silence_that_was_assumed() -> None:
+    silence = AssumedSilence()
+    assert list(silence.between(3, 9)) == [(3, 9)]
+    for start, end in ((10, 20), (20, 30), (50, 60)):
+        silence.add(start, end)
+    assert [silence.before(at) for at in (10, 15, 30, 40, 55, 70)] == [0, 5, 20, 20, 25, 30]
+    assert list(silence.between(0, 70)) == [(0, 10), (30, 50), (60, 70)]
+    assert list(silence.between(5, 8)) == [(5, 8)]
+    assert list(silence.between(12, 28)) == []
+    assert list(silence.between(25, 55)) == [(30, 50)]
 
 
 @pytest.mark.parametrize("chunk_s", [0.02, 0.04])

@@ -8,10 +8,12 @@ for a first sound, where a test says nothing else. When a turn ends is taken fro
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from pipeline import events
+from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.prompt import CUT_OFF
 from pipeline.events import SpeechPaused
 from pipeline.settings import Endpointing
@@ -183,22 +185,54 @@ def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
     assert began in (paused + 102, paused + 112, paused + stall_ms), "as judged, or silence later"
 
 
-def test_a_blocked_loop_puts_no_silence_between_words() -> None:
-    """What was sent meanwhile is still unread when the client would count as stalled."""
+def heard_through(stall_ms: int, *, blocked: bool) -> Story:
+    """The network, or the whole loop, stands still after 320 ms, and all that was said meanwhile
+    comes at once."""
     script = Script.parse(f"0 640 {TIME}")
     engines = cast()
     engines.stt.tape = script.tape
 
-    async def main() -> list[SpeechPaused]:
+    async def main() -> Story:
         async with stage(script, engines) as played:
             await played.until(320)
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, VirtualLoop)
-            loop.now += Endpointing().stall_ms / 1000 + 0.05
+            if blocked:
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, VirtualLoop)
+                loop.now += stall_ms / 1000
+            else:
+                await asyncio.sleep(stall_ms / 1000)
             await played.to_rest()
-            return played.story.events(SpeechPaused)
+            return played.story
 
-    assert [pause.audio_ms for pause in run_virtual(main())] == [640]
+    story: Story = run_virtual(main())
+    return story
+
+
+def test_a_blocked_loop_puts_no_silence_between_words() -> None:
+    """What was sent meanwhile is still unread when the client would count as stalled."""
+    story = heard_through(Endpointing().stall_ms + 50, blocked=True)
+    assert [pause.audio_ms for pause in story.events(SpeechPaused)] == [640]
+
+
+@pytest.mark.parametrize("stall_ms", [350, 900, 1900])
+def test_silence_that_the_client_did_not_send_is_in_no_time_and_no_words(stall_ms: int) -> None:
+    story = heard_through(stall_ms, blocked=False)
+    stalled, ended = [pause.audio_ms for pause in story.events(SpeechPaused)]
+    assert (stalled, ended // 32) == (320, 20)
+    # Each pause is read with 32 to 64 ms of its silence.
+    assert sum(map(len, story.engines.stt.finished)) < 0.75 * LISTEN_RATE
+
+
+def test_a_turn_ends_if_only_the_microphone_is_muted() -> None:
+    """The client goes on to send what is no sound, more often than sound would be missed."""
+
+    def stops(more: str) -> list[float]:
+        story = perform(f"0 640 {TIME}\n640 6000 (muted)\n{more}", until_ms=6_640)
+        return [at for at, event in story.happened if isinstance(event, events.SpeechStopped)]
+
+    update = json.dumps({"session": {"type": "realtime"}})
+    often = "\n".join(f"{at} > session.update {update}" for at in range(650, 6000, 100))
+    assert stops(often) == stops("") != []
 
 
 def test_push_to_talk() -> None:
