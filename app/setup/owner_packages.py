@@ -82,6 +82,8 @@ def _requirement(package: Distribution) -> list[str]:
         return ["-e", unquote(urlsplit(url).path)]
     if vcs := origin.get("vcs_info"):
         url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    if folder := origin.get("subdirectory"):
+        url += f"#subdirectory={folder}"
     return [f"{package.name} @ {url}" if url else f"{package.name}=={package.version}"]
 
 

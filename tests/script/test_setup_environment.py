@@ -38,14 +38,21 @@ def owned(place: Place) -> None:
         add_package(place, name, "1.0")
     add_package(place, "robot-voices", "0.3")
     add_package(
-        place, "fork", "2", {"url": "https://x/y", "vcs_info": {"vcs": "git", "commit_id": "c0"}}
+        place,
+        "fork",
+        "2",
+        {"url": "https://x/y", "vcs_info": {"vcs": "git", "commit_id": "c0"}, "subdirectory": "z"},
     )
     add_package(
         place, "mine", "1", {"url": "file:///home/me/my%20voice", "dir_info": {"editable": True}}
     )
 
 
-REQUIREMENTS = [["-e", "/home/me/my voice"], ["fork @ git+https://x/y@c0"], ["robot-voices==0.3"]]
+REQUIREMENTS = [
+    ["-e", "/home/me/my voice"],
+    ["fork @ git+https://x/y@c0#subdirectory=z"],
+    ["robot-voices==0.3"],
+]
 
 
 @pytest.fixture
