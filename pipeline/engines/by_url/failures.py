@@ -159,7 +159,9 @@ _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", 
 def complaint(status: int, body: Any) -> Complaint:
     """Parse the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
     llama-server, Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}``
-    (FastAPI). Some proxies send an error with status 200; the status meant is in its body."""
+    (FastAPI), or the first in a list (Gemini). Some proxies send an error with status 200; the
+    status meant is in its body."""
+    body = first_of(body)
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     if isinstance(error, list):  # FastAPI's list of problems repeats the input
         error = {"message": "; ".join(_problem(one) for one in error if isinstance(one, dict))}
@@ -180,6 +182,12 @@ def complaint(status: int, body: Any) -> Complaint:
         _number(error.get("n_prompt_tokens")) or (int(length[1]) if long and length else 0),
         _number(error.get("n_ctx")) or (int(limit[1]) if long and limit else 0),
     )
+
+
+def first_of(body: Any) -> Any:
+    """An answer that stands in a list, as Gemini's errors do."""
+    is_list = isinstance(body, list) and body and isinstance(body[0], dict) and "error" in body[0]
+    return body[0] if is_list else body
 
 
 def _problem(entry: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pipeline.engines.by_url.failures import first_of
 from pipeline.engines.by_url.families import Family
 from pipeline.engines.by_url.sse import EventReader
 from pipeline.engines.contract import ToolCall
@@ -216,7 +217,7 @@ def error_in(begin: bytes) -> dict[str, Any] | None:
     reader = EventReader()
     events = [*reader.feed(begin), *reader.finish()]
     try:
-        answer = json.loads(events[0] if events else begin)
+        answer = first_of(json.loads(events[0] if events else begin))
     except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) and answer.get("error") else None

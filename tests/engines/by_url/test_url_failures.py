@@ -209,6 +209,8 @@ def test_complaints_of_any_shape_are_read() -> None:
     for body in ({"error": [1]}, {"error": {"message": {"a": 1}}}, {"detail": []}, 7, "no"):
         assert complaint(400, body).status == 400
     assert complaint_of_bytes(400, b"\xff{").status == 400
+    gemini = [{"error": {"code": 400, "message": "Unknown name", "status": "INVALID_ARGUMENT"}}]
+    assert complaint(400, gemini).message == "Unknown name"
 
 
 KEY = "sk-proj-abc123"
