@@ -17,6 +17,9 @@ _AT_ENDS = pairs(_WORDS["at_ends"])
 """These may end a sentence, with one full stop for both."""
 
 
+_ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{0,3}))"
+
+
 def _initials(match: re.Match[str]) -> str:
     return " ".join(match[0].replace(".", " ").split()) + full_stop(match)
 
@@ -38,8 +41,11 @@ ABBREVIATIONS = (
     ),
     rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
     rule(
-        rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?=[\d(+]|(?:[IVX]{(2,)}|[VX])\b)",
-        lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} ",
+        rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?:(?=[\d(+])"
+        rf"|(?=[IVX]{{2,}}\b|[VX]\b)({_ROMAN})\b)",
+        lambda m: (
+            f"{_BEFORE_NUMBERS[m[1].lower()]} {cardinal(roman(m[2].upper())) if m[2] else ''}"
+        ),
         any_case=True,
     ),
     rule(rf"(?<!\w)({any_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),
@@ -53,7 +59,6 @@ def _is_street(match: re.Match[str]) -> bool:
     return match[1] == "St." and bool(re.search(r"[A-Z0-9]\w*\s$", match.string[: match.start()]))
 
 
-_ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{0,3}))"
 _RULERS = (
     "Henry|Louis|Charles|George|Edward|Richard|James|William|Elizabeth|Mary|John|Paul|Pius|Leo"
     "|Benedict|Gregory|Clement|Philip|Ferdinand|Frederick|Napoleon|Alexander|Nicholas|Peter"

@@ -29,8 +29,9 @@ _pairs = _SIGNS.split()
 _SIGN_OF = dict(zip(_pairs[::2], _pairs[1::2], strict=True))
 _FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|log|ln|exp|min|max|det|gcd"
 _LAYOUT = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits|quad|qquad|hline|boxed"
-    r"|vec|overline|underline|(?:begin|end)\s*\{[^{}]*\})(?![a-z])|\\[,;:! \\]|&|(?<=\d)\{,\}(?=\d)"
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits|quad|qquad|hline|boxed|vec"
+    r"|overline|underline|overrightarrow|[lr](?:angle|[Vv]ert|brac[ek]))(?![A-Za-z])"
+    r"|\\(?:begin|end)\s*\{[^{}]*\}(?:\{[lcr|\s]+\})?|\\[,;:! \\]|&|(?<=\d)\{,\}(?=\d)"
 )
 """Commands and signs that say nothing."""
 _NUMERIC_FRACTION = re.compile(r"\\[dtc]?frac\s*(?:\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)\s*(\d))")

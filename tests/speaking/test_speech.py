@@ -255,7 +255,8 @@ def test_a_formula_that_is_cut_off_is_said_as_far_as_it_came(begun: str, spoken:
 
 
 ABBREVIATED = {
-    "de": "Nach Art. 3 Abs. 2 gilt z. B. Nr. 5 für Dr. Müller bzw. Fr. Abt, ca. 3 Std. am 1. Jan.",
+    "de": "Nach Art. 3 Abs. 2 gilt z. B. Nr. 5 für Dr. Müller bzw. Fr. Abt, ca. 3 Std. am 1. Jan., "
+    "auf 10 Grad nördl. Breite, bei natürl. Zahlen, ähnl. Fällen, jährl. Kosten und ital. Wein.",
     "en": "See Art. 3, e.g. No. 5 by Dr. Smith vs. Mr. Jones on Sat. 9 or Mon. 3 Dec. 2026.",
     "es": "Según el art. 3 y la pág. 5, p. ej. el Sr. Gil o la Dra. Paz, aprox. el 3 ene. 2026.",
     "fr": "Voir l'art. 3 al. 2, p. ex. M. Dupont, env. 5 km, chap. 4, le 3 janv. 2026.",
@@ -282,6 +283,8 @@ def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
         ("de", "So. Jetzt geht es los.", "So."),
         ("de", "Das ist was ich mag. Danach gibt es Eis.", "Das ist was ich mag."),
         ("de", "Das ist so eine Art. Wirklich.", "Das ist so eine Art."),
+        ("de", "Da kommt Karl. Danach essen wir Kohl.", "Da kommt Karl."),
+        ("de", "Das ist ein Kerl. Danach kommt er.", "Das ist ein Kerl."),
         ("es", "Estamos en el mar. Hace sol.", "Estamos en el mar."),
         ("fr", "Ils sont sept. Nous partons.", "Ils sont sept."),
     ],

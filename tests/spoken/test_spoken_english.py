@@ -204,6 +204,9 @@ $\int_0^1 x \, dx$ is $ x = 5 $ => the integral from zero to one of x d x is x e
 $O(n^2)$ and $T(n-1)$ => O of n squared and T of n minus one
 $\ce{H2O}$ => H two O
 \begin{align} x &= 1 \\ y &= 2 \end{align} => x equals one, y equals two
+$$\begin{pmatrix}a & b \\ c & d\end{pmatrix}$$ => a b, c d
+$$\begin{array}{cc}a & b\end{array}$$ => a b
+$\langle u, v \rangle$ => u, v
 If $n is even, and $5 => If n is even, and five dollars
 5 $ and 6 $ = 11 $ => five dollars and six dollars equals eleven dollars
 $12$ and $1,000$ => twelve and one thousand
@@ -358,6 +361,10 @@ Pope John Paul II and I => Pope John Paul the second and I
 World War II => World War two
 Louis XIV => Louis the fourteenth
 Chapter IV => Chapter four
+See Vol. II and Ch. IV. => See volume two and chapter four.
+Fig. III shows it => figure three shows it
+No. XII => number twelve
+No. I am here. => No. I am here.
 Elizabeth I am => Elizabeth I am
 I am => I am
 Call 555-1234 => Call five five five, one two three four
