@@ -14,8 +14,10 @@ import soxr
 from pipeline.audio import EMPTY, Pcm, from_float
 from pipeline.errors import AudioFormatError
 
-_FIX = "Give a WAV, FLAC, OGG or MP3 recording; any rate, width and number of channels will do"
+_FIX = "Give a WAV, FLAC, OGG or MP3 recording of 1 to 768 kHz; any width and channels will do"
 _BLOCK = 65_536
+RATES = range(1_000, 768_001)
+"""Hz. Of lower ones, a few KB would become hundreds of MB at once."""
 
 
 def read_recording(path: Path, rate: int) -> Pcm:
@@ -44,20 +46,23 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
     try:
         # Without its name: of a *.raw, soundfile does not look at the content.
         with soundfile.SoundFile(io.BytesIO(data)) as file:
+            if file.samplerate not in RATES:
+                raise ValueError(f"its rate is {file.samplerate} Hz")
             resampler = soxr.ResampleStream(file.samplerate, rate, 1)
             while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
+                mono = block.mean(axis=1)
+                if not np.isfinite(mono).all():
+                    raise ValueError("it has samples that are no numbers")
                 samples += len(block)
                 if samples > most_s * file.samplerate:
                     why = f"it is longer than {most_s / 60:g} minutes"
                     raise AudioFormatError(f"{name} is too long", why=why, fix="Cut it")
-                yield from_float(resampler.resample_chunk(block.mean(axis=1)))
+                yield from_float(resampler.resample_chunk(mono))
             yield from_float(resampler.resample_chunk(block[:, 0], last=True))
-    except soundfile.LibsndfileError as error:
-        raise AudioFormatError(
-            f"{name} is not a recording that can be read",
-            why=error.error_string.rstrip("."),
-            fix=_FIX,
-        ) from error
+    except (soundfile.LibsndfileError, ValueError) as error:
+        why = str(error) if isinstance(error, ValueError) else error.error_string.rstrip(".")
+        what = f"{name} is not a recording that can be read"
+        raise AudioFormatError(what, why=why, fix=_FIX) from error
     if not samples:
         raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
 

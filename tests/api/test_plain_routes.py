@@ -8,7 +8,6 @@ import io
 import json
 import os
 import signal
-import struct
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -93,8 +92,15 @@ def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
     return "speech.wav", file.getvalue()
 
 
-LONG = wav(0.25)[1].replace(struct.pack("<I", LISTEN_RATE), struct.pack("<I", 1), 1)
-"""An hour and more in 8 KB: one sample a second."""
+def recording(samples: Any, rate: int = LISTEN_RATE, kind: str = "WAV") -> tuple[str, bytes]:
+    file = io.BytesIO()
+    subtype = "FLOAT" if kind == "WAV" else "PCM_16"
+    soundfile.write(file, np.asarray(samples), rate, format=kind, subtype=subtype)
+    return "speech", file.getvalue()
+
+
+LONG = recording(np.zeros(3_700_000, np.int16), 1_000, "FLAC")
+"""An hour and more in a few KB."""
 
 
 # --- chat completions --------------------------------------------------------------------------
@@ -454,7 +460,11 @@ async def test_the_server_runs_while_a_recording_is_scored(
     ("asked", "status", "why"),
     [
         ({"file": ("a.wav", b"nonsense")}, 400, "not a recording"),
-        ({"file": ("a.wav", LONG)}, 400, "longer than 60 minutes"),
+        ({"file": LONG}, 400, "longer than 60 minutes"),
+        ({"file": recording([0.1] * 9, 2**31 - 1)}, 400, "its rate is 2147483647 Hz"),
+        ({"file": recording([0.1] * 9, 1)}, 400, "its rate is 1 Hz"),
+        ({"file": recording([0.1, np.nan, 0.1])}, 400, "no numbers"),
+        ({"file": recording([0.1, np.inf, 0.1])}, 400, "no numbers"),
         ({"language": "de"}, 400, "It knows: en"),
         ({"language": "klingon"}, 400, "does not know 'klingon'"),
         ({"response_format": "srt"}, 400, "response_format"),
