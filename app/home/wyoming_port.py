@@ -32,6 +32,7 @@ from wyoming.tts import (
 )
 
 from app.access.policy import Caller
+from app.api.answering import as_api_error
 from app.api.speech import PIECE_LETTERS
 from app.compose import Assistant
 from pipeline.audio import LISTEN_RATE, pcm_from_bytes, pcm_to_bytes
@@ -43,7 +44,7 @@ from pipeline.hearing.plausibility import NO_SCORES, invention
 from pipeline.messages import SpeechRequest
 from pipeline.settings import lexicon_of, with_inventions
 from pipeline.speaking.chunker import SpeechChunker
-from pipeline.work import CLIENT, Work, new_client
+from pipeline.work import CLIENT, Cancelled, Work, new_client
 
 log = logging.getLogger("reachy_voice.wyoming")
 
@@ -53,13 +54,14 @@ MOST_EVENT_BYTES = 4 * 1024 * 1024
 """Of a part of an event; Home Assistant sends 2 kB of sound in one."""
 LONGEST_S = 120.0
 """Sound of one utterance."""
+RATES = range(8_000, 192_001)
+"""Hz that a client may send."""
 
 
 async def serve_wyoming(
     listener: socket.socket, assistant: Assistant, admits: Callable[[Caller], Awaitable[bool]]
 ) -> None:
     """Serve until cancelled. ``admits``: whether a caller may connect."""
-    loop = asyncio.get_running_loop()
     clients = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -84,8 +86,8 @@ async def serve_wyoming(
         def protocol() -> asyncio.StreamReaderProtocol:
             return asyncio.StreamReaderProtocol(_BoundedReader(MOST_EVENT_BYTES), begin)
 
-        server = await loop.create_server(protocol, sock=listener)
-        async with server:
+        loop = asyncio.get_running_loop()
+        async with await loop.create_server(protocol, sock=listener) as server:
             await server.serve_forever()
 
 
@@ -130,9 +132,10 @@ class WyomingClient:
                 await self._on(event)
         except asyncio.IncompleteReadError:
             pass  # it has gone
-        except ReachyVoiceError as error:
-            await self._send(Error(str(error), type(error).__name__))
-        except (KeyError, TypeError, ValueError) as error:
+        except (ReachyVoiceError, Cancelled) as error:
+            shown = as_api_error(error)
+            await self._send(Error(shown.message, shown.code))
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             await self._send(Error(f"This event cannot be read: {error!r}", "invalid"))
         finally:
             self._work.cancel()
@@ -237,20 +240,20 @@ class _Hearing:
         self._work = work
         self._send = send
         self._convert = AudioChunkConverter(rate=LISTEN_RATE, width=2, channels=1)
-        self._samples = 0
+        self._seconds = 0.0
         self._sent = ""
+        self.streams = send is not None
         self.close = utterance.close
 
-    @property
-    def streams(self) -> bool:
-        return self._send is not None
-
     async def hear(self, chunk: AudioChunk) -> None:
-        """Raises ``ValueError`` after ``LONGEST_S``."""
-        pcm = pcm_from_bytes(self._convert.convert(chunk).audio)
-        self._samples += len(pcm)
-        if self._samples > LONGEST_S * LISTEN_RATE:
+        """Raises ``ValueError`` if it is no sound, and after ``LONGEST_S``."""
+        known = chunk.rate in RATES and chunk.width in range(1, 5) and chunk.channels in (1, 2)
+        if not known or len(chunk.audio) % (chunk.width * chunk.channels):
+            raise ValueError("no whole frames of 8 to 32 bits, mono or stereo, at 8 to 192 kHz")
+        self._seconds += chunk.seconds
+        if self._seconds > LONGEST_S:
             raise ValueError(f"an utterance of more than {LONGEST_S:g} s")
+        pcm = pcm_from_bytes(self._convert.convert(chunk).audio)
         await self.tell((await self._utterance.feed(pcm, self._work)).committed)
 
     async def tell(self, text: str) -> None:

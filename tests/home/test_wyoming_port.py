@@ -33,6 +33,7 @@ from app.server.gate import Access
 from app.server.listening import bind
 from pipeline.engines.contract import Partial
 from pipeline.errors import EngineError
+from pipeline.work import Cancelled
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.quick
@@ -218,12 +219,23 @@ async def test_a_text_without_words_is_silence() -> None:
     assert not assistant.tts.said
 
 
-async def test_an_engine_that_fails_is_an_error() -> None:
+@pytest.mark.parametrize("asked", [[Synthesize("Hello.")], heard(0.5)])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (EngineError("The engine is broken"), "The engine is broken"),
+        (Cancelled(), "The engine was replaced"),
+    ],
+)
+async def test_an_engine_that_fails_is_an_error(
+    asked: Sequence[Eventable], error: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assistant = StagedAssistant()
-    assistant.tts.error = EngineError("The voice is broken")
+    assistant.tts.error = assistant.stt.error = error
     async with door(assistant) as port:
-        (found,) = await ask(port, Synthesize("Hello."), until="error")
-    assert "The voice is broken" in Error.from_event(found).text
+        (found,) = await ask(port, *asked, until="error")
+    assert told in Error.from_event(found).text
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_caller_from_elsewhere_must_be_allowed() -> None:
@@ -238,24 +250,53 @@ async def test_a_caller_from_elsewhere_must_be_allowed() -> None:
     assert await Access(allowed).admits(here)
 
 
+def line(kind: str, **data: Any) -> bytes:
+    return json.dumps({"type": kind, "data": data}).encode() + b"\n"
+
+
+def chunk(audio: bytes, **form: Any) -> bytes:
+    """A sound, as it is on the wire."""
+    data = json.dumps({**SPEECH, **form}).encode()
+    sizes = {"data_length": len(data), "payload_length": len(audio)}
+    head = json.dumps({"type": "audio-chunk", **sizes}).encode()
+    return line("audio-start") + head + b"\n" + data + audio
+
+
 @pytest.mark.parametrize(
-    "line",
+    ("sent", "told"),
     [
-        b"nonsense\n",
-        json.dumps({"type": "audio-chunk", "payload_length": 1 << 30}).encode() + b"\n",
-        json.dumps({"type": "audio-start"}).encode() + b"\n" + b'{"type": "audio-chunk"}\n',
-        b"x" * (wyoming_port.MOST_EVENT_BYTES + 10),
+        (b"nonsense\n", ""),
+        (b"[]\n", "cannot be read"),
+        (b"[" * 50_000 + b"\n", "cannot be read"),
+        (line("transcribe", language=5) + line("audio-start"), "cannot be read"),
+        (json.dumps({"type": "audio-chunk", "payload_length": 1 << 30}).encode() + b"\n", ""),
+        (line("audio-start") + b'{"type": "audio-chunk"}\n', "rate"),
+        (chunk(bytes(7)), "no whole frames"),
+        (chunk(bytes(7), rate=16_000, channels=1), "no whole frames"),
+        (chunk(bytes(8), rate=0), "8 to 192 kHz"),
+        (chunk(bytes(8), rate=1), "8 to 192 kHz"),
+        (chunk(bytes(8), rate=10**30), "8 to 192 kHz"),
+        (chunk(bytes(8), rate="fast"), "8 to 192 kHz"),
+        (chunk(bytes(8), width=0), "8 to 32 bits"),
+        (chunk(bytes(8), rate=16_000, channels=-1), "mono or stereo"),
+        (b"x" * (wyoming_port.MOST_EVENT_BYTES + 10), ""),
     ],
 )
-async def test_what_cannot_be_read_ends_only_that_connection(line: bytes) -> None:
+async def test_what_cannot_be_read_ends_only_that_connection(
+    sent: bytes, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with door(StagedAssistant()) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(line)
+        writer.write(sent)
+        answer = b""
         async with asyncio.timeout(10):
             with suppress(ConnectionError):
-                await reader.read()
+                answer = await reader.read()
         writer.close()
         assert await ask(port, Describe(), until="info")
+    assert told.encode() in answer
+    assert bool(told) == (b'"type": "error"' in answer)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_client_that_leaves_ends_its_work() -> None:
