@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.access.api_errors import ApiError, error_response
+from app.access.api_errors import ApiError
 from app.api.turnstile import RETRY_AFTER_S, Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.work import Cancelled
@@ -138,16 +138,20 @@ class _Streamed(StreamingResponse):
                 log.warning("an answer broke off: %s", as_api_error(error).message)
 
 
-async def events(made: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
+async def streamed_events(
+    request: Request, turnstile: Turnstile, make: Callable[[Passage], AsyncGenerator[Any, None]]
+) -> Response:
     """Server-sent events, from what is JSON or already text. A failure in the middle is one."""
-    async with aclosing(made):
-        try:
-            async for each in made:
-                yield sse(each)
-        except (ReachyVoiceError, Cancelled) as error:
-            shown = as_api_error(error)
-            response = error_response(shown.status, shown.code, shown.message)
-            yield sse(bytes(response.body).decode())
+
+    async def events(passage: Passage) -> AsyncGenerator[bytes, None]:
+        async with aclosing(make(passage)) as made:
+            try:
+                async for each in made:
+                    yield sse(each)
+            except (ReachyVoiceError, Cancelled) as error:
+                yield sse(bytes(as_api_error(error).response().body).decode())
+
+    return await streamed(request, turnstile, events, "text/event-stream")
 
 
 def sse(data: Any) -> bytes:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.access.api_errors import ApiError, parsed
-from app.api.answering import RequestBody, events, streamed, whole
+from app.api.answering import RequestBody, streamed_events, whole
 from app.api.turnstile import Passage, Turnstile
 from pipeline.engines.contract import Finished, TextDelta, ToolCall
 from pipeline.engines.stages import LlmStage
@@ -26,7 +26,7 @@ from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, 
 MOST_STOPS = 4
 """As in the API reference."""
 PICTURE = re.compile(rb'"data:[^"]*')
-"""In a body."""
+"""In a body; other texts may begin so, too."""
 AS_JSON = "answer"
 """Name of the tool whose arguments are the answer, if it must be JSON."""
 
@@ -51,7 +51,8 @@ class OfferedTool(RequestBody):
 class MessagePart(RequestBody):
     type: Literal["text", "image_url"]
     text: str = ""
-    image_url: dict[str, Any] = Field(default_factory=dict)
+    image_url: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Is no part of what ``_check_size`` measures."""
 
 
 class ChatMessage(RequestBody):
@@ -101,14 +102,17 @@ class ChatRequest(RequestBody):
 async def complete(
     request: Request,
     body: bytes,
+    most_bytes: int,
     turnstile: Turnstile,
     llm: LlmStage,
     sampling: Sampling,
     model: str,
 ) -> Response:
-    """``sampling``: of the settings, where the request says nothing. Raises ``ApiError``,
-    ``ReachyVoiceError``."""
+    """``most_bytes``: of what is asked, without pictures. ``sampling``: of the settings, where the
+    request says nothing. Raises ``ApiError``, ``ReachyVoiceError``."""
+    _check_size(PICTURE.sub(b"", body), most_bytes)  # first: a million small parts take seconds
     asked = parsed(ChatRequest, body)
+    _check_size(asked.model_dump_json(exclude_unset=True).encode(), most_bytes)
     prompt = await asyncio.to_thread(_prompt, asked, sampling)  # a large schema takes 0.5 s
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
     answer = Completion(as_json=asked.response_format.type != "text", stops=asked.stops)
@@ -119,11 +123,8 @@ async def complete(
     if asked.stream:
         usage = asked.stream_options is not None and asked.stream_options.include_usage
         head["object"] = "chat.completion.chunk"
-        return await streamed(
-            request,
-            turnstile,
-            lambda passage: events(_chunks(pieces(passage), answer, head, usage)),
-            "text/event-stream",
+        return await streamed_events(
+            request, turnstile, lambda passage: _chunks(pieces(passage), answer, head, usage)
         )
 
     async def make(passage: Passage) -> Response:
@@ -144,38 +145,36 @@ async def complete(
 # --- the request -------------------------------------------------------------------------------
 
 
+def _check_size(text: bytes, most_bytes: int) -> None:
+    if len(text) > most_bytes:
+        why = f"Without pictures, the body may have {most_bytes} bytes (limits.http_body_kb)."
+        raise ApiError(413, "request_too_large", why)
+
+
 def _prompt(asked: ChatRequest, usual: Sampling) -> LlmRequest:
-    tools = [_tool(each.function) for each in asked.tools]
+    functions = [each.function for each in asked.tools]
+    tools = [Tool(f.name, f.description, f.parameters or {"type": "object"}) for f in functions]
     choice = _choice(asked)
     if asked.response_format.type != "text":
         if tools:
             message = "Give tools or a response_format of JSON, not both."
             raise ApiError(400, "invalid_value", message, "response_format")
-        schema = asked.response_format.json_schema.schema_ or {"type": "object"}
-        if schema.get("type") != "object":
-            message = "The schema must be of type object."
-            raise ApiError(400, "invalid_value", message, "response_format.json_schema.schema")
         from pipeline.engines.llm.tool_calls.schema_check import why_unwritable
 
-        if why := why_unwritable(schema):
+        schema = asked.response_format.json_schema.schema_ or {"type": "object"}
+        is_object = schema.get("type") == "object"
+        if why := why_unwritable(schema) if is_object else "it is not of the type object":
             message = f"No answer can be made to fit the schema: {why}"
             raise ApiError(400, "invalid_value", message, "response_format.json_schema.schema")
         tools = [Tool(AS_JSON, "Your whole answer.", schema)]
         choice = ToolChoice("named", AS_JSON, parallel=False)
-    longest = asked.max_completion_tokens or asked.max_tokens
     sampling = replace(
         usual,
-        temperature=usual.temperature if asked.temperature is None else asked.temperature,
-        top_p=usual.top_p if asked.top_p is None else asked.top_p,
-        seed=usual.seed if asked.seed is None else asked.seed,
-        max_tokens=longest,
+        **asked.model_dump(include={"temperature", "top_p", "seed"}, exclude_none=True),
+        max_tokens=asked.max_completion_tokens or asked.max_tokens,
         stops=() if asked.response_format.type != "text" else asked.stops,
     )
     return LlmRequest(tuple(map(_message, asked.messages)), tools, choice, sampling)
-
-
-def _tool(function: Function) -> Tool:
-    return Tool(function.name, function.description, function.parameters or {"type": "object"})
 
 
 def _choice(asked: ChatRequest) -> ToolChoice:
@@ -254,12 +253,12 @@ class Completion:
                         case ToolCall(_, text) if self.as_json:
                             self.text = text
                         case ToolCall(name, arguments):
-                            self.calls.append(_call(len(self.calls), name, arguments))
-                            yield self.calls[-1]
+                            self.calls.append(_call(name, arguments))
+                            yield {"index": len(self.calls) - 1, **self.calls[-1]}
                         case TextDelta(text) if not self.as_json:
                             self.text += text
-                            yield self._sendable(over=False)
                     over = over or self._cut()
+                    yield self._sendable(over)
                     await passage.quiet()
         finally:
             conversation.close()
@@ -276,31 +275,21 @@ class Completion:
 
     def _sendable(self, over: bool) -> str:
         """What has not been sent, but for what may be the beginning of a stop."""
-        end = len(self.text)
-        held = max((len(stop) - 1 for stop in self.stops), default=0)
-        if not over:
-            end = max(self._sent, min([end - held, *map(self._found, self.stops)]))
-        piece, self._sent = self.text[self._sent : end], max(self._sent, end)
+        rest = 0 if over else max((len(stop) - 1 for stop in self.stops), default=0)
+        end = max(self._sent, len(self.text) - rest)
+        piece, self._sent = self.text[self._sent : end], end
         return piece
-
-    def _found(self, stop: str) -> int:
-        at = self.text.find(stop)
-        return at if at >= 0 else len(self.text)
 
     def message(self) -> dict[str, Any]:
         """For a whole completion."""
-        calls = {"tool_calls": [_shown(each) for each in self.calls]} if self.calls else {}
+        calls = {"tool_calls": self.calls} if self.calls else {}
         return {"content": self.text or (None if self.calls else ""), "refusal": None, **calls}
 
 
-def _call(number: int, name: str, arguments: str) -> Mapping[str, Any]:
+def _call(name: str, arguments: str) -> Mapping[str, Any]:
     function = {"name": name, "arguments": arguments}
     call_id = f"call_{secrets.token_hex(12)}"
-    return {"index": number, "id": call_id, "type": "function", "function": function}
-
-
-def _shown(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in call.items() if key != "index"}
+    return {"id": call_id, "type": "function", "function": function}
 
 
 async def _chunks(

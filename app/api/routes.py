@@ -54,10 +54,8 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
     async def complete(request: Request) -> Response:
         model, sampling = check(Kind.LLM).model, engines.session_settings().sampling
         text = await read_body(request, most_upload, " (limits.upload_mb)")
-        if len(chat.PICTURE.sub(b"", text)) > most_bytes:
-            why = f"Without pictures, the body may have {most_bytes} bytes (limits.http_body_kb)."
-            raise ApiError(413, "request_too_large", why)
-        return await chat.complete(request, text, turnstile, engines.stages.llm, sampling, model)
+        llm = engines.stages.llm
+        return await chat.complete(request, text, most_bytes, turnstile, llm, sampling, model)
 
     async def speak(request: Request) -> Response:
         language = check(Kind.TTS).language

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.access.api_errors import parsed
-from app.api.answering import RequestBody, events, streamed
+from app.api.answering import RequestBody, streamed, streamed_events
 from app.api.turnstile import Passage, Turnstile
 from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage
@@ -78,9 +78,7 @@ async def speak(
                 yield pcm.tobytes()
 
     if asked.stream_format == "sse":
-        return await streamed(
-            request, turnstile, lambda passage: events(_told(pieces(passage))), "text/event-stream"
-        )
+        return await streamed_events(request, turnstile, lambda passage: _told(pieces(passage)))
     name = asked.response_format
     media_type = _ENCODED[name][2] if name in _ENCODED else f"audio/{name}"
     return await streamed(request, turnstile, pieces, media_type)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from app.access.api_errors import ApiError, form_of, parsed, read_body
-from app.api.answering import RequestBody, events, streamed, whole
+from app.api.answering import RequestBody, streamed_events, whole
 from app.api.segments import PADDING_S, SpeechSegment, segments
 from app.api.turnstile import Passage, Turnstile
 from hardware.wav import decoded
@@ -52,11 +52,8 @@ async def transcribe(
         return heard.texts(data, stages, passage)
 
     if asked.stream:
-        return await streamed(
-            request,
-            turnstile,
-            lambda passage: events(_told(texts(passage), heard)),
-            "text/event-stream",
+        return await streamed_events(
+            request, turnstile, lambda passage: _told(texts(passage), heard)
         )
 
     async def make(passage: Passage) -> Response:

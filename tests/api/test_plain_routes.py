@@ -231,16 +231,18 @@ async def test_what_the_request_says_about_sampling_wins() -> None:
 @pytest.mark.parametrize(
     ("text", "picture", "refused"),
     [
-        (0, 300_000, ""),
-        (300_000, 0, "limits.http_body_kb"),
-        (0, 1_100_000, "limits.upload_mb"),
+        ("", 300_000, ""),
+        ("x" * 300_000, 0, "limits.http_body_kb"),
+        ("data:" + "x" * 300_000, 0, "limits.http_body_kb"),
+        ('Say "data:' + "x" * 300_000, 300_000, "limits.http_body_kb"),
+        ("", 1_100_000, "limits.upload_mb"),
     ],
 )
 async def test_a_picture_may_be_larger_than_other_requests(
-    text: int, picture: int, refused: str
+    text: str, picture: int, refused: str
 ) -> None:
     url = {"url": f"data:image/jpeg;base64,{'A' * picture}"}
-    parts = [{"type": "text", "text": "x" * text}, {"type": "image_url", "image_url": url}]
+    parts = [{"type": "text", "text": text}, {"type": "image_url", "image_url": url}]
     async with idle(Client(limits=LimitSettings(upload_mb=1))) as client:
         asked = client.chat.create(model="any", messages=[{"role": "user", "content": parts}])
         if not refused:
