@@ -93,6 +93,11 @@ class ServerRequest:
     approved: ToolFilter | None = None
     approved_singly: ToolFilter | None = None
 
+    @property
+    def place(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+        """Which server it is, and as whom: all but the filters."""
+        return self.label, self.url, self.headers
+
     def asks_first(self, name: str, read_only: bool) -> bool:
         """Whether the client must approve a call of this tool."""
         if self.approved_singly and self.approved_singly.admits(name, read_only):

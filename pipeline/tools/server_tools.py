@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.bus import Published
 from pipeline.commands import AddItem, CreateResponse, ResponseOptions, ServerRequest, SessionConfig
@@ -60,14 +60,23 @@ DENIED = "The user did not allow this call."
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that is not over, made by the answer ``reply_id`` with its ``options``. It has no
-    ``task`` until the client has approved it."""
+    """A call that is not over, made by the answer ``reply_id`` with its ``options``. ``excess``: it
+    is one too many. It has no ``task`` until the client has approved it."""
 
     reply_id: str
     options: ResponseOptions
     item: FunctionCallItem
     server: ServerCall
+    excess: bool
     task: asyncio.Task[None] | None = None
+
+
+class _Client(NamedTuple):
+    """A server that the client names. ``tasks`` keep it connected, and list its tools."""
+
+    request: ServerRequest
+    server: ToolServer
+    tasks: Sequence[asyncio.Task[None]]
 
 
 class ServerTools:
@@ -93,7 +102,7 @@ class ServerTools:
         self._offer_changed = offer_changed
         self._user_speaks = user_speaks
         self._config = context.asked
-        self._clients: dict[ServerRequest, tuple[ToolServer, asyncio.Task[None]]] = {}
+        self._clients: list[_Client] = []
         self._calls: dict[str, _Call] = {}
         """By the id of the item."""
         self._unapproved: dict[str, _Call] = {}
@@ -122,17 +131,12 @@ class ServerTools:
         """The client's settings, whose servers are opened, and closed if they are not there any
         more. The session's own settings are these and the tools of servers."""
         self._config = config
-        gone = self._clients.keys() - set(config.servers)
-        for request in gone:
-            self._clients.pop(request)[1].cancel()
-        for request in config.servers:
-            if request not in self._clients:
-                owners = (each for each in self._servers.owners if each.label == request.label)
-                server = self._servers.open(request, self.refresh) if request.url else next(owners)
-                task = self._context.tasks.create_task(self._serve(server, request))
-                self._clients[request] = server, task
+        gone = {client.request.place: client for client in self._clients}
+        self._clients = [self._attach(each, gone.pop(each.place, None)) for each in config.servers]
+        for task in (task for client in gone.values() for task in client.tasks):
+            task.cancel()
         self._offer()
-        labels = {request.label for request in gone if request.url}
+        labels = {label for label, url, _ in gone if url}
         for call in list(self._calls.values()):
             if call.server.shown and call.server.server in labels:
                 self._stop(call)
@@ -146,17 +150,26 @@ class ServerTools:
             self._offer_changed()
 
     def _offer(self) -> None:
-        clients = [(server, request) for request, (server, _) in self._clients.items()]
+        clients = [(client.server, client.request) for client in self._clients]
         labels = {server.label for server, _ in clients}
         owners = [(each, None) for each in self._servers.owners if each.label not in labels]
         tools = offer_tools(self._config.tools, [*clients, *owners]) if self._config.answers else ()
         self._context.asked = replace(self._config, tools=tools)
 
-    async def _serve(self, server: ToolServer, request: ServerRequest) -> None:
-        async with asyncio.TaskGroup() as group:
-            if request.url:
-                group.create_task(server.run())
-            await self._list(server, request)
+    def _attach(self, request: ServerRequest, before: _Client | None) -> _Client:
+        """Connect it, unless it is the server of ``before``, and list its tools if that is new."""
+        if before and before.request == request:
+            return before
+        create_task = self._context.tasks.create_task
+        tasks = [task for task in before.tasks if not task.done()] if before else []
+        if before:
+            server = before.server
+        elif request.url:
+            server = self._servers.open(request, self.refresh)
+            tasks.append(create_task(server.run()))
+        else:
+            server = next(each for each in self._servers.owners if each.label == request.label)
+        return _Client(request, server, [*tasks, create_task(self._list(server, request))])
 
     async def _list(self, server: ToolServer, request: ServerRequest) -> None:
         label: dict[str, Any] = {"server_label": server.label}
@@ -198,16 +211,17 @@ class ServerTools:
                     self.interrupt()
 
     def _take_call(self, reply_id: str, item: FunctionCallItem, server: ServerCall) -> None:
-        call = _Call(reply_id, self._replies.latest_options, item, server)
+        excess = len(self._calls) >= MOST_CALLS
+        call = _Call(reply_id, self._replies.latest_options, item, server, excess)
         self._calls[item.id] = call
-        if self._asks_first(call) and len(self._calls) <= MOST_CALLS:
+        if self._asks_first(call) and not excess:
             self._ask(call)
         else:
             self._begin(call)
 
     def _asks_first(self, call: _Call) -> bool:
         label, name = call.server.server, call.server.name
-        for request, (server, _) in self._clients.items():
+        for request, server, _ in self._clients:
             if call.server.shown and request.label == label:
                 read_only = any(tool.read_only for tool in server.tools if tool.name == name)
                 return request.asks_first(name, read_only)
@@ -220,11 +234,8 @@ class ServerTools:
         call.item = replace(call.item, server=call.server)
         self._editor.update(call.item)
         self._unapproved[request_id] = call
-        fields = {
-            "server_label": call.server.server,
-            "name": call.server.name,
-            "arguments": call.item.arguments,
-        }
+        name = {"server_label": call.server.server, "name": call.server.name}
+        fields = {**name, "arguments": call.item.arguments}
         self._editor.note(ToolServerItem(request_id, "mcp_approval_request", fields))
 
     def answer_approval(self, command: AddItem, item: ToolServerItem) -> None:
@@ -248,7 +259,7 @@ class ServerTools:
 
     async def _run(self, call: _Call) -> None:
         self._context.bus.publish(ServerCallBegun(call.item.id))
-        clients = [server for server, _ in self._clients.values()]
+        clients = [client.server for client in self._clients]
         servers = clients if call.server.shown else self._servers.owners
         server = next((each for each in servers if each.label == call.server.server), None)
         arguments = _arguments(call.item.arguments)
@@ -256,7 +267,7 @@ class ServerTools:
             result = CallResult(error=GONE)
         elif arguments is None:
             result = CallResult(error="The arguments are not a JSON object.")
-        elif len(self._calls) > MOST_CALLS:
+        elif call.excess:
             result = CallResult(error=f"More than {MOST_CALLS} calls at a time.")
         else:
             result = await server.call(call.server.name, arguments)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.bus import Published
 from pipeline.commands import (
     AddItem,
     CancelResponse,
@@ -22,7 +23,7 @@ from pipeline.commands import (
 )
 from pipeline.conversation.prompt import NO_OUTPUT
 from pipeline.engines.contract import ToolCall
-from pipeline.events import ItemAdded, ServerCallEnded, ToolListing
+from pipeline.events import ItemAdded, ReplyItemStarted, ServerCallEnded, ToolListing
 from pipeline.items import FunctionCallItem, FunctionOutputItem, ToolServerItem
 from pipeline.messages import Tool, ToolChoice
 from pipeline.settings import Notices, SessionSettings
@@ -34,6 +35,7 @@ from pipeline.tools.server_tools import (
     DENIED,
     ENDED,
     GONE,
+    MOST_CALLS,
     MOST_ROUNDS,
 )
 from reachy_voice.testing import (
@@ -352,16 +354,62 @@ def test_a_server_of_the_client_is_listed_and_closed_with_it() -> None:
 
 
 @pytest.mark.parametrize("approved", [ToolFilter(), None])
-def test_a_server_that_the_client_removes_ends_its_calls(approved: ToolFilter | None) -> None:
+@pytest.mark.parametrize(
+    ("later", "connections", "goes_on"),
+    [
+        (None, 1, False),
+        ({"headers": (("X-Key", "another"),)}, 2, False),
+        ({"approved": ToolFilter(("another",))}, 1, True),
+        ({"allowed": ToolFilter(("another",))}, 1, True),
+    ],
+)
+def test_calls_of_a_server_that_the_client_removes_or_uses_otherwise(
+    later: Mapping[str, Any] | None, connections: int, goes_on: bool, approved: ToolFilter | None
+) -> None:
     owners = weather(label="w")
-    server, llm = weather(takes_s=20), caller()
+    server, llm = weather(takes_s=3), caller()
     request = ServerRequest("w", URL, approved=approved)
     servers = ScriptedToolServers((owners,), {URL: server})
-    acts = wait(1), *ASK, wait(2), Configure(TEXT), wait(2)
+    after = TEXT if later is None else replace(TEXT, servers=(replace(request, **later),))
+    acts = wait(1), *ASK, wait(2), Configure(after), wait(2)
     played = play(*acts, llm=llm, config=replace(TEXT, servers=(request,)), tool_servers=servers)
-    assert outcome(played) == (None, GONE)
-    assert played.words == ["It rains."]
+    if goes_on and approved is None:
+        assert outcome(played) == (None, ENDED), "it still waits for approval"
+    else:
+        assert outcome(played) == (("Rain.", None) if goes_on else (None, GONE))
+        assert played.words == ["It rains."]
+    assert len(servers.opened) == connections
+    assert len(played.events(ToolListing)) == (4 if later else 2), "what may be used is told"
     assert owners.calls == []  # though it has the same name
+
+
+def test_no_call_above_the_most_is_made_though_another_ends_meanwhile() -> None:
+    over = asyncio.Event()
+
+    class Gate(ScriptedToolServer):
+        async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
+            self.calls.append((name, arguments))
+            await over.wait()
+            return RAIN
+
+    def watch(played: Scene) -> None:
+        """The first call ends just as the last one is made."""
+        begun = iter(range(MOST_CALLS))
+
+        def look(published: Published) -> None:
+            if isinstance(published.event, ReplyItemStarted) and next(begun, None) is None:
+                over.set()
+
+        played.bus.tap(look)
+
+    asked = ToolCall("forecast", "{}")
+    calls = (ToolCall("open", "{}"), *[asked] * (MOST_CALLS - 1), 0.5, asked)
+    server = Gate(tools=(tool("open"), tool("forecast")))
+    request = ServerRequest("w", URL, approved=ToolFilter(("open",)))
+    played = clients(request, server, ScriptedLlm(answers=[calls]), wait(1), watch, *ASK, wait(3))
+    assert server.calls == [("open", {})]
+    ends = [end.item.server.error for end in played.events(ServerCallEnded) if end.item.server]
+    assert ends == [None, f"More than {MOST_CALLS} calls at a time.", *[ENDED] * (MOST_CALLS - 1)]
 
 
 def test_a_server_of_the_client_that_comes_late_is_offered() -> None:
