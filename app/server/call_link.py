@@ -145,9 +145,7 @@ class CallLink(RealtimeLink):
     def _commands(self, message: ClientMessage) -> Sequence[Command]:
         if message.type != "output_audio_buffer.clear":
             return super()._commands(message)
-        reply_id = self.output.playing
-        self.output.clear()
-        return [CancelResponse(reply_id, message.event_id)] if reply_id else []
+        return [CancelResponse(each, message.event_id) for each in self.output.clear()]
 
     # -- to the client
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -57,11 +57,6 @@ class OutputQueue:
         self._dropped: set[str] = set()
         """Replies that go on although their speech was dropped."""
 
-    @property
-    def playing(self) -> str | None:
-        """The reply whose speech is being played, or comes next."""
-        return self._speeches[0].reply_id if self._speeches else None
-
     def say(self, reply_id: str, pcm: Pcm, rate: int) -> None:
         """More speech of a reply."""
         if reply_id in self._dropped:
@@ -85,11 +80,12 @@ class OutputQueue:
             self._clear(speech)
         self._dropped.discard(reply_id)
 
-    def clear(self) -> None:
-        """Drop everything, also what replies that go on still say."""
+    def clear(self) -> Sequence[str]:
+        """Drop everything, also what replies that go on still say; returns the replies."""
         speeches, self._speeches = self._speeches, deque()
         for speech in speeches:
             self._clear(speech)
+        return [speech.reply_id for speech in speeches]
 
     def take(self) -> Pcm:
         """The next frame, ``FRAME_SAMPLES`` at ``RATE``."""

@@ -62,15 +62,25 @@ async def test_what_was_not_said_into_a_muted_microphone_is_answered_once_unmute
         assert said["transcript"] == NOON
 
 
-async def test_the_client_clears_what_is_played(served: Served) -> None:
-    """As the Agents SDK interrupts: one response ends, and its speech with it."""
-    async with calling(served) as caller:
+@pytest.mark.parametrize("complete", [False, True])
+async def test_the_client_clears_what_is_played(served: Served, complete: bool) -> None:
+    """As the Agents SDK interrupts: one response ends, and its speech with it; only its speech if
+    all of it was sent, as it is at once where speech does not interrupt."""
+    detection = {"type": "server_vad", "interrupt_response": not complete}
+    session = {**SESSION, "audio": {"input": {"turn_detection": detection}}}
+    async with calling(served, session=session) as caller:
         caller.microphone.say(tone(STORY))
         await caller.hears()
+        if complete:
+            await caller.until("response.done")
         caller.send("output_audio_buffer.clear")
         await caller.until("output_audio_buffer.cleared")
-        done = await caller.until("response.done")
-        assert done["response"]["status_details"]["reason"] == "client_cancelled"
+        if complete:
+            caller.send("input_audio_buffer.clear")
+            await caller.until("input_audio_buffer.cleared")  # no error comes before it
+        else:
+            done = await caller.until("response.done")
+            assert done["response"]["status_details"]["reason"] == "client_cancelled"
 
 
 async def test_push_to_talk_commits_what_the_track_brought(served: Served) -> None:
