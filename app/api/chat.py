@@ -71,15 +71,11 @@ class ResponseFormat(RequestBody):
     json_schema: JsonSchema = JsonSchema()
 
 
-class StreamOptions(RequestBody):
-    include_usage: bool = False
-
-
 class ChatRequest(RequestBody):
     messages: tuple[ChatMessage, ...] = Field(min_length=1)
     model: str = ""
     stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream_options: dict[str, Any] = Field(default_factory=dict)
     tools: tuple[OfferedTool, ...] = ()
     tool_choice: Literal["none", "auto", "required"] | OfferedTool = "auto"
     parallel_tool_calls: bool = True
@@ -121,7 +117,7 @@ async def complete(
         return answer.pieces(llm, prompt, passage)
 
     if asked.stream:
-        usage = asked.stream_options is not None and asked.stream_options.include_usage
+        usage = asked.stream_options.get("include_usage") is True
         head["object"] = "chat.completion.chunk"
         return await streamed_events(
             request, turnstile, lambda passage: _chunks(pieces(passage), answer, head, usage)

@@ -253,13 +253,9 @@ class McpServer:
 
 
 def _tool(tool: mcp_types.Tool) -> ServerTool:
-    hints = tool.annotations
-    return ServerTool(
-        tool.name,
-        (tool.description or "")[:MOST_DESCRIPTION_CHARS],
-        tool.input_schema,
-        bool(hints and hints.read_only_hint),
-    )
+    read_only = bool(tool.annotations and tool.annotations.read_only_hint)
+    description = (tool.description or "")[:MOST_DESCRIPTION_CHARS]
+    return ServerTool(tool.name, description, tool.input_schema, read_only)
 
 
 def _why_unusable(tool: mcp_types.Tool) -> str:

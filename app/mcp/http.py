@@ -83,8 +83,5 @@ def http_client(headers: Mapping[str, str], answer_s: float) -> httpx2.AsyncClie
     no stream of events."""
     sent = httpx2.Headers(dict(headers))
     sent["Accept-Encoding"] = "identity"
-    return httpx2.AsyncClient(
-        headers=sent,
-        timeout=httpx2.Timeout(CONNECT_S, read=None),
-        transport=BoundedTransport(answer_s),
-    )
+    timeout = httpx2.Timeout(CONNECT_S, read=None)
+    return httpx2.AsyncClient(headers=sent, timeout=timeout, transport=BoundedTransport(answer_s))

@@ -36,12 +36,8 @@ class McpServers:
 
 
 def _place(settings: McpServerSettings) -> ServerPlace:
-    return ServerPlace(
-        settings.url or "",
-        _plain(settings.headers),
-        settings.command,
-        _plain(settings.environment),
-    )
+    headers, environment = _plain(settings.headers), _plain(settings.environment)
+    return ServerPlace(settings.url or "", headers, settings.command, environment)
 
 
 def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:

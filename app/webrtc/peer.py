@@ -100,8 +100,7 @@ class Peer:
         connection.on("datachannel", self._take_channel)
         connection.on("connectionstatechange", self._state_changed)
         try:
-            description = RTCSessionDescription(offer, "offer")
-            await connection.setRemoteDescription(description)
+            await connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
             await connection.setLocalDescription()
         except Exception as error:
             raise OfferError(f"The offer cannot be answered: {error}") from None
