@@ -156,8 +156,10 @@ _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _SOUND = r"(?:M?[Hh]m+|Mm+|Sh+|Ps+t|Brr+|Grr+|Pff+t?|Ts+k?|Zzz+)\."
 _NO_VOWEL = re.compile(rf"(?:^|\W)(?!{_SOUND}$)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
 """No word, unless it is a unit, written in capitals, or a sound such as "Hmm."."""
-_NO_WORD = re.compile(r"(?:[bcdfgknpstvz]r|[bdfgkt]l|[hü]rl|[hö]nl|schn)\.$")
-"""How no word ends, but for English brands: "monatl."."""
+_NO_WORD = re.compile(
+    r"(?:[bcdfgknpstvz]r|[bfgkt]l|schn|\b[a-zäöüß]+(?:[dnrz]|sch)l|\b(?:franz|russ))\.$"
+)
+"""How no word ends, but for English brands: "monatl.", and in small letters "nördl."."""
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""

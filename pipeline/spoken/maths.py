@@ -22,7 +22,8 @@ _SIGNS = """
     subset ⊂ subseteq ⊂ cup ∪ cap ∩ emptyset ∅ varnothing ∅ forall ∀ exists ∃ land ∧ wedge ∧ lor ∨
     vee ∨ neg ¬ lnot ¬ to → rightarrow → longrightarrow → mapsto → implies ⇒ Rightarrow ⇒ iff ⇔
     Leftrightarrow ⇔ infty ∞ partial ∂ nabla ∇ sum ∑ Σ ∑ prod ∏ int ∫ iint ∫ oint ∫ prime ′ ' ′ ’ ′
-    dots … ldots … cdots … circ ° vert | mid | lvert | rvert | − - – - % % $ $
+    dots … ldots … cdots … circ ° vert | mid | lvert | rvert |
+    lfloor ( rfloor ) lceil ( rceil ) − - – - % % $ $
 """
 """LaTeX's names and other spellings of a sign, each before that sign."""
 _pairs = _SIGNS.split()

@@ -198,6 +198,7 @@ $20^\circ\text{C}$ => twenty degrees Celsius
 $\text{if } x \in \mathbb{R}$ => if x in R
 $\foo + 1$ => foo plus one
 \boxed{42} => forty-two
+$\left\lfloor x \right\rfloor = 2$ => x equals two
 the $n$th term => the nth term
 $\sqrt[3]{27} = 3$ => the cube root of twenty-seven equals three
 $\int_0^1 x \, dx$ is $ x = 5 $ => the integral from zero to one of x d x is x equals five
