@@ -388,3 +388,9 @@ def test_a_sentence_is_not_cut_at_an_abbreviation(language: str, text: str, firs
 def test_a_sentence_ends_at_a_sound_without_vowels(language: str, sound: str) -> None:
     first, *_ = ends(f"{sound} Und Koch.", closed=True, language=language)
     assert (first.at, first.border) == (len(sound), Border.SENTENCE)
+
+
+@pytest.mark.parametrize("short", ["menschl.", "jährl.", "nördl.", "persönl.", "franz.", "versch."])
+def test_no_sentence_ends_at_a_shortened_adjective(short: str) -> None:
+    first, *_ = ends(f"Dort {short} Arten.", closed=True, language="de")[1:]
+    assert first.at > len(f"Dort {short}")
