@@ -68,6 +68,10 @@ INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
 
+BLOCKED_S = 0.05
+"""A timer that is so late tells that the loop was blocked."""
+
+
 class CommandObserver(Protocol):
     """Follows what a session is told, as the bus follows what it does. It must be quick."""
 
@@ -347,9 +351,11 @@ class Session:
 
     async def _miss_audio(self) -> None:
         """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        It does so the second time in a row: a loop that was blocked finds a timer over before it
-        reads what was sent, but not two."""
-        stalls, stall_s = self._audio_missed, self._await_audio()
+        It does so the second time in a row, and not too late: a loop that was blocked finds a timer
+        over before it reads what was sent."""
+        late_s = asyncio.get_running_loop().time() - self._audio_due
+        stalls = self._audio_missed and late_s < BLOCKED_S
+        stall_s = self._await_audio()
         self._audio_missed = not stalls
         if stalls:
             samples = round(stall_s * LISTEN_RATE)

@@ -58,7 +58,8 @@ class Arrivals:
             self._epoch_at, self._most_before_s = now, self._most_s
             self._least_s, self._most_s = math.inf, 0.0
             self._gap_before_s, self._gap_s = self._gap_s, 0.0
-        if gap_s <= max(_MUTED_S, min(1.1 * seconds, _RAREST_S)):
+        rare = gap_s <= min(1.1 * seconds, _RAREST_S) and seconds <= 1.2 * gap_s
+        if rare or gap_s <= _MUTED_S:
             self._gap_s = max(self._gap_s, gap_s)
         if now < self._expected_at:
             self._most_s += self._expected_at - now

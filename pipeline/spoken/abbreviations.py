@@ -42,10 +42,8 @@ ABBREVIATIONS = (
     rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
     rule(
         rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?:(?=[\d(+])"
-        rf"|(?=[IVX]{{2,}}\b|[VX]\b)({_ROMAN})\b)",
-        lambda m: (
-            f"{_BEFORE_NUMBERS[m[1].lower()]} {cardinal(roman(m[2].upper())) if m[2] else ''}"
-        ),
+        rf"|(?-i:(?=[IVX]{{2,}}\b|[VX]\b)({_ROMAN}))\b)",
+        lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} {cardinal(roman(m[2])) if m[2] else ''}",
         any_case=True,
     ),
     rule(rf"(?<!\w)({any_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),

@@ -156,10 +156,12 @@ _INITIAL = re.compile(r"(?:^|\W)[A-HJ-Z]\.$")
 _SOUND = r"(?:M?[Hh]m+|Mm+|Sh+|Ps+t|Brr+|Grr+|Pff+t?|Ts+k?|Zzz+)\."
 _NO_VOWEL = re.compile(rf"(?:^|\W)(?!{_SOUND}$)[B-DF-HJ-NP-TV-XZ][b-df-hj-np-tv-xzß]+\.$")
 """No word, unless it is a unit, written in capitals, or a sound such as "Hmm."."""
-_NO_WORD = re.compile(
-    r"(?:[bcdfgknpstvz]r|[bfgkt]l|schn|\b[a-zäöüß]+(?:[dnrz]|sch)l|\b(?:franz|russ))\.$"
+_NO_WORD = re.compile(r"(?:[bcdfgknpstvz]r|[bfgkt]l|schn)\.$")
+"""How no word ends, but for English brands: "monatl."."""
+_GERMAN_ADJECTIVE = re.compile(
+    r"\b(?!url|girl|curl|perl)(?:[a-zäöüß]+(?:[dnrz]|sch)l|franz|russ)\.$"
 )
-"""How no word ends, but for English brands: "monatl.", and in small letters "nördl."."""
+"""In small letters, cut short: "nördl."."""
 _STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
@@ -215,6 +217,7 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
         or word.endswith(COMPOUNDS.get(language, ()))
         or bool(_INITIAL.search(core) or _NO_VOWEL.search(core))
         or (language != "en" and bool(_NO_WORD.search(core)))
+        or (language == "de" and bool(_GERMAN_ADJECTIVE.search(core)))
         or numbered
         or "." in word
     )

@@ -68,20 +68,20 @@ class InputBuffer:
             message = "Too many commits wait to be transcribed; wait for the completed events."
             context.refuse(command.event_id, "input_audio_buffer_commit_busy", message)
             return
-        taken, ended = self._turns.take(), self._turns.take_ended()
-        for turn in (*ended, taken) if taken else ended:
-            self._transcriber.commit(turn.turn.item_id, turn.recognition, None, turn.segment)
-        audio_ms = self._appended.samples * 1000 / LISTEN_RATE
-        if audio_ms >= MIN_COMMIT_MS and not taken:
-            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
-            recognition.append(self._appended.take())
-            recognition.begin(context.tasks)
-            self._transcriber.commit(context.new_id("item"), recognition)
-        elif not (taken or ended):
+        taken, audio_ms = self._turns.take(), self._appended.samples * 1000 / LISTEN_RATE
+        crosses = self._turns.has_ended and not context.config.answers_turns
+        if not (taken or crosses or audio_ms >= MIN_COMMIT_MS):
             message = (
                 f"Error committing input audio buffer: buffer too small. Expected at least "
                 f"{MIN_COMMIT_MS}ms of audio, but buffer only has {audio_ms:.2f}ms of audio."
             )
             context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
             return
+        for turn in (*self._turns.take_ended(), *filter(None, [taken])):
+            self._transcriber.commit(turn.turn.item_id, turn.recognition, None, turn.segment)
+        if audio_ms >= MIN_COMMIT_MS:
+            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
+            recognition.append(self._appended.take())
+            recognition.begin(context.tasks)
+            self._transcriber.commit(context.new_id("item"), recognition)
         self._replies.forget_pending()  # the client asks for answers itself

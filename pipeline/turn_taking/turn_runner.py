@@ -194,6 +194,11 @@ class TurnRunner:
         self._tell(ClientRequest("commit", self._listener.heard_end))
         return utterance
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a turn has ended that is not committed yet and interrupts no answer."""
+        return any(not turn.state.overlaps for turn in self._machine.ended)
+
     def take_ended(self) -> list[TurnSpeech]:
         """Hand over turns that have ended but are not committed yet, oldest first."""
         utterances = [self._utterances[turn] for turn in self._machine.ended]

@@ -63,6 +63,7 @@ def test_a_mute_and_a_recording_sent_at_once_are_no_jitter() -> None:
         (0.02, 1.5, 0.3),  # it was muted
         (1.5, 4.0, 0.3),  # each message is an utterance
         (5.0, 5.0, 0.3),
+        (8.0, 2.4, 0.3),
     ],
 )
 def test_a_client_that_sends_rarely_has_not_stalled(

@@ -185,9 +185,9 @@ def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
     assert began in (paused + 102, paused + 112, paused + stall_ms), "as judged, or silence later"
 
 
-def heard_through(stall_ms: int, *, blocked: bool) -> Story:
-    """The network, or the whole loop, stands still after 320 ms, and all that was said meanwhile
-    comes at once."""
+def heard_through(stall_ms: int, blocked_ms: int = 0) -> Story:
+    """The network, and then the whole loop, stands still after 320 ms, and all that was said
+    meanwhile comes at once."""
     script = Script.parse(f"0 640 {TIME}")
     engines = cast()
     engines.stt.tape = script.tape
@@ -195,12 +195,10 @@ def heard_through(stall_ms: int, *, blocked: bool) -> Story:
     async def main() -> Story:
         async with stage(script, engines) as played:
             await played.until(320)
-            if blocked:
-                loop = asyncio.get_running_loop()
-                assert isinstance(loop, VirtualLoop)
-                loop.now += stall_ms / 1000
-            else:
-                await asyncio.sleep(stall_ms / 1000)
+            await asyncio.sleep(stall_ms / 1000)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualLoop)
+            loop.now += blocked_ms / 1000
             await played.to_rest()
             return played.story
 
@@ -208,15 +206,16 @@ def heard_through(stall_ms: int, *, blocked: bool) -> Story:
     return story
 
 
-def test_a_blocked_loop_puts_no_silence_between_words() -> None:
+@pytest.mark.parametrize(("stall_ms", "blocked_ms"), [(0, 350), (100, 250), (160, 200)])
+def test_a_blocked_loop_puts_no_silence_between_words(stall_ms: int, blocked_ms: int) -> None:
     """What was sent meanwhile is still unread when the client would count as stalled."""
-    story = heard_through(Endpointing().stall_ms + 50, blocked=True)
+    story = heard_through(stall_ms, blocked_ms)
     assert [pause.audio_ms for pause in story.events(SpeechPaused)] == [640]
 
 
 @pytest.mark.parametrize("stall_ms", [350, 900, 1900])
 def test_silence_that_the_client_did_not_send_is_in_no_time_and_no_words(stall_ms: int) -> None:
-    story = heard_through(stall_ms, blocked=False)
+    story = heard_through(stall_ms)
     stalled, ended = [pause.audio_ms for pause in story.events(SpeechPaused)]
     assert (stalled, ended // 32) == (320, 20)
     # Each pause is read with 32 to 64 ms of its silence.

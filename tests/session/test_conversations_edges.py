@@ -61,9 +61,15 @@ def test_turns_are_committed_in_the_order_spoken() -> None:
 
 @pytest.mark.parametrize("at_ms", range(700, 3_600, 145))
 def test_a_commit_that_crosses_the_end_of_the_turn_is_one(at_ms: int) -> None:
-    """The transcript takes so long that the turn has ended and is not committed yet."""
+    """The transcript takes so long that the turn has ended and is not committed yet. The client
+    asks for answers itself."""
     asked = f"{at_ms} > input_audio_buffer.commit\n{at_ms} > response.create"
-    story = perform(f"0 640 {TIME}\n{asked}", cast(ears(takes_s=3.0)))
+    detection = {"type": "server_vad", "create_response": False}
+    story = perform(
+        f"0 640 {TIME}\n{asked}",
+        cast(ears(takes_s=3.0)),
+        session={"audio": {"input": {"turn_detection": detection}}},
+    )
     assert not story.events(events.Refused)
     assert [row.split(" ", 1)[1] for row in story.table("committed")].count("committed") == 1
     assert story.prompt() == [("user", TIME)]

@@ -366,6 +366,7 @@ See Vol. II and Ch. IV. => See volume two and chapter four.
 Fig. III shows it => figure three shows it
 No. XII => number twelve
 No. I am here. => No. I am here.
+No. Xi Jinping did it. => No. Xi Jinping did it.
 Elizabeth I am => Elizabeth I am
 I am => I am
 Call 555-1234 => Call five five five, one two three four

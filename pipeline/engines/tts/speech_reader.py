@@ -85,8 +85,6 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
-_CHUNK = re.compile(rb"[A-Za-z][A-Za-z0-9 ]{3}")
-"""How tags behind the samples begin."""
 _TYPES = re.compile(
     r"text/|application/(json|xml)|.*(\b|_)(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a|vorbis|speex|amr|gsm"
     r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
@@ -115,8 +113,6 @@ class SpeechReader:
         self._raw = _raw_layout(self._content_type, rate)
         self._buffer = b""
         self._layout: Layout | None = None
-        self._past: Layout | None = None
-        """Of the file that has ended, until it is known what follows."""
         self._files = 0
         """WAV headers read so far."""
         self._bytes_left = math.inf
@@ -144,7 +140,7 @@ class SpeechReader:
             if self._bytes_left >= self._layout.frame_bytes:
                 break
             self._buffer = self._buffer[int(self._bytes_left) :]
-            self._past, self._layout, self._next_file = self._layout, None, True
+            self._layout, self._next_file = None, True
         ready = max(0, len(self._sound) - _fade_samples(self._rate))
         sound, self._sound = self._sound[:ready], self._sound[ready:]
         return sound
@@ -193,17 +189,10 @@ class SpeechReader:
     def _begin(self, last: bool) -> bool:
         """Find the layout. False: more bytes are needed, or none are played."""
         match = _WAV.search(self._buffer) if self._files else _WAV.match(self._buffer)
-        behind = self._buffer[: match.start() if match else None].lstrip(b"\0")
-        if self._past and len(behind) >= ORDER_BYTES and not _CHUNK.match(behind):
-            layout, self._past = self._past, None  # the header told the length of the first piece
-            return self._settle(layout, 0, math.inf)
         if match:
             self._buffer = self._buffer[match.start() :]
             return self._begin_wav(last)
         if self._files:  # padding and tags behind the samples
-            if self._past and not _CHUNK.match(behind):
-                return False
-            self._past = None
             self._buffer = self._buffer[-CUT_WAV_BYTES:]
             return False
         start = self._buffer
