@@ -104,7 +104,7 @@ def test_the_owners_packages_are_named_and_put_back(
     assert owners.requirements() == REQUIREMENTS
     owners.keep()
     told = capsys.readouterr().err
-    assert "/home/me/my voice, fork @ git+https://x/y@c0, robot-voices==0.3" in told
+    assert "/home/me/my voice, fork @ git+https://x/y@c0#subdirectory=z, robot-voices==0.3" in told
     answer_pip(base, 'case "$*" in *fork*) echo Connection refused; exit 1;; esac')
     (step,) = [s for s in steps.base_steps(base, with_tests=False) if s.name == "owner-packages"]
     step.run(Log(base.build / "step.log", os.environ))
@@ -112,9 +112,8 @@ def test_the_owners_packages_are_named_and_put_back(
         " ".join(words) for words in REQUIREMENTS
     ]
     told = capsys.readouterr().err
-    assert (
-        f"packages fork @ git+https://x/y@c0 are missing. Run: {base.python} -m pip install" in told
-    )
+    missing = "packages fork @ git+https://x/y@c0#subdirectory=z are missing"
+    assert f"{missing}. Run: {base.python} -m pip install" in told
     assert not owners.is_kept()
 
 
