@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import logging
 import os
@@ -223,8 +224,7 @@ def _beside(
 async def _serve_home(assistant: Assistant, listener: socket.socket, access: Access) -> None:
     """Home Assistant, once the engines are ready."""
     await assistant.ready.wait()
-    from app.home import wyoming_port
-
+    wyoming_port = await asyncio.to_thread(importlib.import_module, "app.home.wyoming_port")
     address, port = listener.getsockname()[:2]
     log.info("Home Assistant (Wyoming) can connect to port %d", port)
     async with asyncio.TaskGroup() as group:

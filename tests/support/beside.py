@@ -10,12 +10,13 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(life: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """It is cancelled with the context; what it has raised before is raised here."""
-    running = asyncio.create_task(life)
+    """It is cancelled with the context. What it raises ends the context and is raised here."""
     try:
-        yield running
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-    if not running.cancelled() and (error := running.exception()):
-        raise error
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(life)
+            try:
+                yield running
+            finally:
+                running.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
