@@ -212,11 +212,12 @@ class Nearness:
         samples_left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
         self._left_samples = min(samples_left, tuning.REMEMBERED_SAMPLES)
         if samples_left <= 0:
-            self._forget_speaker()
+            self._remembered_db, self._sunk = None, False
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """Forget the speaker after a quiet: the next one may be further away. A television too soft
-        for the VAD is no quiet if its level changes and is not far below the speaker's."""
+        """After each quiet, somebody softer may begin: the next speaker may be further away. A
+        television too soft for the VAD is no quiet if its level changes and is not far below the
+        speaker's."""
         self._quiet_powers.append(self._powers[-1])
         level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
         low_db, high_db = self._quiet_db
@@ -226,11 +227,9 @@ class Nearness:
         if score >= tuning.QUIET_SCORE or high_db > max(far_db, low_db + tuning.QUIET_RANGE_DB):
             self._quiet_samples, low_db, high_db = 0, level_db, level_db
         self._quiet_db = low_db, high_db
-        if self._quiet_samples >= tuning.QUIET_SAMPLES:
-            self._forget_speaker()
-
-    def _forget_speaker(self) -> None:
-        self._remembered_db, self._sunk = None, False
+        if self._quiet_samples >= tuning.QUIET_SAMPLES and self._remembered_db is not None:
+            self._remembered_db -= tuning.QUIET_FALL_DB
+            self._quiet_samples = 0
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
         """Whether the newest speech is background that was heard before the speaker, or is heard

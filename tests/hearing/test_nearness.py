@@ -189,6 +189,8 @@ def test_a_quiet_word_is_the_speakers(
         ([(ROOM, 5), (SOFT, 1)], True),
         ([(ROOM, 1), (TURNED, 1)], False),
         ([(ROOM, 3), (TURNED, 1)], True),
+        ([(ROOM, 5), ((0.9, -47.0), 1)], False),
+        ([(ROOM, 7), ((0.9, -47.0), 1)], True),
         ([(ROOM, 1), (TURNED, 1), (ROOM, 2), (TURNED, 1)], False),
         ([(ROOM, 1), (TURNED, 1), (ROOM, 4), (TURNED, 1)], True),
         ([(ROOM, 1), *[(MURMUR, 0.2), (ROOM, 0.6)] * 20, (TURNED, 1)], False),
