@@ -28,7 +28,7 @@ from tests.support.scripted_server import (
     talking,
 )
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 KEY = "rv_a-key-of-ours"
 OFFERED = ["realtime", f"openai-insecure-api-key.{KEY}"]

@@ -23,7 +23,7 @@ from app.server.gate import Access
 from app.settings.model import LimitSettings
 from tests.support.scripted_server import Serve, Served, Talk, appear_from, refusal, talking
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 NOW = 1_800_000_000.0
 PATH = "/v1/realtime/client_secrets"

@@ -23,7 +23,7 @@ from app.settings.container import in_container
 from app.settings.load import load_settings
 from tests.support.scripted_server import ScriptedAssistant, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 OWN_ADDRESSES = ["127.0.0.1", *lan_addresses()[:1]]
 PROTECTED = ["/v1/models", "/ready", "/metrics", "/callers", "/console/api/turns"]

@@ -39,7 +39,7 @@ from reachy_voice.testing.engines import LevelVad, Noise, ScriptedConversation
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 USER: Any = [{"role": "user", "content": "What is the time?"}]
 TIME = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}

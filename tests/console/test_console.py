@@ -36,7 +36,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.turn_record import TurnRecord
 from tests.support.scripted_server import ScriptedAssistant, Serve, Served, appear_from, talking
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 LIT_SHA256 = "22115ca1002e4afc0dd2cb208f28d9c71a577a8989d4185028e26b29676e7842"
 """lit-html 3.3.3 from npm, without its last line, which names a source map (with it

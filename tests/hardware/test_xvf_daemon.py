@@ -25,7 +25,7 @@ from hardware.xvf3800.opening import open_array
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf
 from tests.support.scripted_array import raises_problem
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 
 class Daemon(ThreadingHTTPServer):

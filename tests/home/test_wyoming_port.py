@@ -36,7 +36,7 @@ from pipeline.errors import EngineError
 from pipeline.work import Cancelled
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 SPEECH = {"rate": 48_000, "width": 2, "channels": 2}
 

@@ -21,7 +21,7 @@ from reachy_voice.testing.virtual_time import in_virtual_time
 from tests.mcp.test_mcp_connection import connected
 from tests.support.mcp_stub import FORECAST, TEXT, Answer, Asked, flood, mcp_stub, never, redirect
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 SECRET = "sesame-0815"
 RAIN = CallResult("Rain.")

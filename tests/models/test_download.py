@@ -16,7 +16,7 @@ from app.models.download import Fetcher, Progress, RemoteFile, SourceRefusal, Wr
 from pipeline.errors import WeightsError
 from tests.support.file_server import FileServer, file_server
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CONTENT = random.Random(1).randbytes(700_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -25,7 +25,7 @@ from tests.support.far_server import free_port
 from tests.support.file_server import file_server
 from tests.support.places import ROOT
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 
 @pytest.fixture

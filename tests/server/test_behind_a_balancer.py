@@ -15,7 +15,7 @@ from app.settings.model import LimitSettings
 from tests.server.test_coming_back import Home, at_home
 from tests.support.scripted_server import Serve, Talk
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 SCHOOL = Rules(
     loopback=False,

@@ -31,7 +31,7 @@ from tests.support.scripted_server import (
 )
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 TOOLS = [{"type": "function", "name": "dance", "parameters": {"type": "object"}}]
 

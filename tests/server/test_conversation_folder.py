@@ -29,7 +29,7 @@ from tests.server.test_coming_back import Home, abort, ask, at_home
 from tests.support.scripted_server import Serve, Talk
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 KEY = "a key that all servers of a fleet share"
 WHO, OTHER = Identity(b"digest", "192.168.1.7"), Identity(b"digest", "192.168.1.8")

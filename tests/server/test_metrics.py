@@ -27,7 +27,7 @@ from reachy_voice.testing import VirtualLoop, in_virtual_time
 from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -11,7 +11,7 @@ from tests.support.scripted_server import Serve, closed_with, talking
 from tests.support.staged_server import StagedAssistant, quick_llm
 from tests.support.vanishing import vanishing
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 TIMES = 30
 

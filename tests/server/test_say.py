@@ -15,7 +15,7 @@ from reachy_voice.testing import ScriptedTts
 from tests.support.scripted_server import Served, servers, talking
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 DINNER = "Dinner is ready."
 

@@ -19,7 +19,7 @@ from pipeline import commands, events
 from tests.support.scripted_server import UPGRADE, Serve, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 # --- the socket --------------------------------------------------------------------------------
 

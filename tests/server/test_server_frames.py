@@ -17,7 +17,7 @@ from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from tests.support.scripted_server import UPGRADE, Serve, Served, talking
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CONT, TEXT, PING, PONG = 0x00, 0x01, 0x09, 0x0A
 FIN = 0x80

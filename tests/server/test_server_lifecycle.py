@@ -33,7 +33,7 @@ from tests.support.scripted_server import (
 )
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 
 async def test_alive_and_ready(serving: Serve) -> None:

@@ -33,7 +33,7 @@ from app.settings.model import LimitSettings
 from reachy_voice.testing import in_virtual_time
 from tests.support.scripted_server import UPGRADE, Serve, Served, appear_from, closed_with, talking
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 POST = (
     b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"

@@ -17,7 +17,7 @@ from app.server.tls import tls_generated
 from app.talk.realtime_client import KEY_VARIABLE, NoServer, connect
 from tests.support.scripted_server import ScriptedAssistant, appear_from, servers
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 KEY = "rv_a-key-of-ours"
 

@@ -26,7 +26,7 @@ from tests.support.beside import beside
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 T = TypeVar("T")
 

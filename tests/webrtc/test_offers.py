@@ -25,7 +25,7 @@ from tests.support.caller import CALLS, SESSION, offer, post, tone_cast
 from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
 from tests.support.staged_server import StagedAssistant
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 
 @pytest.fixture

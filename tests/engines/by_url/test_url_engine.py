@@ -18,7 +18,7 @@ from pipeline.work import Work
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving
 from tests.support.url_engines import HELLO, alive, answer, built, running, told
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CHAT = "openai-chat"
 

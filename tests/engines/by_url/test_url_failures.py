@@ -26,7 +26,7 @@ from tests.engines.by_url.test_url_requests import ALL, PATHS, finished
 from tests.support.far_server import FarServer, Mood, problem, serving
 from tests.support.url_engines import running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 LLM, TTS = (EngineAddress(kind, "http://10.0.0.5:8080/v1") for kind in (Kind.LLM, Kind.TTS))
 

@@ -17,7 +17,7 @@ from tests.support.far_server import FarServer, Mood, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(

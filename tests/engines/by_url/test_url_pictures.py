@@ -16,7 +16,7 @@ from tests.support.far_server import FarServer, serving
 from tests.support.places import DATA
 from tests.support.url_engines import answer, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 PICTURE = "data:image/jpeg;base64,/9j/"
 BALL = DATA / "pictures" / "ball.jpg"

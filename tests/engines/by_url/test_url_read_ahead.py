@@ -16,7 +16,7 @@ from tests.engines.by_url.test_url_llm import CHAT, PATH, last, text_of
 from tests.support.far_server import FarServer, Mood, problem, serving
 from tests.support.url_engines import DANCE, HELLO, answer, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 
 @pytest.mark.parametrize(

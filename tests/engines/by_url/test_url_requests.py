@@ -25,7 +25,7 @@ from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
 from tests.support.url_engines import HELLO, answer, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CHAT = "/v1/chat/completions"
 APIS = [(Kind.LLM, "openai-chat"), (Kind.TTS, "openai-speech")]

@@ -24,7 +24,7 @@ from pipeline.work import Work
 from tests.support.far_server import TONE, FarServer, Mood, problem, serving
 from tests.support.url_engines import running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 STT, TTS = "openai-transcriptions", "openai-speech"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"

@@ -16,7 +16,7 @@ from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.machine
 
 CHAT, PATH = "openai-chat", "/v1/chat/completions"
 CALL = {
