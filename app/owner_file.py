@@ -4,8 +4,6 @@ reads it again. Mode 0600, replaced in one step."""
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.file_lock import locked
+from app.write_whole import write_whole
 from pipeline.errors import ConfigError
 
 ContentT = TypeVar("ContentT", bound=BaseModel)
@@ -94,18 +93,8 @@ class OwnerFile(Generic[ContentT]):
             raise self._error("cannot be written", str(error), fix) from error
 
     def _write(self, new: ContentT) -> None:
-        """Write atomically, and never readable by others meanwhile."""
-        prefix = f".{self.path.stem}-"
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=prefix)  # mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(new.model_dump_json(indent=2, exclude_defaults=True) + "\n")
-                file.flush()
-                os.fsync(handle)
-            os.replace(name, self.path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        text = new.model_dump_json(indent=2, exclude_defaults=True)
+        write_whole(self.path, text + "\n", 0o600)
 
     def _sign(self) -> tuple[int, ...]:
         try:

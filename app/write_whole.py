@@ -7,11 +7,14 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
-    """``mode``: of a new file, before the umask. Raises ``OSError``."""
+    """``mode``: of the file, before the umask. It is on the disk then. Raises ``OSError``."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.touch(mode)
-        part.write_text(text)
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
