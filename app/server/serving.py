@@ -75,18 +75,7 @@ async def run_server(
         _require_webrtc()
     ports = _bind(settings, settings.port if port is None else port, browser_tls)
     array = _array(assistant.settings)
-    shown = None
-    if settings.console:
-        shown = replace(
-            console or ConsoleServer(),
-            access_file=access.file,
-            household=assistant.household,
-            use=live.use if live else None,
-            notes=lambda: notes(assistant.stages),
-            in_use=lambda: {kind: assistant.describe(kind) for kind in CORE},
-            secure=ports.secure,
-            array=lambda: asdict(array) if array else None,
-        )
+    shown = _shown(console, assistant, access, live, ports.secure, array)
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
@@ -99,23 +88,11 @@ async def run_server(
         webrtc=settings.webrtc,
     )
     real_port = ports.main.getsockname()[1]
-    commands = asyncio.Event()
-    """Set when commands can be given, or never can."""
-
-    async def announce() -> None:
-        await assistant.ready.wait()
-        await commands.wait()
-        on_ready(real_port)
-
     try:
         async with local_key(access, real_port, os.environ), asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
-            aside = [announce(), *_beside(assistant, array, ports, access, tls)]
-            if live is None:
-                commands.set()
-            else:
-                aside.append(_follow_files(assistant, live))
-                aside.append(_answer_commands(assistant, live, real_port, commands))
+            aside = [_tell_ready(assistant, live, real_port, on_ready)]
+            aside += _beside(assistant, array, ports, access, tls)
             if updates is not None:
                 aside.append(updates.follow())
             aside += [each.keep_fresh() for each in {tls, browser_tls} if each is not None]
@@ -137,6 +114,29 @@ async def run_server(
             assistant.close()
     except* ReachyVoiceError as errors:
         raise first_error(errors) from None
+
+
+def _shown(
+    console: ConsoleServer | None,
+    assistant: Assistant,
+    access: Access,
+    live: LiveSettings | None,
+    secure: TlsPort | None,
+    array: ArraySeen | None,
+) -> ConsoleServer | None:
+    """What the browser console shows of this server; ``None``: it has none."""
+    if not assistant.settings.server.console:
+        return None
+    return replace(
+        console or ConsoleServer(),
+        access_file=access.file,
+        household=assistant.household,
+        use=live.use if live else None,
+        notes=lambda: notes(assistant.stages),
+        in_use=lambda: {kind: assistant.describe(kind) for kind in CORE},
+        secure=secure,
+        array=lambda: asdict(array) if array else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,9 @@ def _beside(
 async def _serve_home(assistant: Assistant, listener: socket.socket, access: Access) -> None:
     """Home Assistant, once the engines are ready."""
     await assistant.ready.wait()
-    wyoming_port = await asyncio.to_thread(importlib.import_module, "app.home.wyoming_port")
+    await asyncio.to_thread(importlib.import_module, "app.home.wyoming_port")  # reads files
+    from app.home import wyoming_port
+
     address, port = listener.getsockname()[:2]
     log.info("Home Assistant (Wyoming) can connect to port %d", port)
     async with asyncio.TaskGroup() as group:
@@ -244,8 +246,21 @@ async def _be_found(
         log.warning("this server is not announced by mDNS: %s", error)
 
 
-async def _follow_files(assistant: Assistant, live: LiveSettings) -> None:
+async def _tell_ready(
+    assistant: Assistant, live: LiveSettings | None, port: int, on_ready: Callable[[int], None]
+) -> None:
+    """Follow ``live``; call ``on_ready`` once clients can be answered and commands be given."""
     await assistant.ready.wait()
+    async with asyncio.TaskGroup() as group:
+        if live is not None:
+            group.create_task(_follow_files(live))
+            commands = asyncio.Event()
+            group.create_task(_answer_commands(assistant, live, port, commands))
+            await commands.wait()
+        on_ready(port)
+
+
+async def _follow_files(live: LiveSettings) -> None:
     try:
         await live.watch()
     except (OSError, RuntimeError) as error:  # includes watchfiles' own errors
@@ -267,7 +282,6 @@ async def _answer_commands(
         await live.use(assignments, tell, asked.get("unload_first"))
         return {}
 
-    await assistant.ready.wait()
     try:
         path = await asyncio.to_thread(socket_path, port, os.environ)
         await answer_requests(path, carry, begun.set)
