@@ -46,7 +46,7 @@ CATEGORY = re.compile(
     r"^pytestmark = \[?\s*pytest\.mark\.(quick|engines|clients|machine)\b", re.MULTILINE
 )
 """What a test module needs beside Python packages: nothing; weights or compiled engines; other
-people's clients; programs, devices or processes of this machine."""
+people's clients; programs, devices, processes or ports of this machine."""
 
 
 def category(path: Path) -> str | None:

@@ -119,8 +119,10 @@ class Nearness:
         self._sunk = False
         """Whether the open turn, or else the last one, sank to the level of another voice."""
         self._remembered_db: float | None = None
+        self._fallen_db = 0.0
+        """How much softer than that a speaker may be by now, for the quiet since."""
         self._before_db: float | None = None
-        """What was remembered before the newest turn."""
+        """What was known before the newest turn."""
         self._left_samples = 0
         """How much longer the level is remembered."""
         self._quiet_powers: deque[float] = deque(maxlen=tuning.QUIET_WINDOWS)
@@ -171,21 +173,22 @@ class Nearness:
         """The newest turn was none: nothing is learned from it."""
         self._speech.clear()
         self._turn_is_open = False
-        self._remembered_db = self._before_db
+        self._remembered_db, self._fallen_db = self._before_db, 0.0
 
     def _turn_changes(self, turn_is_open: bool, frame: AudioFrame) -> None:
-        speaker_db = self._speaker_db
+        speaker_db = self._known_db
         self._turn_is_open = turn_is_open
         self._quiet_samples = 0
         if turn_is_open:
-            self._before_db = self._remembered_db
+            self._before_db = speaker_db
             self._begin(frame.index)
             return
         if speaker_db is not None:
             if self._sunk:  # what was heard last is not the speaker's
                 speaker_db = self._loudest_db
-            if speaker_db >= (self._remembered_db or 0.0) - tuning.QUIETER_DB:
-                self._remembered_db, self._left_samples = speaker_db, tuning.REMEMBERED_SAMPLES
+            if self._fallen_db or speaker_db >= (self._remembered_db or 0.0) - tuning.QUIETER_DB:
+                self._remembered_db, self._fallen_db = speaker_db, 0.0
+                self._left_samples = tuning.REMEMBERED_SAMPLES
             self._before.extend(each._replace(level_db=speaker_db) for each in self._speech)
         self._speech.clear()
 
@@ -201,18 +204,24 @@ class Nearness:
             return None
         return _loud_db(list(self._speech)[-tuning.SPEAKER_WINDOWS :])
 
-    def _below_db(self, level_db: float) -> float:
+    @property
+    def _known_db(self) -> float | None:
+        """The level of the speaker: of the open turn, or else the one to be expected."""
         if self._turn_is_open:
-            return 0.0 if self._speaker_db is None else self._speaker_db - level_db
-        remembered_db = self._remembered_db
-        return 0.0 if remembered_db is None else remembered_db + tuning.OPENING_DB - level_db
+            return self._speaker_db
+        return None if self._remembered_db is None else self._remembered_db - self._fallen_db
+
+    def _below_db(self, level_db: float) -> float:
+        if (known_db := self._known_db) is None:
+            return 0.0
+        return known_db - level_db + (0.0 if self._turn_is_open else tuning.OPENING_DB)
 
     def _fade(self, frame: AudioFrame, far: bool) -> None:
         """No turn is open. What goes on far away is remembered as far for as long as it does."""
         samples_left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
         self._left_samples = min(samples_left, tuning.REMEMBERED_SAMPLES)
         if samples_left <= 0:
-            self._remembered_db, self._sunk = None, False
+            self._remembered_db, self._fallen_db, self._sunk = None, 0.0, False
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
         """After each quiet, somebody softer may begin: the next speaker may be further away. A
@@ -226,15 +235,15 @@ class Nearness:
         far_db = (self._remembered_db or 0.0) - tuning.SILENT_DB
         if score >= tuning.QUIET_SCORE or high_db > max(far_db, low_db + tuning.QUIET_RANGE_DB):
             self._quiet_samples, low_db, high_db = 0, level_db, level_db
+        elif self._quiet_samples >= tuning.QUIET_SAMPLES:
+            self._quiet_samples, low_db, high_db = 0, level_db, level_db
+            self._fallen_db, self._sunk = self._fallen_db + tuning.QUIET_FALL_DB, False
         self._quiet_db = low_db, high_db
-        if self._quiet_samples >= tuning.QUIET_SAMPLES and self._remembered_db is not None:
-            self._remembered_db -= tuning.QUIET_FALL_DB
-            self._quiet_samples = 0
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
         """Whether the newest speech is background that was heard before the speaker, or is heard
         while the speaker is silent: then more of it is likely."""
-        known_db = self._speaker_db if self._turn_is_open else self._remembered_db
+        known_db = self._known_db
         if known_db is None or (self._turn_is_open and not self._far):
             return False
         limit_db = known_db - margin_db + tuning.NEARER_DB

@@ -32,9 +32,10 @@ pytestmark = pytest.mark.engines
 WINDOW = 512
 WINDOWS_PER_S = LISTEN_RATE / WINDOW
 
-ROOM, WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION = (
+ROOM, WIND, NEAR_WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION = (
     (0.01, -70.0),
     (0.02, -58.0),
+    (0.02, -56.5),
     (0.05, -50.0),
     (0.2, -50.0),
     (0.99, -25.0),
@@ -191,6 +192,7 @@ def test_a_quiet_word_is_the_speakers(
         ([(ROOM, 3), (TURNED, 1)], True),
         ([(ROOM, 5), ((0.9, -47.0), 1)], False),
         ([(ROOM, 7), ((0.9, -47.0), 1)], True),
+        ([(ROOM, 1), *[(NEAR_WIND, 0.5), (ROOM, 0.5)] * 6, ((0.9, -47.0), 1)], True),
         ([(ROOM, 1), (TURNED, 1), (ROOM, 2), (TURNED, 1)], False),
         ([(ROOM, 1), (TURNED, 1), (ROOM, 4), (TURNED, 1)], True),
         ([(ROOM, 1), *[(MURMUR, 0.2), (ROOM, 0.6)] * 20, (TURNED, 1)], False),
@@ -210,6 +212,12 @@ def test_the_speakers_level_is_remembered(
     ear = Ear()
     assert kinds(ear.hear_all((SPEAKER, 2), (ROOM, 1))) == [TurnStart, TurnPause, TurnEnd]
     assert (TurnStart in kinds(ear.hear_all(*then))) == opens
+
+
+def test_a_softer_person_is_heard_again() -> None:
+    ear = Ear()
+    ear.hear_all((SPEAKER, 2), (ROOM, 4), (TURNED, 5))
+    assert TurnStart in kinds(ear.hear_all((ROOM, 1), (TURNED, 1)))
 
 
 def test_a_turn_without_words_is_not_remembered() -> None:

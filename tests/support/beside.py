@@ -19,4 +19,4 @@ async def beside(life: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[
             finally:
                 running.cancel()
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+        raise errors.exceptions[-1] from None  # the context's own, if it failed, too
