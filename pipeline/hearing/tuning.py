@@ -127,7 +127,7 @@ REMEMBERED_SAMPLES = 30 * LISTEN_RATE
 telephone, none was more than 9 dB below the one before."""
 QUIET_SAMPLES, QUIET_SCORE, QUIET_FALL_DB = 3 * LISTEN_RATE, 0.1, 8.0
 """It falls by so much after each so long a quiet, whose windows are below this score, and besides
-... (Forgotten at once, soft televisions began 118 turns an hour 24 dB below it; now 25.)"""
+... (Forgotten at once, televisions 24 dB below it began 118 turns an hour; now 25.)"""
 SILENT_DB, QUIET_RANGE_DB, QUIET_WINDOWS = 30.0, 6.0, 10
 """... so far below that level, or within this range, as a fan is; measured over 320 ms. By the
 score alone, two of eight soft televisions opened 7 and 6 turns in 32 s. By the range alone, the
