@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
-    """``mode``: of the file, before the umask. It is on the disk then. Raises ``OSError``."""
+    """Returns once the file is on the disk. ``mode``: before the umask. Raises ``OSError``."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.touch(mode)

@@ -249,7 +249,7 @@ async def _be_found(
 async def _tell_ready(
     assistant: Assistant, live: LiveSettings | None, port: int, on_ready: Callable[[int], None]
 ) -> None:
-    """Follow ``live``; call ``on_ready`` once clients can be answered and commands be given."""
+    """Call ``on_ready`` once clients are answered and commands taken; ``live`` is followed on."""
     await assistant.ready.wait()
     async with asyncio.TaskGroup() as group:
         if live is not None:

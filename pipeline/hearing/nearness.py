@@ -224,9 +224,8 @@ class Nearness:
             self._remembered_db, self._fallen_db, self._sunk = None, 0.0, False
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """After each quiet, somebody softer may begin: the next speaker may be further away. A
-        television too soft for the VAD is no quiet if its level changes and is not far below the
-        speaker's."""
+        """Each quiet lets a softer speaker begin the next turn. A television too soft for the VAD
+        is no quiet if its level changes and is not far below the speaker's."""
         self._quiet_powers.append(self._powers[-1])
         level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
         low_db, high_db = self._quiet_db

@@ -126,8 +126,9 @@ REMEMBERED_SAMPLES = 30 * LISTEN_RATE
 """For so long after a turn its speaker's level is remembered. In 96 turns of people on the
 telephone, none was more than 9 dB below the one before."""
 QUIET_SAMPLES, QUIET_SCORE, QUIET_FALL_DB = 3 * LISTEN_RATE, 0.1, 8.0
-"""It falls by so much after each so long a quiet, whose windows are below this score, and besides
-... (Forgotten at once, televisions 24 dB below it began 118 turns an hour; now 25.)"""
+"""Each quiet of this length lowers the remembered level by so many dB; its windows are below this
+score, and besides ... (When it was forgotten instead, televisions 24 dB below the speaker began 118
+turns an hour; with this, 25: ``benchmarks.room``.)"""
 SILENT_DB, QUIET_RANGE_DB, QUIET_WINDOWS = 30.0, 6.0, 10
 """... so far below that level, or within this range, as a fan is; measured over 320 ms. By the
 score alone, two of eight soft televisions opened 7 and 6 turns in 32 s. By the range alone, the
