@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGUFWriter
+from gguf import GGUFReader, GGUFWriter
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -70,6 +70,25 @@ def permute(rows: NDArray[Any], heads: int) -> NDArray[Any]:
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
+def restore_order(rows: NDArray[Any], heads: int) -> NDArray[Any]:
+    """``permute`` undone."""
+    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+
+def read(path: Path, adapters: Mapping[str, LoraLinear], *, heads: int, kv_heads: int) -> None:
+    """Fill ``adapters`` with what ``write`` has written."""
+    tensors = {
+        tensor.name: np.array(tensor.data, np.float32) for tensor in GGUFReader(path).tensors
+    }
+    for name, lora in adapters.items():
+        a, b = tensors[f"{name}.lora_a"], tensors[f"{name}.lora_b"]
+        if turned := _heads(name, heads, kv_heads):
+            b = restore_order(b, turned)
+        lora.a.data.copy_(torch.from_numpy(a))
+        lora.b.data.copy_(torch.from_numpy(b))
+
+
 def write(
     path: Path,
     adapters: Mapping[str, LoraLinear],
@@ -99,9 +118,12 @@ def _tensors(
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     for name, lora in adapters.items():
         a, b = (each.detach().float().numpy() for each in (lora.a, lora.b))
-        if "attn_q" in name:
-            b = permute(b, heads)
-        elif "attn_k" in name:
-            b = permute(b, kv_heads)
+        if turned := _heads(name, heads, kv_heads):
+            b = permute(b, turned)
         yield f"{name}.lora_a", a
         yield f"{name}.lora_b", b
+
+
+def _heads(name: str, heads: int, kv_heads: int) -> int:
+    """How many heads' rows llama.cpp has in another order; 0: none."""
+    return heads if "attn_q" in name else kv_heads if "attn_k" in name else 0

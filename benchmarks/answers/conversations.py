@@ -5,8 +5,11 @@
 The turns of ``dialogues.jsonl`` (30 conversations of 12 turns), ``tools.jsonl`` (12, with the
 robot's usual tools) and ``identity.jsonl`` (60 questions, each in a conversation of its own) are
 typed to the engine, prompt and sampling of the settings. No conversation is in
-``training/dialogues``, but single turns are: 21 of the questions, 91 of the 360 turns of
-``dialogues.jsonl``, mostly fillers such as "okay", and 6 of the 96 with tools.
+``training/dialogues``, but single turns are: 23 of the questions, 98 of the 360 turns of
+``dialogues.jsonl``, mostly fillers such as "okay", and 7 of the 96 with tools. The files ending in
+``-2`` (20, 8 and 30) were written by somebody who had seen neither the dialogues that are learned
+nor the first three files; no turn of them is learned, and most questions have other words around
+them.
 
 ``twice``: answers that were given before in the same conversation. ``long``: of more than two
 sentences. ``told``: of the turns with ``expect``, how many answers have one of the words; ``kept``:
@@ -36,7 +39,7 @@ from pipeline.messages import LlmRequest, Message, Tool
 from tests.support.recordings import Uncancelled
 from tests.support.robot_tools import USUAL_TOOLS, robot_tools
 
-FILES = ("dialogues", "tools", "identity")
+FILES = ("dialogues", "tools", "identity", "dialogues-2", "tools-2", "identity-2")
 MOST_SENTENCES = 2
 SEEN = '{"description": "a desk with a red cup, a laptop and a window behind it"}'
 """What the camera sees in all conversations."""
@@ -92,7 +95,7 @@ class TurnVerdict(BaseModel):
 def read(name: str) -> list[HeldOut]:
     text = Path(__file__).with_name(f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.splitlines()]
-    if name == "identity":
+    if name.startswith("identity"):
         rows = [{"name": row["user"], "turns": [row]} for row in rows]
     return [HeldOut.model_validate(row) for row in rows]
 
