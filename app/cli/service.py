@@ -36,7 +36,7 @@ def install(
     lan: LanOption = False,
     port: PortOption = None,
 ) -> None:
-    """Start the server now and with the machine, with the same options as `serve`; also after an
+    """Start the server now and with the machine, with these options of `serve`; also after an
     upgrade."""
     service = _service()
     command = [str(_program()), "serve"]
