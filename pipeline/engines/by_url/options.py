@@ -47,7 +47,7 @@ class UrlOptions(EngineOptions):
     url: Annotated[str, AfterValidator(base_url)]
     """Base address of the server's API, such as ``http://192.168.1.5:8080/v1``."""
     model: str | None = Field(default=None, min_length=1)
-    """Name of the model at the server; null: the first that it lists."""
+    """Name of the model at the server; null: one that runs, else the first that it lists."""
     api_key: Annotated[SecretStr, AfterValidator(_header_value)] | None = Field(
         default=None, repr=False
     )
