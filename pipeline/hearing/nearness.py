@@ -170,7 +170,7 @@ class Nearness:
         return score
 
     def forget_turn(self) -> None:
-        """The newest turn was none: nothing is learned from it."""
+        """Forget the newest turn, which turned out not to be speech to the robot."""
         self._speech.clear()
         self._turn_is_open = False
         self._remembered_db, self._fallen_db = self._before_db, 0.0
