@@ -55,7 +55,7 @@ def error_response(
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own refusals: no such path, no such method."""
+    """Answer Starlette's own refusals: no such path, no such method."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.url.path}"
     code = _CODES.get(error.status_code, "invalid_request")
@@ -91,7 +91,7 @@ async def read_body(request: Request, max_bytes: int, setting: str = "") -> byte
 
 
 def form_of(request: Request, body: bytes) -> AbstractAsyncContextManager[FormData]:
-    """The form in a body that was read."""
+    """Parse the form in a body that has already been read."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body}

@@ -1,7 +1,7 @@
 """Client secrets: short-lived keys that a server-side program gets for a browser.
 
-A secret holds its own expiry and session, sealed. So the server stores none, and several servers
-with the same key accept each other's. They open sessions only.
+A secret contains its expiry and session, sealed, so the server stores none, and several servers
+with the same key accept each other's. Secrets only open sessions.
 ``app.server.client_secrets_http`` hands them out.
 """
 

@@ -71,7 +71,7 @@ class AccessList(_Entry):
     # --- changes: each returns a new list --------------------------------------------------------
 
     def with_address(self, network: Network, note: str | None) -> AccessList:
-        """Replaces an entry with the same network; ``note`` ``None`` keeps the old note."""
+        """Replaces an entry with the same network; if ``note`` is ``None``, the old note stays."""
         if note is None:
             notes = (entry.note for entry in self.addresses if entry.network == str(network))
             note = next(notes, "")

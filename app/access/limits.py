@@ -1,7 +1,7 @@
 """Rate limits for one client: pure arithmetic on the caller's times.
 
 Too many messages are not dropped. A dropped append is a hole in an utterance, and a dropped commit
-leaves a client waiting for ever. Instead the server reads more slowly, so that TCP holds the sender
+leaves a client waiting forever. Instead the server reads more slowly, so that TCP holds the sender
 back; the client gets an error event, and is disconnected if it carries on.
 """
 
@@ -43,7 +43,7 @@ class TokenBucket:
 
     @property
     def rested(self) -> bool:
-        """At least half full."""
+        """Whether it is at least half full."""
         return self._tokens >= self._burst / 2
 
 
@@ -74,7 +74,7 @@ class MessageRate:
         self._told_at: float | None = None
 
     def take(self, now: float) -> Pace:
-        """A message was read at ``now``."""
+        """Record that a message was read at ``now``; returns how to read on."""
         if self._bucket is None:
             return AT_ONCE
         wait_s = self._bucket.take(now)

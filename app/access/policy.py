@@ -144,8 +144,8 @@ class Caller:
 
 
 def caller_of(scope: Mapping[str, Any], proxies: Sequence[Network] = ()) -> Caller:
-    """Read an ASGI scope of type ``http`` or ``websocket``. ``proxies`` are believed when they say
-    for whom they ask."""
+    """Read an ASGI scope of type ``http`` or ``websocket``. ``proxies`` are trusted to name the
+    client whose request they forward."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     peer = _end(scope.get("client"))
     address = _first_untrusted(peer, _values(headers, b"x-forwarded-for"), proxies)
@@ -166,8 +166,8 @@ def caller_of(scope: Mapping[str, Any], proxies: Sequence[Network] = ()) -> Call
 
 
 def _was_for_elsewhere(hosts: Sequence[str], peer: Address | None, reached: Address | None) -> bool:
-    """Whether a client sent this local connection's request to another address: then a forwarder
-    has brought it here, since a local client would have reached that address."""
+    """Whether the Host of a local connection's request is another address: then a forwarder brought
+    it here, since a local client would have reached that address itself."""
     place = split_host(hosts[0]) if len(hosts) == 1 else None
     aim = parse_address(place[0]) if place else None
     if aim is None or peer is None or reached is None:
@@ -180,8 +180,8 @@ def _was_for_elsewhere(hosts: Sequence[str], peer: Address | None, reached: Addr
 def _first_untrusted(
     peer: Address | None, forwarded_for: Sequence[str], proxies: Sequence[Network]
 ) -> Address | None:
-    """Who asked the outermost trusted proxy. Each proxy appends the address that it was asked from,
-    so what stands further left may be invented."""
+    """The client of the outermost trusted proxy. Each proxy appends the address that its request
+    came from, so entries further left may be forged."""
     address, hops = peer, [hop for line in forwarded_for for hop in line.split(",")]
     while hops and address is not None and is_in(address, proxies):
         hop = hops.pop().strip()
@@ -257,8 +257,8 @@ class Way(StrEnum):
 
     @property
     def is_owner(self) -> bool:
-        """Whether the client may see and change what is the owner's alone. Where a forwarder may
-        stand in front, its address does not show that it is a program of this machine."""
+        """Whether the client may see and change what only the owner may. Where a forwarder may
+        stand in front, an address does not prove that the client runs on this machine."""
         return self in (Way.LOOPBACK, Way.ADMIN)
 
 
@@ -275,8 +275,8 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``keys`` and ``admins`` are digests, ``origins`` canonical, ``hosts`` lower-case names of
-    this machine. A key of ``admins`` opens the console from anywhere. ``proxies`` are believed when
-    they say for whom they ask."""
+    this machine. A key of ``admins`` opens the console from anywhere. ``proxies`` are trusted to
+    name the client whose request they forward."""
 
     loopback: bool = True
     addresses: tuple[Network, ...] = ()
@@ -318,7 +318,7 @@ class Rules:
         return way
 
     def _without_key(self, caller: Caller) -> Way | None:
-        """What the address alone permits; a proxy's address says nothing about its client."""
+        """The way in that the address alone opens; a proxy's says nothing about its client."""
         if caller.address is None or caller.forwarded:
             return None
         if self.loopback and caller.from_here:

@@ -1,4 +1,4 @@
-"""Data that are encrypted and signed, for holders of the same key."""
+"""Encrypts and signs data for holders of the same key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Seal:
         return self._fernet.encrypt(packet).rstrip(_PADDING).decode()
 
     def open(self, text: bytes) -> Any | None:
-        """``None``: it was not sealed with this seal."""
+        """The data; ``None`` if another seal closed them."""
         try:
             packet = self._fernet.decrypt(text + _PADDING * (-len(text) % 4))
         except InvalidToken:
