@@ -1,1 +1,1 @@
-"""OpenAI's plain routes, over the same engines as the conversations, which always go first."""
+"""OpenAI's plain HTTP routes. They share the engines with conversations, which always go first."""

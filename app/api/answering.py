@@ -26,21 +26,21 @@ Handle = Callable[[Request], Awaitable[Response]]
 
 
 class RequestBody(BaseModel):
-    """A request. Fields that are not known have no effect, as newer clients send more."""
+    """A request. Unknown fields are ignored, since newer clients send more."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
-        """Many clients send every field; null means that it is left out."""
+        """Drop null fields, which many clients send for those that they leave out."""
         if not isinstance(given, Mapping):
             return given
         return {name: value for name, value in given.items() if value is not None}
 
 
 def with_error_answers(handle: Handle) -> Handle:
-    """``handle``, whose errors become OpenAI's."""
+    """Wrap ``handle`` so that its errors become OpenAI's."""
 
     async def route(request: Request) -> Response:
         try:
@@ -69,13 +69,13 @@ Made = Callable[[Passage], Awaitable[Response]]
 
 
 async def whole(request: Request, turnstile: Turnstile, make: Made) -> Response:
-    """The answer at once. If the client leaves first, the work ends."""
+    """Answer in one piece. If the client leaves first, the work ends."""
     async with turnstile.enter() as passage:
         return await _unless_left(request, make(passage))
 
 
 async def _unless_left(request: Request, made: Awaitable[T]) -> T:
-    """Raises ``ClientDisconnect`` as soon as the client leaves; ``made`` is cancelled."""
+    """Await ``made``. If the client leaves first, cancel it and raise ``ClientDisconnect``."""
     making, gone = asyncio.ensure_future(made), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait((making, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -99,8 +99,8 @@ async def streamed(
     pieces: Callable[[Passage], AsyncGenerator[bytes, None]],
     media_type: str,
 ) -> Response:
-    """The answer piece by piece. The first is awaited, so that an early failure is an error and not
-    the end of a stream."""
+    """Answer piece by piece. The first piece is awaited, so that an early failure gives an error
+    response and not a stream that breaks off."""
     stack = AsyncExitStack()
     try:
         passage = await stack.enter_async_context(turnstile.enter())
@@ -113,7 +113,7 @@ async def streamed(
 
 
 class _Streamed(StreamingResponse):
-    """``stack`` is closed at its end, also if the client leaves before it begins."""
+    """Closes ``stack`` at its end, even if the client leaves before it begins."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Streamed(StreamingResponse):
 async def streamed_events(
     request: Request, turnstile: Turnstile, make: Callable[[Passage], AsyncGenerator[Any, None]]
 ) -> Response:
-    """Server-sent events, from what is JSON or already text. A failure in the middle is one."""
+    """Answer with server-sent events, made from JSON data or text. A later failure is an event."""
 
     async def events(passage: Passage) -> AsyncGenerator[bytes, None]:
         async with aclosing(make(passage)) as made:

@@ -26,7 +26,7 @@ from pipeline.messages import Image, LlmRequest, Message, Role, Sampling, Tool, 
 MOST_STOPS = 4
 """As in the API reference."""
 PICTURE = re.compile(rb'"data:[^"]*')
-"""In a body; other texts may begin so, too."""
+"""Matches pictures in a body, and other texts that begin alike."""
 AS_JSON = "answer"
 """Name of the tool whose arguments are the answer, if it must be JSON."""
 
@@ -52,7 +52,7 @@ class MessagePart(RequestBody):
     type: Literal["text", "image_url"]
     text: str = ""
     image_url: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """Is no part of what ``_check_size`` measures."""
+    """Left out of what ``_check_size`` measures."""
 
 
 class ChatMessage(RequestBody):
@@ -104,8 +104,8 @@ async def complete(
     sampling: Sampling,
     model: str,
 ) -> Response:
-    """``most_bytes``: of what is asked, without pictures. ``sampling``: of the settings, where the
-    request says nothing. Raises ``ApiError``, ``ReachyVoiceError``."""
+    """``most_bytes``: largest request, without its pictures. ``sampling``: the settings', for what
+    the request leaves out. Raises ``ApiError``, ``ReachyVoiceError``."""
     _check_size(PICTURE.sub(b"", body), most_bytes)  # first: a million small parts take seconds
     asked = parsed(ChatRequest, body)
     _check_size(asked.model_dump_json(exclude_unset=True).encode(), most_bytes)
@@ -216,12 +216,12 @@ def _content(given: str | Sequence[MessagePart] | None) -> tuple[str, tuple[Imag
 
 
 Piece = str | Mapping[str, Any]
-"""Text, or a call as the API has it."""
+"""Text, or a tool call in the API's form."""
 
 
 @dataclass(eq=False)
 class Completion:
-    """``as_json``: it is the arguments of one call. ``stops``: it ends before any of these."""
+    """An answer. ``as_json``: it is the arguments of one call. ``stops``: texts that end it."""
 
     as_json: bool = False
     stops: Sequence[str] = ()
@@ -234,7 +234,7 @@ class Completion:
     async def pieces(
         self, llm: LlmStage, prompt: LlmRequest, passage: Passage
     ) -> AsyncGenerator[Piece, None]:
-        """What can be sent, as it comes. A conversation that needs the model holds it up."""
+        """Yield what can be sent, as it comes. Waits while a conversation needs the model."""
         await passage.quiet()
         conversation, over = llm.open(), False
         try:
@@ -263,21 +263,21 @@ class Completion:
         yield self._sendable(over=True)
 
     def _cut(self) -> bool:
-        """End at the first of the stops, if it is there."""
+        """End the text at the first stop in it, if any; returns whether there was one."""
         found = [at for stop in self.stops if (at := self.text.find(stop)) >= 0]
         if found:
             self.text = self.text[: min(found)]
         return bool(found)
 
     def _sendable(self, over: bool) -> str:
-        """What has not been sent, but for what may be the beginning of a stop."""
+        """The text not sent yet, without an end that may begin a stop."""
         rest = 0 if over else max((len(stop) - 1 for stop in self.stops), default=0)
         end = max(self._sent, len(self.text) - rest)
         piece, self._sent = self.text[self._sent : end], end
         return piece
 
     def message(self) -> dict[str, Any]:
-        """For a whole completion."""
+        """The fields of an assistant message that is sent in one piece."""
         calls = {"tool_calls": self.calls} if self.calls else {}
         return {"content": self.text or (None if self.calls else ""), "refusal": None, **calls}
 

@@ -19,7 +19,7 @@ from app.api.turnstile import Passage, Turnstile
 async def say(
     request: Request, body: bytes, turnstile: Turnstile, announcer: Announcer
 ) -> Response:
-    """If the client leaves first, what has not begun is not said. Raises ``ApiError``."""
+    """Say an announcement, unless the client leaves before it begins. Raises ``ApiError``."""
     announcement = parsed(AnnouncementRequest, body)
 
     async def make(passage: Passage) -> Response:

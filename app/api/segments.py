@@ -8,12 +8,12 @@ from dataclasses import dataclass
 SPEECH, SILENCE = 0.5, 0.35
 """VAD scores from which speech begins and below which it ends (``endpointing``'s defaults)."""
 LEAST_PAUSE_S = 0.4
-"""A shorter pause separates nothing: a recogniser needs what is on both sides of it."""
+"""A shorter pause does not split speech: a recogniser needs the words on both sides of it."""
 LONGEST_S = 8.0
-"""Speech without a pause is cut where the VAD is least sure of it, in the second half of this. One
-pass over it takes some 0.4 s on two cores, for which a conversation may have to wait."""
+"""Speech without a pause is cut where the VAD is least sure of it, in the second half of this. A
+conversation may have to wait for one pass over it, some 0.4 s on two cores."""
 PADDING_S = 0.2
-"""Kept before and after: scores rise late and fall early."""
+"""Sound kept before and after speech: scores rise late and fall early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class SpeechSegment:
 
 
 def segments(scores: Sequence[float], window_s: float) -> list[SpeechSegment]:
-    """The speech. ``scores``: the VAD's, one for each window."""
+    """Find the speech. ``scores``: the VAD's, one for each window."""
     found: list[SpeechSegment] = []
     padding, longest = PADDING_S / window_s, int(LONGEST_S / window_s)
     for start, end in _stretches(scores, LEAST_PAUSE_S / window_s):
@@ -38,7 +38,7 @@ def segments(scores: Sequence[float], window_s: float) -> list[SpeechSegment]:
 
 
 def _stretches(scores: Sequence[float], least_pause: float) -> Iterator[tuple[int, int]]:
-    """Speech with the pauses that are too short to part it: from one window to another."""
+    """Windows (first, end) of each stretch of speech, including pauses too short to split it."""
     start: int | None = None
     end = 0
     for at, score in enumerate(scores):

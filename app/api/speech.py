@@ -24,15 +24,15 @@ from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
 
 RATE = 24_000
-"""Hz, of every format, as OpenAI's."""
+"""Hz, in every format, as at OpenAI."""
 LONGEST_CHARS = 4096
 """As in the API reference."""
 PIECE_LETTERS = 100
-"""How long a text is synthesised at once: 6 s of speech, finished even if a conversation begins."""
+"""Letters synthesised at once: 6 s of speech, finished even if a conversation begins."""
 EVENT_BYTES = 32 * 1024
-"""Most sound in one event: some clients read no longer lines than 64 KiB."""
+"""Most sound in one event: some clients read no lines longer than 64 KiB."""
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""In the header of a WAV file whose length is not known yet, as other servers write it."""
+"""Size in the header of a WAV file whose length is not known yet, as other servers write it."""
 
 Format = Literal["mp3", "opus", "flac", "wav", "pcm"]
 _ENCODED = {
@@ -54,7 +54,7 @@ class SpokenText(RequestBody):
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     stream_format: Literal["audio", "sse"] = "audio"
     language: str = ""
-    """Ours: ISO 639-1; empty: that of the settings."""
+    """Our own field: ISO 639-1; empty: the settings' language."""
 
 
 async def speak(
@@ -87,7 +87,7 @@ async def speak(
 async def _spoken(
     asked: SpokenText, language: str, tts: TtsStage, passage: Passage
 ) -> AsyncGenerator[Pcm, None]:
-    """At ``RATE``. A conversation that needs the voice holds it up between sentences."""
+    """Yield speech at ``RATE``. Between sentences, waits while a conversation needs the voice."""
     voice = asked.voice if isinstance(asked.voice, str) else asked.voice.id
     chunker = SpeechChunker(language)
     chunker.feed(asked.input)
@@ -105,7 +105,7 @@ async def _spoken(
 
 
 async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes:
-    """As it is made: all at once would take the cores from a conversation."""
+    """Encode sound as it is made: all at once, it would take the cores from a conversation."""
     import soundfile
 
     kind, subtype, _ = _ENCODED[asked.response_format]
@@ -117,21 +117,21 @@ async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes
                 try:
                     await asyncio.shield(writing)
                 finally:
-                    await asyncio.wait({writing})  # also if it is cancelled: ``file`` is closed
+                    await asyncio.wait({writing})  # even if cancelled: ``file`` is closed next
         if not file.frames:
-            file.write(np.zeros(RATE // 10, np.int16))  # of no samples, a file would be empty
+            file.write(np.zeros(RATE // 10, np.int16))  # without samples, the file would be empty
     return made.getvalue()
 
 
 def wav_header() -> bytes:
-    """Of mono 16-bit sound at ``RATE`` that is still being made."""
+    """The header for mono 16-bit sound at ``RATE`` that is still being made."""
     form = struct.pack("<4sI4s", b"RIFF", UNKNOWN_SIZE, b"WAVE")
     sound = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, RATE, RATE * 2, 2, 16)
     return form + sound + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
 
 
 async def _told(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
-    """As the events of ``stream_format: sse``."""
+    """Yield sound as the events of ``stream_format: sse``."""
     async with aclosing(pieces):
         async for piece in pieces:
             for at in range(0, len(piece), EVENT_BYTES):

@@ -24,7 +24,7 @@ from pipeline.engines.stages import Stages
 from pipeline.errors import AudioFormatError
 
 LONGEST_S = 3600.0
-"""Of a recording; one of that length takes 115 MB once it is decoded."""
+"""Longest recording, which takes 115 MB once it is decoded."""
 
 
 class RecordingRequest(RequestBody):
@@ -39,7 +39,7 @@ class RecordingRequest(RequestBody):
 async def transcribe(
     request: Request, most_bytes: int, turnstile: Turnstile, stages: Stages, language: str
 ) -> Response:
-    """``language``: of the settings. Raises ``ApiError``, ``ReachyVoiceError``."""
+    """``language``: the default. Raises ``ApiError``, ``ReachyVoiceError``."""
     asked, data = await _read(request, most_bytes)
     language, as_asked = stages.heard_language([asked.language], language)
     if not as_asked:
@@ -94,7 +94,7 @@ class RecordedSpeech:
     async def texts(
         self, data: bytes, stages: Stages, passage: Passage
     ) -> AsyncGenerator[str, None]:
-        """One for each stretch of speech. Between two, a conversation goes first. Raises
+        """Yield the text of each stretch of speech. Between two, conversations go first. Raises
         ``ApiError``."""
         pieces, parts = decoded(data, LISTEN_RATE, "file", LONGEST_S), [EMPTY]
         try:
@@ -156,15 +156,15 @@ async def _speech(pcm: Pcm, stages: Stages, passage: Passage) -> list[SpeechSegm
         for at in range(0, len(pcm) - window + 1, window):
             await passage.quiet()
             scores.append(await stream.score(pcm[at : at + window]))
-            await asyncio.sleep(0)  # an engine that runs on the event loop lets nothing else run
+            await asyncio.sleep(0)  # an engine on the event loop would let nothing else run
     finally:
         stream.close()
     return segments(scores, window / LISTEN_RATE)
 
 
 def _piece(pcm: Pcm, segment: SpeechSegment) -> Pcm:
-    """With silence before a recording that begins with speech: before such speech, Moonshine
-    invents words ("1933, the train")."""
+    """Cut out a segment, with silence in front if the recording begins with speech: before such
+    speech, Moonshine invents words ("1933, the train")."""
     piece = pcm[round(segment.start * LISTEN_RATE) : round(segment.end * LISTEN_RATE)]
     lead = 0 if segment.start else round(PADDING_S * LISTEN_RATE)
     return np.pad(piece, (lead, 0))

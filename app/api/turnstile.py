@@ -15,7 +15,7 @@ from app.access.api_errors import ApiError
 from pipeline.work import CLIENT, Priority, Work, new_client
 
 MOST_WAIT_S = 60.0
-"""How long one request waits for conversations, altogether: a television may keep one open."""
+"""How long one request waits for conversations in total: a television may keep one busy."""
 RETRY_AFTER_S = 2
 
 
