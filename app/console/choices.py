@@ -1,4 +1,4 @@
-"""The engines that a page can offer: those of all profiles, with what each needs and speaks."""
+"""The engines of all profiles, for a page to offer, with what each needs and speaks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pipeline.work import Work
 
 SENTENCE = "Hello, I am Reachy. It is good to talk with you."
 AS_STARTED = ""
-"""In place of a profile's name: the settings with which the server was started."""
+"""Stands for the settings with which the server was started, in place of a profile's name."""
 
 Load = Callable[[str], Settings]
 """Reads the settings of a profile, or ``AS_STARTED``."""
@@ -49,10 +49,10 @@ class Choices:
         self._cache = cache
         self._load = load
         self._profiles: dict[str, Settings] = {}
-        """Read once: they take a tenth of a second each, and come with the program."""
+        """Settings read so far: profiles take a tenth of a second each, and do not change."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each engine with its weights once, in the first profile that has it."""
+        """One row for each engine and its weights, from the first profile that has them."""
         gpus = find_gpus()
         rows: dict[tuple[Any, ...], dict[str, Any]] = {}
         for profile in (AS_STARTED, *profile_names()):
@@ -62,8 +62,8 @@ class Choices:
         return list(rows.values())
 
     def standing(self, profile: str) -> dict[str, bool]:
-        """Whether the engines and models of ``profile`` are those that run, and whether an engine
-        needs packages that are not installed."""
+        """Whether the engines and models of ``profile`` are running, and whether an engine needs
+        packages that are not installed."""
         pairs, running = list(self._engines(profile)), self._assistant.settings
         return {
             "in_place": all(_key(k, each) == _key(k, running.engine(k)) for k, each in pairs),
@@ -71,12 +71,12 @@ class Choices:
         }
 
     def changed(self) -> bool:
-        """Whether engines differ, in any option, from the settings of the start."""
+        """Whether any engine's options differ from those at the start."""
         return not all(self._runs(*each) for each in self._engines(AS_STARTED))
 
     def plan(self, profile: str, only: str | None) -> tuple[list[str], list[str]]:
-        """The weights to fetch, and what to assign as in ``reachy-voice models use``, for the
-        engine of the kind ``only``, or all, to become that of ``profile``. Raises
+        """The weights to fetch, and the assignments (as for ``reachy-voice models use``) that
+        replace the engine of kind ``only``, or all engines, by those of ``profile``. Raises
         ``MissingExtra``."""
         pairs = [pair for pair in self._engines(profile) if only in (None, pair[0])]
         for kind, each in pairs:
@@ -87,8 +87,8 @@ class Choices:
         ]
 
     async def speak(self, profile: str, voice: str) -> bytes:
-        """A sentence as WAV, in ``voice``, or the default one, of the voice engine of ``profile``.
-        Raises ``ReachyVoiceError``."""
+        """A sentence as WAV from the voice engine of ``profile``, in ``voice`` or the default
+        voice. Raises ``ReachyVoiceError``."""
         settings = await asyncio.to_thread(self._settings, profile)
         if self._runs(Kind.TTS, settings.tts):
             tts = self._assistant.stages.tts
@@ -108,7 +108,7 @@ class Choices:
         return _wav(pcm, rate)
 
     def _settings(self, profile: str) -> Settings:
-        """Only profiles: a path would let a page read files."""
+        """Takes names of profiles only: a path would let a page read files."""
         if profile not in (AS_STARTED, *profile_names()):
             raise ApiError(400, "unknown_profile", f"There is no profile called {profile!r}.")
         if profile == AS_STARTED:
@@ -152,7 +152,7 @@ class Choices:
 
 
 def _packages(spec: AnyEngineSpec) -> str:
-    """Those that are not installed, and what installs them; or empty."""
+    """The packages that are not installed, and what installs them; else empty."""
     try:
         require_modules(spec)
     except MissingExtra as error:
@@ -161,7 +161,7 @@ def _packages(spec: AnyEngineSpec) -> str:
 
 
 def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
-    """Equal for the same engine with the same model, whatever its other options."""
+    """A key that is equal for the same engine with the same model, whatever its other options."""
     details = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
     return kind, options.engine, *details
 

@@ -156,7 +156,7 @@ def _guarded(handler: Handler) -> Handler:
 
 
 def _asked_by_another_page(request: Request) -> bool:
-    """Even pages of ``access.origins`` may not ask. (https://www.w3.org/TR/fetch-metadata/)"""
+    """Even those of ``access.origins`` may not ask. (https://www.w3.org/TR/fetch-metadata/)"""
     return request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
@@ -171,7 +171,7 @@ def _page(name: str) -> Handler:
 
 
 async def _turn_events(turns: RecentTurns) -> AsyncGenerator[str, None]:
-    """As server-sent events; a reader that reconnects gets all kept turns again."""
+    """The turns as server-sent events; a reader that reconnects gets all kept turns again."""
     yield "event: begin\ndata: {}\n\n"
     async with aclosing(turns.follow()) as stream:
         async for turn in stream:

@@ -23,7 +23,7 @@ WAITING = 64
 
 
 MOST_UNRECORDED = 16
-"""Items of a session whose levels wait for a record, which not every item gets."""
+"""Most items of a session whose levels wait for a turn record, which not every item gets."""
 
 LEVEL_MS = 20
 LISTEN_MARGIN_S = 0.5
@@ -41,8 +41,8 @@ class RecordingSpan:
 
 @dataclass(frozen=True, slots=True)
 class RecentTurn:
-    """``at``: Unix time of its end, or of its first audio while it is ``under_way``; then its whole
-    record follows under the same ``number``. ``session`` counts this server's sessions from 1;
+    """``at``: Unix time of its end, or of its first audio while it is ``under_way``; its complete
+    record then follows under the same ``number``. ``session`` counts this server's sessions from 1;
     ``place``: address of its client. ``levels``: peaks of the committed speech, one per
     ``LEVEL_MS``, 0 to 100. ``sound``: its recording, if any."""
 
@@ -104,7 +104,7 @@ class _Session:
 
 
 def levels(audio: Recording) -> tuple[int, ...]:
-    """See ``RecentTurn``."""
+    """The ``levels`` of a ``RecentTurn``."""
     size = audio.rate * LEVEL_MS // 1000
     whole = audio.pcm[: len(audio.pcm) // size * size].reshape(-1, size)
     peaks = np.maximum(whole.max(axis=1).astype(np.int32), -whole.min(axis=1).astype(np.int32))

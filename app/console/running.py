@@ -23,13 +23,13 @@ from app.people.household import Household
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
 
 PAGE_RATE = 24_000
-"""Of what the page records, in Hz."""
+"""Rate of the page's recordings, in Hz."""
 HEADER = "x-reachy-voice"
 """Every write needs this header: a page of another origin cannot send it without a preflight."""
 MOST_BYTES = 16_384
 """Largest body of a write."""
 MOST_VOICE_BYTES = 4 << 20
-"""The same with a recording of a voice: a minute at 24 kHz, in base64."""
+"""Largest body with a recording of a voice: a minute at 24 kHz, in base64."""
 
 Tell = Callable[[str], None]
 Rows = Sequence[Mapping[str, Any]]
@@ -48,12 +48,12 @@ class TlsPort:
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
     """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
-    not ready; ``notes``: what its owner should know of one that is; ``in_use``: its name and
-    weights. ``load``: memory and processor time (``app.server.load.LoadHistory``).
-    ``voices``: called once all are. ``callers``: clients seen (``app.server.callers``).
-    ``use``: replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
-    ``doctor``, ``models``: output of these commands, and ``profiles``: those that fit this machine;
-    they block. ``choices``: engines to choose from. ``array``: the robot's microphones
+    not ready; ``notes``: what the owner should know about ready ones; ``in_use``: each one's name
+    and weights. ``load``: memory and processor time (``app.server.load.LoadHistory``). ``voices``:
+    called once all engines are ready. ``callers``: clients seen (``app.server.callers``). ``use``:
+    replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
+    ``doctor``, ``models``: output of these commands; ``profiles``: those that fit this machine; all
+    three block. ``choices``: engines to choose from. ``array``: the robot's microphones
     (``app.server.robot_directions.ArraySeen``). ``household``: people whose voices are known.
     ``calls``: whether its pages may call by WebRTC."""
 
@@ -258,7 +258,7 @@ class PersonBody(NameBody):
     pcm: Annotated[str, Field(repr=False)]
 
     def recording(self) -> Pcm:
-        """At 16 kHz. Raises ``ApiError``."""
+        """The recording at 16 kHz. Raises ``ApiError``."""
         try:
             pcm = pcm_from_bytes(base64.b64decode(self.pcm, validate=True))
         except ValueError:
@@ -272,13 +272,13 @@ class KeyBody(NameBody):
 
 
 class UseBody(_Body):
-    """``tts=espeak-ng``, ``llm.threads=2``: as in ``reachy-voice models use``."""
+    """Assignments as for ``reachy-voice models use``: ``tts=espeak-ng``, ``llm.threads=2``."""
 
     assignments: Annotated[list[Text], Field(min_length=1, max_length=20)]
 
 
 class ChoiceBody(_Body):
-    """Engines of a profile: one, or all. Without a profile, those of the owner's settings."""
+    """Chooses one engine of a profile, or all. Without a profile: those of the owner's settings."""
 
     profile: Annotated[str, Field(max_length=200)] = AS_STARTED
     kind: Literal["vad", "turn", "stt", "llm", "tts"] | None = None
