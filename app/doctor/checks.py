@@ -129,7 +129,7 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
 
 
 def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Can the voices that are known be told apart? Nothing, while nobody is enrolled."""
+    """Can enrolled people be recognised? Without any, only a useless ``accept`` is reported."""
     file = PeopleFile(settings.paths.access(environ))
     try:
         if not (known := file.read()).people:
@@ -148,7 +148,7 @@ def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Che
 
 
 def check_judge(spec: AnyEngineSpec, setup: str) -> Check:
-    """The same for the engine of ``llm.word_judge``, which the server can do without."""
+    """Check the engine of ``llm.word_judge``, which the server can do without."""
     check = replace(check_engine(spec, setup), name="word judge")
     if check.state == "ok":
         return check
@@ -281,7 +281,7 @@ def check_stack_and_room(
 
 
 def check_needs(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> Check:
-    """Has the machine what the settings state that they need?"""
+    """Does the machine have what the settings state that they need?"""
     if why := lacking(stated, machine, needs):
         fix = "Choose another profile (reachy-voice config profiles), or correct `needs`"
         return Check("needs", "warn", why, fix)
@@ -303,8 +303,8 @@ def check_room(bytes_by_folder: Mapping[Path, int]) -> Iterator[Check]:
 
 
 def check_weights(cache: WeightsCache, names: Sequence[str], required: Sequence[str]) -> Check:
-    """Sizes only; ``models verify`` reads every byte. The server does not start without those of
-    ``required``."""
+    """Are the weights here? Checks sizes only; ``models verify`` reads every byte. The server does
+    not start without those in ``required``."""
     if not (missing := cache.missing(names)):
         return Check("weights", "ok", f"{len(names)} of {len(names)} in {cache.directory}")
     detail = ", ".join(f"{name} ({cache.state(name)})" for name in missing)
@@ -335,7 +335,7 @@ def _cpu_flags() -> frozenset[str]:
 
 
 def check_ports(server: ServerSettings) -> Iterator[Check]:
-    """The server's, and that for Home Assistant, if it has one."""
+    """Check the server's port, and the one for Home Assistant, if any."""
     is_free = _bind_error(server.host, server.port) is None
     yield (own := check_port(server.host, server.port))
     if own.state == "ok" and not is_free:
@@ -347,7 +347,7 @@ def check_ports(server: ServerSettings) -> Iterator[Check]:
     if is_loopback(server.host):
         detail = "only programs on this machine can connect"
         yield Check(HOME, "warn", detail, "If it is on another: reachy-voice serve --lan --wyoming")
-    elif is_free:  # else our server may have that one, too
+    elif is_free:  # otherwise our own server may use that port, too
         yield replace(check_port(server.host, port), name=HOME)
 
 
@@ -390,7 +390,7 @@ def _bind_error(host: str, port: int) -> OSError | None:
 
 
 def _ask(host: str, port: int, path: str) -> dict[str, Any]:
-    """The JSON object that a server at this port answers; empty if it does not."""
+    """The JSON object with which a server at this port answers; empty if none does."""
     import httpx
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

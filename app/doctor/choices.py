@@ -88,7 +88,7 @@ def language_warnings(settings: Settings, catalogue: Catalogue) -> list[str]:
 
 
 def _may_hear(words: str, languages: Sequence[str]) -> bool:
-    """Whether a recogniser of these languages may write such words, as far as they show it."""
+    """Whether a recogniser of these languages may write such words, judging by the words alone."""
     latin = bool(sounds_of(words)) or not OTHER_SCRIPTS.isdisjoint(languages)
     return latin and (language_of(words) or languages[0]) in languages
 

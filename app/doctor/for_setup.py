@@ -36,8 +36,8 @@ def answer(arguments: Sequence[str], gpus: Gpus | None = None) -> dict[str, Any]
 
 
 def _cuda(needs: EngineNeeds, gpus: Gpus) -> Cuda | None:
-    """The compiler of llama.cpp for the GPU. Empty ``nvcc``: none is usable, but the existing
-    build will do. Without either, return ``None``: a finding reports it."""
+    """The compiler of llama.cpp for the GPU. Empty ``nvcc``: none is usable, but the existing build
+    will do. ``None``: there is neither, and a finding reports it."""
     if needs.llama != "cuda":
         return None
     capability = dotted_text(gpus.first.capability) if gpus.first else ""

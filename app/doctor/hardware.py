@@ -157,7 +157,7 @@ def check_channels(
 
 
 def check_canceller(control: Readable) -> Check:
-    """Not converged is no fault: nothing may have been played since the start."""
+    """Not having converged is no fault: perhaps nothing has been played since the start."""
     if numbers(control, "SHF_BYPASS")[0]:
         fix = "Run: reachy-voice xvf set SHF_BYPASS 0"
         return Check("array echo canceller", "warn", "switched off (SHF_BYPASS)", fix)

@@ -31,7 +31,7 @@ GPU_FOR_REAL_TIME = frozenset({"qwen3-tts"})
 
 @dataclass(frozen=True, kw_only=True)
 class EngineNeeds(Needs):
-    """With what only the doctor looks at."""
+    """The needs, and more that only the doctor looks at."""
 
     gpu_engines: tuple[str, ...] = ()
     """Names of the engines that want an NVIDIA GPU, or that find no usable GPU."""
@@ -39,7 +39,7 @@ class EngineNeeds(Needs):
     """Names of the torch engines that the user put on the CPU."""
     gpu_loads: tuple[GpuLoad, ...] = ()
     memory_mb: int
-    """Main memory, including that of a GPU that shares it."""
+    """Main memory, including what a GPU takes that shares it."""
     gpu: GpuKind | None = None
     """The kind of GPU that the engines will find."""
     without_gpu: tuple[str, ...] = ()

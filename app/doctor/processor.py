@@ -31,8 +31,8 @@ def check_compiled_for(setup: str, environment: Path | None = None) -> Iterator[
 
 
 def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
-    """Start each engine that has not run on this processor once, if it would run in the server's
-    own process, which it could end."""
+    """Try each engine that has not run on this processor yet and would run in the server's own
+    process, which it could crash."""
     ran = RanHere(cache.directory)
     for kind, options in settings.engines():
         spec = engine_spec(kind, options.engine)

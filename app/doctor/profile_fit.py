@@ -50,7 +50,7 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a profile fits. ``why``: what is missing; ``fetches``: what its first start would
-    download; ``urls``: where from, other than pip's index."""
+    download; ``urls``: sources other than pip's index."""
 
     name: str
     why: str = ""
@@ -100,7 +100,7 @@ def _fetches(needs: EngineNeeds) -> str:
 
 
 def lacking(stated: NeedsSettings, machine: Machine, needs: EngineNeeds) -> str:
-    """What the machine lacks of what the settings state and their engines want; else empty."""
+    """The first thing that the settings or their engines need and this machine lacks; or empty."""
     apple = (machine.system, machine.processor) == ("darwin", "arm64")
     if stated.gpu == "apple" and not apple:
         return _NO_APPLE

@@ -20,9 +20,9 @@ from app.setup.place import owners_file
 from pipeline.errors import ReachyVoiceError
 
 EMBEDDED = "cpu"
-"""The default under its name: it needs no hub."""
+"""Name of the default profile, which needs no hub."""
 PATIENCE_S = 0.9
-"""For all hosts together. A slower network is asked again at the next start."""
+"""Time-out for all hosts together. A slower network is asked again at the next start."""
 
 Reaches = Callable[[str], bool]
 
@@ -41,15 +41,15 @@ def best_profile(verdicts: Sequence[Verdict], reachable: Collection[str]) -> Ver
 
 
 def urls_of(verdicts: Sequence[Verdict]) -> set[str]:
-    """Those that decide between the profiles that fit."""
+    """The URLs that decide between the profiles that fit."""
     return {url for verdict in verdicts if verdict.fits for url in verdict.urls}
 
 
 def reachable(
     urls: Collection[str], answers: Reaches | None = None, patience_s: float = PATIENCE_S
 ) -> set[str]:
-    """The ``urls`` that answer in time. A name that cannot be resolved blocks a thread for longer;
-    it is left behind."""
+    """The ``urls`` that answer in time. A name that cannot be resolved may block its thread for
+    longer; nobody waits for that thread."""
     answers = answers or _answers
     inbox: queue.SimpleQueue[tuple[str, bool]] = queue.SimpleQueue()
     for url in urls:
@@ -81,7 +81,7 @@ def answer(
     machine: Machine | None = None,
     answers: Reaches | None = None,
 ) -> dict[str, str]:
-    """Empty if there is nothing to propose, or the owner has settings already."""
+    """The proposal; empty if there is none, or the owner has settings already."""
     own = owners_file(environ)
     offline = is_on(environ.get(OFFLINE_VARIABLE)) or is_on(environ.get("HF_HUB_OFFLINE"))
     if own is None or own.exists() or offline:

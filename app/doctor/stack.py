@@ -48,7 +48,7 @@ NVCC_FOR: Mapping[tuple[int, ...], tuple[int, ...]] = {
 """GPU's compute capability -> the first CUDA whose nvcc compiles for it: CUDA's release notes."""
 NVCC_FOR_OTHERS = (13, 0)
 NVCC_WITHOUT_OLD = (13, 0)
-"""Cannot compile for GPUs before Turing; llama.cpp is compiled for all visible GPUs."""
+"""First CUDA without GPUs before Turing; llama.cpp is compiled for all visible GPUs."""
 DRIVER_FOR: Mapping[int, tuple[int, ...]] = {11: (450, 80, 2), 12: (525, 60, 13), 13: LEAST_DRIVER}
 """nvcc's major version -> the first driver that runs its output. Source: see
 ``app.models.gpu``."""
@@ -61,7 +61,7 @@ NO_CPU = "is slower than speech on a CPU"
 
 
 def check_machine(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> list[Check]:
-    """Problems that make a download pointless. ``setup``: the command that installs all of it."""
+    """Problems that make a download pointless. ``setup``: the command that installs everything."""
     checks: list[Check] = []
     if needs.gpu_engines:
         checks += check_gpu(needs, gpus, setup)
