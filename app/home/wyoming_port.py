@@ -1,7 +1,7 @@
 """Home Assistant's Wyoming protocol: speech to text and text to speech, over TCP.
 
-``wyoming`` is imported with this module: only where ``server.wyoming_port`` is set. The protocol
-knows no keys, so only addresses count: this machine, and those that the owner allows.
+Imported only if ``server.wyoming_port`` is set, because it imports ``wyoming``. The protocol has no
+keys, so only addresses count: this machine, and those that the owner allows.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ log = logging.getLogger("reachy_voice.wyoming")
 VERSION = version("reachy-voice")
 MOST_CLIENTS = 16
 MOST_EVENT_BYTES = 4 * 1024 * 1024
-"""Of a part of an event; Home Assistant sends 2 kB of sound in one."""
+"""Largest part of an event; Home Assistant sends 2 kB of sound in one."""
 LONGEST_S = 120.0
-"""Sound of one utterance."""
+"""Longest utterance."""
 RATES = range(8_000, 192_001)
-"""Hz that a client may send."""
+"""Sample rates that a client may send, in Hz."""
 
 
 async def serve_wyoming(
@@ -93,7 +93,7 @@ async def serve_wyoming(
 
 class _BoundedReader(asyncio.StreamReader):
     async def readexactly(self, n: int) -> bytes:
-        """Raises ``ValueError``, at which the library ends the connection."""
+        """Raises ``ValueError`` if that is too much; the library then ends the connection."""
         if n > MOST_EVENT_BYTES:
             raise ValueError(f"{n} bytes in one event")
         return await super().readexactly(n)
@@ -124,7 +124,7 @@ class WyomingClient:
         self._asked = Transcribe()
         self._hearing: _Hearing | None = None
         self._speaking: _Speaking | None = None
-        """A text that comes in parts."""
+        """The text that is arriving in parts."""
 
     async def serve(self) -> None:
         try:
@@ -229,8 +229,8 @@ class WyomingClient:
 
 
 class _Hearing:
-    """``language``: ISO 639-1; empty: it is detected. ``send``: takes the words that will not
-    change, as they come; ``None``: only the end."""
+    """One utterance. ``language``: ISO 639-1; empty: it is detected. ``send``: gets words as soon
+    as they are final; ``None``: only the whole text is sent."""
 
     def __init__(
         self, utterance: UtteranceStage, language: str, work: Work, send: Send | None
@@ -246,7 +246,7 @@ class _Hearing:
         self.close = utterance.close
 
     async def hear(self, chunk: AudioChunk) -> None:
-        """Raises ``ValueError`` if it is no sound, and after ``LONGEST_S``."""
+        """Raises ``ValueError`` for a malformed chunk, and after ``LONGEST_S``."""
         known = chunk.rate in RATES and chunk.width in range(1, 5) and chunk.channels in (1, 2)
         if not known or len(chunk.audio) % (chunk.width * chunk.channels):
             raise ValueError("no whole frames of 8 to 32 bits, mono or stereo, at 8 to 192 kHz")
@@ -257,7 +257,7 @@ class _Hearing:
         await self.tell((await self._utterance.feed(pcm, self._work)).committed)
 
     async def tell(self, text: str) -> None:
-        """Send what comes after the words that were sent; nothing if they have become others."""
+        """Send what follows the words already sent; nothing if those have changed."""
         if self._send and text.startswith(self._sent) and (more := text[len(self._sent) :]):
             self._sent = text
             await self._send(TranscriptChunk(more))
