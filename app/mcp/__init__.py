@@ -1,1 +1,1 @@
-"""Servers of MCP tools, by the official SDK: imported only where ``tools`` names some."""
+"""Servers of MCP tools, through the official SDK. Imported only if ``tools`` names some."""

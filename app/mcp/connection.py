@@ -31,21 +31,21 @@ ANSWER_S = 10.0
 RETRY_S = 1.0, 60.0
 """First and longest pause before a server is connected again."""
 MOST_TOOLS = 64
-"""Of one server. Each costs the model some hundred tokens of its context."""
+"""Most tools of one server. Each costs the model some hundred tokens of its context."""
 MOST_SCHEMA_CHARS = 16_000
 MOST_DESCRIPTION_CHARS = 1024
 MOST_NAME_CHARS = 128
-"""Of a tool; the protocol's own limit."""
+"""Longest name of a tool; the protocol's own limit."""
 MOST_LIST_CHARS = 400_000
-"""Of all tools of one server, as JSON: a client that names it is shown them in one message."""
+"""Most JSON for all tools of a server: a client that names it gets them in one message."""
 FORGOTTEN, CLOSED = "Session terminated", "Connection closed"
-"""What the SDK says where the server has forgotten our session, or has ended the connection."""
+"""The SDK's messages when the server has forgotten our session, or has ended the connection."""
 
 _TORN = "the connection was lost"
 
 log = logging.getLogger("reachy_voice.mcp")
 for _name in ("mcp", "client", "httpx2", "httpcore2"):  # the second is the SDK's, too
-    # They log addresses, which may hold a key, and what could not be read, which may be words.
+    # They log addresses, which may hold a key, and unreadable messages, which may hold speech.
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
@@ -62,8 +62,8 @@ class ServerPlace:
     async def client(
         self, timeout_s: float, hear: MessageHandlerFnT, on_end: Callable[[], None]
     ) -> AsyncIterator[Client]:
-        """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets what the server
-        says unasked; ``on_end`` is called when it has closed the connection."""
+        """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets messages that
+        the server sends unasked; ``on_end`` is called when it has closed the connection."""
         async with AsyncExitStack() as stack:
             transport: Transport
             if self.command:
@@ -90,8 +90,8 @@ class McpServer:
         allowed: Sequence[str] | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """It has no tools but ``allowed``; ``changed`` is called when there are other tools than
-        before."""
+        """``allowed``: the only tools to offer; ``None``: all. ``changed`` is called when the tools
+        have changed."""
         self.label = label
         self.tools: Sequence[ServerTool] = ()
         self.problem = ""
@@ -104,14 +104,14 @@ class McpServer:
         self._tried = asyncio.Event()
         self._lost = False
         self._news = asyncio.Event()
-        """Set when the connection is lost, or the server has other tools."""
+        """Set when the connection is lost, or the server's tools have changed."""
 
     async def wait_for_tools(self) -> str:
         await self._tried.wait()
         return self.problem
 
     async def probe(self) -> str:
-        """Connect once; returns why that cannot be done, or an empty text."""
+        """Connect once; returns why that fails, or an empty text."""
         task = asyncio.create_task(self.run())
         try:
             return await self.wait_for_tools()
@@ -124,7 +124,7 @@ class McpServer:
         while True:
             self._lost = False
             self._news.clear()
-            async with asyncio.TaskGroup() as group:  # where the SDK would lose a cancellation
+            async with asyncio.TaskGroup() as group:  # else the SDK would lose a cancellation
                 connection = group.create_task(self._connect())
             if connection.result():
                 pause_s = RETRY_S[0]
@@ -132,7 +132,7 @@ class McpServer:
             pause_s = min(2 * pause_s, longest_s)
 
     async def _connect(self) -> bool:
-        """Whether its tools could be listed, once the connection has ended."""
+        """Connect until the connection ends; returns whether the tools could be listed."""
         problem, begun = "", False
         try:
             async with self._place.client(self._timeout_s, self._hear, self._lose) as client:
@@ -142,8 +142,8 @@ class McpServer:
                     await self._follow(client)
                     problem = _TORN
                 except Exception as error:
-                    problem = _why(error)  # before the SDK makes another error of it
-        except Exception as error:  # of the SDK, of transports, of programs: all must be borne
+                    problem = _why(error)  # before the SDK turns it into another error
+        except Exception as error:  # from the SDK, transports or programs: none may end ``run``
             problem = problem or _why(error)
         finally:
             self._client = None
@@ -155,7 +155,7 @@ class McpServer:
 
     async def _begin(self, client: Client) -> None:
         before = self.tools
-        async with asyncio.timeout(ANSWER_S):  # of all pages: a server may name ever another one
+        async with asyncio.timeout(ANSWER_S):  # for all pages: a server may always name one more
             self.tools = await self._list(client)
         self._client, self.problem = client, ""
         self._tried.set()
@@ -164,20 +164,20 @@ class McpServer:
             self._changed()
 
     async def _follow(self, client: Client) -> None:
-        """List the tools again whenever the server has others, until the connection is lost."""
+        """List the tools again whenever they have changed, until the connection is lost."""
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._listen(client))
             while True:
                 await self._news.wait()
                 if self._lost:
                     break
-                await asyncio.sleep(RETRY_S[0])  # it may have others all the time
+                await asyncio.sleep(RETRY_S[0])  # they may change all the time
                 self._news.clear()
                 await self._begin(client)
             listening.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Ask to be told of other tools; older servers tell without being asked."""
+        """Ask for a message when the tools change; older servers send one without being asked."""
         with suppress(MCPError, RuntimeError, TimeoutError):
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
@@ -202,7 +202,7 @@ class McpServer:
                     continue
                 if full := MOST_TOOLS in (len(tools), len(unusable)):
                     break
-                await asyncio.sleep(0)  # to look at a schema may take 0.2 s
+                await asyncio.sleep(0)  # checking a schema may take 0.2 s
                 if why := _why_unusable(tool):
                     unusable.append(f"{tool.name[:64]}: {why}")
                     continue
@@ -234,7 +234,7 @@ class McpServer:
                 params=CallToolRequestParams(name=name, arguments={**arguments})
             )
             # ``client.call_tool`` would also check the result, by Python's regular expressions,
-            # which may take for ever; for us it is words.
+            # which may take forever; we treat it as text.
             result = await client.session.send_request(asked, CallToolResult, self._timeout_s)
         except MCPError as error:
             code, why, reason = error.code, _why(error, words=True), _why(error)
@@ -270,7 +270,7 @@ def _why_unusable(tool: mcp_types.Tool) -> str:
 
 
 def _why(error: BaseException, *, words: bool = False) -> str:
-    """The reason, without an address, which may hold a secret. ``words``: in the server's own
+    """The reason, without an address, which may hold a secret. ``words``: use the server's own
     words, which may repeat a secret, or what the user said."""
     if isinstance(error, BaseExceptionGroup):
         whys = [_why(each, words=words) for each in error.exceptions]
@@ -281,7 +281,7 @@ def _why(error: BaseException, *, words: bool = False) -> str:
         case MCPError(code=mcp_types.REQUEST_TIMEOUT):
             return f"there was no answer within {ANSWER_S:g} s"
         case MCPError(message=message) if message == CLOSED:
-            # Its code means any error of servers, too.
+            # Its code also stands for any server error.
             return "it has closed the connection"
         case MCPError(message=message) if message.startswith("Redirect to "):  # the SDK's words
             return "it redirects to another address"
@@ -294,7 +294,7 @@ def _why(error: BaseException, *, words: bool = False) -> str:
         case httpx2.ConnectError() | httpx2.ConnectTimeout():
             return "nothing answers at its address"
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
-            return _TORN  # often only what followed another error
+            return _TORN  # often only the consequence of another error
         case RuntimeError() | ValueError():
             return "its answer is not of the form that it must have"
         case _:

@@ -12,15 +12,15 @@ from app.mcp.pacing import MOST_BYTES, MOST_COMMAS, Pacing
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
-"""For the farewell, whose answer nobody needs."""
+"""Time-out for closing the session, whose answer nobody needs."""
 HTTP_ERROR = -32099
-"""Code of the errors that are found here. Their texts have no words of the server."""
+"""Code of the errors that are made here. Their texts contain none of the server's words."""
 
 
 class BoundedTransport(httpx2.AsyncHTTPTransport):
-    """What is too long or too late becomes an HTTP error: it fails one request, not the connection
-    and the calls of other sessions with it. A stream of events may last; the SDK bounds each, and
-    they are paced."""
+    """Turns an answer that is too long or too late into an HTTP error, which fails one request, not
+    the connection with the calls of other sessions. A stream of events may go on; the SDK bounds
+    each event, and they are paced."""
 
     def __init__(self, answer_s: float) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ async def _bounded(response: httpx2.Response) -> httpx2.Response:
             return _failure(status, f"it answers with HTTP {status}")
         return httpx2.Response(status, headers=headers, content=bytes(body))
     await stream.aclose()
-    # A little may become much.
+    # A small compressed answer may become a huge one.
     return _failure(502, "its answer is compressed, though none may be")
 
 
@@ -73,14 +73,14 @@ class _PacedStream(httpx2.AsyncByteStream):
 
 
 def _failure(status: int, why: str) -> httpx2.Response:
-    """An error that the SDK passes on as it is."""
+    """An error response that the SDK passes on unchanged."""
     error = {"code": HTTP_ERROR, "message": why}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error})
 
 
 def http_client(headers: Mapping[str, str], answer_s: float) -> httpx2.AsyncClient:
     """Reads certificates, so call it in a thread. ``answer_s``: longest wait for an answer that is
-    no stream of events."""
+    not a stream of events."""
     sent = httpx2.Headers(dict(headers))
     sent["Accept-Encoding"] = "identity"
     timeout = httpx2.Timeout(CONNECT_S, read=None)

@@ -7,22 +7,22 @@ import asyncio
 from app.access.limits import TokenBucket
 
 MOST_BYTES = 8 * 2**20
-"""Of one answer or event: two pictures of 3 MiB, in base64."""
+"""Largest answer or event: two pictures of 3 MiB, in base64."""
 BYTES_PER_S, BURST_BYTES = 2 * 2**20, 2 * MOST_BYTES
 LINE_BYTES = 8192
-"""A line counts as so many more: a message of 30 bytes takes as long as one of some thousand. Of
-messages without end, 256 a second are read."""
+"""Each line counts as this many bytes more, because a message of 30 bytes takes as long as one of
+some thousand. At most 256 messages a second are read in the long run."""
 MOST_COMMAS = 100_000
-"""Of one message: the SDK takes 0.1 ms for each tool in a list, in which nothing else can run."""
+"""Most commas in one message: the SDK blocks the event loop 0.1 ms for each tool in a list."""
 
 
 class Pacing:
-    """Of one stream. What is not read yet holds the server back, at the other end."""
+    """The pace of reading one stream. Data left unread holds the server back at the other end."""
 
     def __init__(self) -> None:
         self._bucket: TokenBucket | None = None
         self._commas = 0
-        """Since the last line began."""
+        """Commas since the last line began."""
 
     async def wait(self, data: bytes) -> None:
         """Wait until ``data`` may be read. Raises ``ValueError`` if a line has too many parts."""

@@ -19,21 +19,21 @@ from mcp.types import (
 from pipeline.tools.contract import CallResult
 
 MOST_CHARS = 50_000
-"""Of one result. The model reads less of it if its context is smaller."""
+"""Longest text of one result. The model reads less if its context is smaller."""
 MOST_IMAGES = 2
 MOST_IMAGE_CHARS = 4 * 2**20
-"""Of base64: 3 MiB."""
+"""Largest picture in base64: 3 MiB."""
 IMAGE_TYPES = {
     "image/png": b"\x89PNG\r\n\x1a\n",
     "image/jpeg": b"\xff\xd8\xff",
     "image/jpg": b"\xff\xd8\xff",
 }
-"""How their data begins. What is no picture would fail every later answer of a model by URL."""
+"""How their data begin. With anything else, a model by URL would fail every later answer."""
 NO_OUTPUT = "(Done; there is no output.)"
 
 
 def call_result(result: CallToolResult) -> CallResult:
-    """A tool's own error is an error, too."""
+    """Convert a result. A tool's own error counts as an error, too."""
     images: list[str] = []
     texts = [text for each in result.content if (text := _text(each, images))]
     if not texts and result.structured_content is not None:

@@ -1,4 +1,4 @@
-"""The owner's MCP servers, connected once for all sessions, and those of clients."""
+"""The owner's MCP servers, each connected once for all sessions, and the clients' own."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from app.settings.tools import McpServerSettings, ToolSettings
 from pipeline.commands import ServerRequest
 
 CLIENTS_TIMEOUT_S = 30.0
-"""A call of a client's server."""
+"""Time-out for a call to a client's server."""
 
 
 class McpServers:
     """A ``pipeline.tools.contract.ToolServers``. ``run`` keeps the owner's connected."""
 
     def __init__(self, settings: ToolSettings, changed: Callable[[], None] = lambda: None) -> None:
-        """``changed`` is called when the owner's servers have other tools than before."""
+        """``changed`` is called when the tools of the owner's servers have changed."""
         self.owners = tuple(
             McpServer(label, _place(each), each.timeout_s, each.allowed, changed)
             for label, each in settings.mcp.items()

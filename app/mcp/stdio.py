@@ -1,6 +1,6 @@
 """An MCP server that is a program: one message a line, on its standard input and output.
 
-The SDK's transport keeps a line of any length, and reads as fast as a program writes.
+The SDK's own transport has no limit for a line, and reads as fast as a program writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mcp_types import jsonrpc_message_adapter
 from app.mcp.pacing import MOST_BYTES, Pacing
 
 LEAVE_S = 2.0
-"""For a program to end, once its input has ended, and again once it was told to."""
+"""Time for a program to end after its input has ended, and again after each signal."""
 
 log = logging.getLogger("reachy_voice.mcp")
 
@@ -69,7 +69,7 @@ async def _read(
         try:
             while line := await stdout.readline():
                 await pacing.wait(line)
-                with suppress(ValueError):  # no message: programs print all sorts of things
+                with suppress(ValueError):  # not a message: programs print all sorts of things
                     text = line.decode(errors="replace")
                     message = jsonrpc_message_adapter.validate_json(text, by_name=False)
                     await arriving.send(SessionMessage(message))
@@ -92,7 +92,7 @@ async def _write(
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End it and what it has begun, as the protocol says, once its input is closed."""
+    """Once its input is closed, end the program and its children, as the protocol says."""
     ending = {asyncio.create_task(each) for each in (_drain(process), process.wait())}
     try:
         for number in (signal.SIGTERM, signal.SIGKILL, None):
@@ -107,6 +107,6 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """A full pipe could keep it from ending."""
+    """Empty the output: a full pipe could keep the program from ending."""
     while process.stdout and await process.stdout.read(2**16):
         pass
