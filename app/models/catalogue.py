@@ -99,7 +99,7 @@ class Entry(_Model):
 
     @property
     def size(self) -> int:
-        """Bytes of all files together, as far as known."""
+        """Bytes of all files whose size is known."""
         return sum(file.size or 0 for file in self.files)
 
     @property

@@ -42,7 +42,7 @@ FORMAT = "reachy-voice-delta-2"
 CHUNK_BYTES = 1 << 20
 """Tensor bytes per chunk: part of the file format."""
 FLUSH_BYTES = 64 << 20
-"""The file is flushed each time, so that the disk works in parallel."""
+"""Bytes between two flushes, which let the disk work in parallel."""
 MOST_HEADER_BYTES = 2 << 20
 """Room for some 6,000 tensors that change. Reading it takes up to 32 times as much memory."""
 PASS = 255
@@ -165,7 +165,7 @@ def _bad(path: Path, why: str) -> BadDelta:
 
 
 def chunks(file: BinaryIO, start: int, items: int, item_bytes: int = 1) -> Iterator[Bytes]:
-    """Items of a file. A chunk stays as it is until the next but one is made."""
+    """Yield a file's items in chunks. A chunk is valid until the next but one is made."""
     many = CHUNK_BYTES // item_bytes
     buffers = [np.empty(min(many, items) * item_bytes, np.uint8) for _ in range(2)]
     for first in range(0, items, many):
@@ -186,8 +186,8 @@ def as_items(data: Bytes, item_bytes: int) -> NDArray[Any]:
 
 
 def places_to(places: NDArray[np.intp]) -> bytes:
-    """For each place how many items to pass before it; 255 passes as many and changes none.
-    Before them, in 4 bytes, their number."""
+    """Encode each place as the number of items to pass before it; 255 passes that many and changes
+    none. The number of codes comes first, in 4 bytes."""
     gaps = np.diff(places, prepend=-1) - 1
     ends = np.cumsum(gaps // PASS + 1)
     codes = np.full(int(ends[-1]) if len(ends) else 0, PASS, np.uint8)
@@ -196,7 +196,7 @@ def places_to(places: NDArray[np.intp]) -> bytes:
 
 
 def places_from(read: Callable[[int], Bytes], items: int) -> NDArray[np.int32]:
-    """The inverse of ``places_to``. ``read`` returns as many of its bytes as asked for."""
+    """The inverse of ``places_to``. ``read`` returns the next bytes, as many as asked for."""
     length = int.from_bytes(read(4).tobytes(), "little")
     gaps = read(min(length, items))
     after = np.cumsum(gaps + (gaps < PASS), dtype=np.int32)
@@ -207,8 +207,8 @@ def places_from(read: Callable[[int], Bytes], items: int) -> NDArray[np.int32]:
 
 
 def values_to(old: NDArray[Any], new: NDArray[Any], item_bytes: int) -> bytes:
-    """How much is added to each item: mostly little, which compresses well if the sign is the
-    lowest bit, and the lowest bytes of all items come first, then the next."""
+    """Encode how much is added to each item. Most changes are small, and compress well if the sign
+    is the lowest bit and the lowest bytes of all items come first, then the next."""
     changes = (new - old).view(f"i{old.itemsize}")
     codes = (changes << 1) ^ (changes >> (8 * changes.itemsize - 1))
     planes: bytes = codes.view(np.uint8).reshape(len(old), item_bytes).T.tobytes()
@@ -228,8 +228,8 @@ def values_from(data: Bytes, item_bytes: int) -> NDArray[Any]:
 def apply(
     delta: Delta, base: Path, target: Path | None = None, report: Report = ignore_progress
 ) -> None:
-    """Write the result to ``target`` (default: in the place of ``base``), in one step and only if
-    it is right. Raises ``WeightsError``; then, or if ``report`` raises, nothing has changed."""
+    """Write the result to ``target`` (default: in the place of ``base``), in one step, if its
+    digest is right. Raises ``WeightsError``; then, or if ``report`` raises, nothing has changed."""
     info, target = delta.info, target or base
     if not base.is_file() or base.stat().st_size != info.base_bytes:
         raise _wrong_base(delta, base)
@@ -272,7 +272,7 @@ class _DoesNotFit(Exception):
 
 
 def _write(parts: Iterator[Bytes], out: BinaryIO, report: Callable[[int], None]) -> str:
-    """The digest of what is written. Hashing, and sending it to the disk, go on beside it."""
+    """Write the parts, and return their digest. Hashing and flushing run in parallel."""
     digest, size, flushed_size = hashlib.sha256(), 0, 0
     with ThreadPoolExecutor(2) as beside:
         hashing = flushing = beside.submit(out.flush)
@@ -349,8 +349,8 @@ def _wrong_base(delta: Delta, base: Path, but: str = "") -> BadDelta:
 
 @contextmanager
 def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[BinaryIO]:
-    """A file beside ``target`` that takes its place if the block ends well, and else is deleted.
-    After a crash the next one writes over what is left."""
+    """Yields a file beside ``target`` that replaces it if the block succeeds, and is deleted
+    otherwise. The next call overwrites what a crash left behind."""
     part = target.parent / f".{target.name}.part"
     try:
         with ExitStack() as after:
@@ -366,7 +366,7 @@ def new_file(target: Path, size: int, like: Path | None = None) -> Iterator[Bina
                 os.fsync(file.fileno())
             if like is not None:
                 shutil.copymode(like, part)
-                with suppress(PermissionError):  # by root: for the program that reads it
+                with suppress(PermissionError):  # as root: its reader keeps access
                     os.chown(part, like.stat().st_uid, like.stat().st_gid)
             part.replace(target)
             with suppress(OSError):  # a network folder cannot

@@ -34,7 +34,7 @@ from pipeline.errors import WeightsError
 def make_delta(
     old: Path, new: Path, out: Path, licence: str = "", report: Report = ignore_progress
 ) -> Delta:
-    """Write what turns ``old`` into ``new`` to ``out``. Raises ``WeightsError``."""
+    """Write to ``out`` what turns ``old`` into ``new``. Raises ``WeightsError``."""
     if out.exists() and any(out.samefile(model) for model in (old, new)):
         raise WeightsError(f"{out} is one of the models", fix="Write the delta to another file")
     layout: list[Step] = []
@@ -115,8 +115,8 @@ def _write_changes(
     places: BinaryIO,
     values: BinaryIO,
 ) -> int:
-    """Write which items change, and by how much; how many do."""
-    # Runs are all that repeats: to look for more would cost time and bytes.
+    """Write which items change, and by how much; returns how many do."""
+    # Nothing but runs repeats: looking for more would cost time and bytes.
     where, amounts = (zlib.compressobj(strategy=zlib.Z_RLE) for _ in range(2))
     item, count, changes = piece.item, piece.size // piece.item, 0
     old, new = chunks(was, base.start, count, item), chunks(now, piece.start, count, item)

@@ -38,7 +38,7 @@ Report = Callable[[Progress], None]
 
 
 def ignore_progress(_: Progress) -> None:
-    """For callers without a screen."""
+    """A report for callers without a screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Fetcher:
                 self._sleep(min(8, 2 ** (failures - 2)) * random.uniform(0.8, 1.2))
 
     def _fetch_some(self, remote: RemoteFile, part: Path, report: Report) -> None:
-        """One connection: from the end of ``part`` to the end of the file, or as far as it goes."""
+        """Download from the end of ``part`` until the file or this connection ends."""
         start = _size(part)
         if start and start == remote.size:
             return
@@ -143,7 +143,7 @@ class _TryAgain(Exception):
 
 
 def _accepted_start(response: httpx.Response, remote: RemoteFile, start: int, part: Path) -> int:
-    """The offset from which the server really sends. Raises unless it succeeds."""
+    """The offset from which the server really sends. Raises if it sends nothing."""
     status = response.status_code
     if status == 206 and response.headers.get("content-range", "").startswith(f"bytes {start}-"):
         return start
@@ -243,7 +243,7 @@ def full_disk_is_an_error(partial: Path, label: str) -> Iterator[None]:
 
 
 def _connection_lost(remote: RemoteFile, error: Any, done: int) -> WeightsError:
-    """Without any bytes, another way may work; with some, the part is worth keeping."""
+    """If no bytes came, another way may work; otherwise the part is worth keeping."""
     kind = WeightsError if done else SourceRefusal
     rest = f"; {megabytes(done)} are kept" if done else ""
     return kind(

@@ -24,11 +24,11 @@ SERVER_MB = 200
 """The server without its models: interpreter, numpy and onnxruntime."""
 TORCH_WORKER_MB, CUDA_WORKER_MB = 800, 2400
 """Main memory of a process that imports NeMo or qwen-tts, without CUDA (735, 590 MB measured) and
-with it (2,190, 2,440 MB beside an H100, the libraries of CUDA included)."""
+with it (2,190, 2,440 MB on a machine with an H100, including CUDA's libraries)."""
 CONTEXT_MB = 400
 """GPU memory for each process that uses CUDA. An estimate for cards of 8 to 24 GB: it grows with
-the GPU's multiprocessors. On an H100 llama.cpp took 700 beside weights and context, and torch with
-NeMo and a tiny model 990."""
+the GPU's multiprocessors. On an H100 llama.cpp took 700 in addition to weights and context, and
+torch with NeMo and a tiny model 990."""
 MOST_VALUES, BYTES_FOR_VALUE = 100_000, 20_000
 """Values that a user's own model keeps per token of context, estimated from its file size. In the
 catalogue: 57,000 (1.1 GB) and 74,000 (2.5 GB and more)."""
@@ -117,7 +117,7 @@ class Demand:
 
 
 def demand(settings: Settings, catalogue: Catalogue, gpu: GpuKind | None = "nvidia") -> Demand:
-    """Of all engines that run here, and the server. Raises ``WeightsError``.
+    """The memory of all engines that run here, and of the server. Raises ``WeightsError``.
 
     ``gpu``: which kind there is; without one, everything is in main memory."""
     parts: list[Part] = []
@@ -152,7 +152,7 @@ class EngineMemory:
 
     @property
     def wants_gpu(self) -> bool:
-        """Third-party engines without these options are taken to run on the CPU."""
+        """Whether its options name a GPU. Third-party engines without them count as on the CPU."""
         return self._device not in ("", "cpu") or self._layers != 0
 
     @property

@@ -68,7 +68,7 @@ class EngineSet:
         word_scales: WordScales,
         kept_sentences: Mapping[str, str],
     ) -> None:
-        """``kept_sentences``: those that must be said even if the voice fails, and their languages.
+        """``kept_sentences``: sentences to say even if the voice fails, and their languages.
 
         Raises ``MissingExtra`` or ``WeightsError`` before anything heavy is loaded."""
         self.cache = cache
@@ -77,7 +77,7 @@ class EngineSet:
         """Set once every engine is ready or absent, and the language model's word scales are
         measured."""
         self._absent: set[Kind] = set()
-        """Engines by URL whose servers did not come in time."""
+        """Engines by URL whose servers did not answer in time."""
         self._word_scales = word_scales
         self._measured = False
         self._pool = Pool()
@@ -105,7 +105,7 @@ class EngineSet:
 
     async def run(self, on_ready: Callable[[Kind], None], *, without_servers: bool = False) -> None:
         """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
-        URL may come later. Raises what a build raises."""
+        URL may become ready later. Raises what a build raises."""
 
         def ready(kind: Kind) -> None:
             self._absent.discard(kind)
@@ -154,8 +154,8 @@ class EngineSet:
     def build(
         self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
     ) -> Engine:
-        """Like ``build_engine``, but a language model by URL also gets its word judge, and engines
-        that follow updates the newest weights, or those of ``updated``."""
+        """Like ``build_engine``, but a language model by URL also gets its word judge, and an
+        engine that follows updates gets the newest weights, or those of ``new_options``."""
         new_options = new_options or self.updates.newest(options)
         engine = build_engine(new_options, kind, self.cache, self._pool)
         judge = options.judge
@@ -189,8 +189,8 @@ class EngineSet:
         return ReadyEngine(engine, life, scales)
 
     async def engage_speaker(self, options: EngineOptions) -> SpeakerStage:
-        """Run the speaker engine as well, if it does not yet. Raises what building and loading
-        raise. Only while ``run`` does."""
+        """Run the speaker engine too, unless it runs already. Call it only while ``run`` runs.
+        Raises what building and loading raise."""
         if self._speaker is None:
             engine = await asyncio.to_thread(self.build, options, Kind.SPEAKER)
             self._speaker = await self.start(engine, Kind.SPEAKER)

@@ -1,4 +1,4 @@
-"""Whether memory can hold one more engine beside those that run."""
+"""Whether memory can hold another engine in addition to the running ones."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LEFT_BEHIND_S = 86_400.0
 
 
 class Update(BaseModel):
-    """A delta: a line of an index. ``file``: its name, or its URL from that of the index."""
+    """A delta, as an index lists it. ``file``: its URL relative to the index."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -95,7 +95,7 @@ class ModelStep(NamedTuple):
 
 
 def steps_of(deltas: Iterable[Path]) -> tuple[list[ModelStep], list[BadDelta]]:
-    """The steps of those that have arrived whole, and what is wrong with the others."""
+    """The steps of the deltas that have arrived whole, and what is wrong with the others."""
     steps, wrong = [], []
     for path in deltas:
         try:
@@ -109,7 +109,7 @@ def steps_of(deltas: Iterable[Path]) -> tuple[list[ModelStep], list[BadDelta]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file of an engine's weights; ``folder``: of all of them, if the engine needs more of it."""
+    """A file of an engine's weights; ``folder``: theirs, if the engine needs more files of it."""
 
     path: Path
     folder: Path | None = None
@@ -148,7 +148,7 @@ class _Record(BaseModel):
 
 
 class Updates:
-    """What the record says. Blocks: it reads files."""
+    """The record of updates, and the models it names. All calls block."""
 
     def __init__(self, cache: WeightsCache) -> None:
         self._cache = cache
@@ -163,7 +163,7 @@ class Updates:
         return self.with_result(options, *last) if last else options
 
     def _last(self, files: Iterable[ModelFile]) -> tuple[ModelFile, str] | None:
-        """The one that was updated last, and its digest. In its folder are the others' updates."""
+        """The file updated last, and its digest. Its folder has the others' updates, too."""
         by_key = {_key(file.path): file for file in files}
         for key in reversed(self._record.current):
             if (file := by_key.get(key)) and (digest := self._current(file)):
@@ -171,7 +171,7 @@ class Updates:
         return None
 
     def in_use(self, file: ModelFile) -> tuple[Path, str]:
-        """The file that is used in its place, and its digest."""
+        """The file that is used in place of ``file``, and its digest."""
         if digest := self._current(file):
             return self._home(digest) / _inside(file), digest
         return self._original(file)
@@ -184,7 +184,7 @@ class Updates:
         key = _key(file.path)
         if key not in self._record.originals:
             self._record.originals[key] = sha256_of(file.path)
-            with self._changing():  # kept: it takes seconds for gigabytes
+            with self._changing():  # saved: hashing gigabytes takes seconds
                 pass
         return file.path, self._record.originals[key]
 
@@ -200,8 +200,8 @@ class Updates:
     def chain(
         self, file: ModelFile, steps: Sequence[ModelStep], back: bool = True
     ) -> tuple[Path, list[ModelStep]]:
-        """The file to begin with, and the steps from it to the newest model that was not bad:
-        from the model in use or, if none lead on from that and ``back``, from the original."""
+        """The file to start from, and the steps from it to the newest model that was not bad. It is
+        the model in use or, if no steps lead on from that and ``back`` is set, the original."""
         path, digest = self.in_use(file)
         starts = [(path, digest), *([self._original(file)] if back else [])]
         for start, first in starts:
@@ -213,7 +213,7 @@ class Updates:
         return path, []
 
     def astray(self, files: Iterable[ModelFile], steps: Sequence[ModelStep]) -> list[ModelStep]:
-        """Steps that start from no model that is here, and that did not lead to those in use."""
+        """Steps that neither start from a model that is here nor have led to one in use."""
         digests = [(self.in_use(file)[1], self._original(file)[1]) for file in files]
         ahead = _reachable({each for pair in digests for each in pair}, steps)
         behind = _reachable({now for now, _ in digests}, [ModelStep(b, a, c) for a, b, c in steps])
@@ -222,7 +222,7 @@ class Updates:
     def make(
         self, file: ModelFile, base: Path, deltas: Sequence[Path], digest: str, report: Report
     ) -> None:
-        """Apply ``deltas`` to ``base``, beside the model in use. Raises ``WeightsError``."""
+        """Apply ``deltas`` to ``base``; the model in use stays. Raises ``WeightsError``."""
         if self.has(file, digest):
             return
         contents = [read_delta(path) for path in deltas]
@@ -233,8 +233,8 @@ class Updates:
         apply_all(contents, base, _mirror(file, old, self._home(digest)), report)
 
     def keep(self, file: ModelFile, digest: str, fetched: Iterable[Path] = ()) -> None:
-        """Use this model from now on; delete the one before, and ``spent`` deltas that were
-        fetched."""
+        """Use this model from now on; delete the one before, and the deltas that were ``fetched``
+        for it."""
         for delta in fetched:
             if delta.parent == self._cache.directory / "downloads":
                 delta.unlink(missing_ok=True)
@@ -262,8 +262,8 @@ class Updates:
 
     @contextmanager
     def _changing(self) -> Iterator[_Record]:
-        """The record, with what other processes wrote. Models that it no longer names are deleted,
-        and what a kill left behind, but nothing that is being made."""
+        """Yields the record, with what other processes wrote. Then deletes models that it no longer
+        names and what killed processes left behind, but nothing that is being made."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with locked(self._folder / "record.lock"):
             record = self._read()
@@ -273,15 +273,15 @@ class Updates:
             write_whole(self._folder / "record.json", record.model_dump_json(indent=1))
         long_ago = time.time() - LEFT_BEHIND_S
         for home in self._folder.iterdir():
-            with suppress(FileNotFoundError):  # another server deletes, too
+            with suppress(FileNotFoundError):  # another server may have deleted it
                 is_unused = home.name in before or home.stat().st_mtime < long_ago
                 if is_unused and home.is_dir() and home.name not in record.current.values():
                     shutil.rmtree(home, ignore_errors=True)
 
 
 def _walk(digest: str, steps: Iterable[ModelStep]) -> list[ModelStep]:
-    """Of two steps from one model the later one counts. A model may be revisited only by a later
-    step: this allows going back, but no cycles."""
+    """The steps that lead on from a model. Of two steps from one model, the later one counts. Only
+    a later step may return to a model: this allows going back, but no cycles."""
     after = {each.base: (number, each) for number, each in enumerate(steps) if each[0] != each[1]}
     way: list[ModelStep] = []
     models, last = {digest}, -1
@@ -306,13 +306,13 @@ def _inside(file: ModelFile) -> Path:
 
 
 def _mirror(file: ModelFile, old: Path | None, home: Path) -> Path:
-    """The place of the new file in ``home``, among links to the rest of the old folder."""
+    """Where to put the new file in ``home``, beside links to the rest of the old folder."""
     home.mkdir(parents=True, exist_ok=True)
     for part in _inside(file).parts:
         home.mkdir(exist_ok=True)
         for other in old.iterdir() if old else ():
             if other.name != part:
-                (home / other.name).unlink(missing_ok=True)  # may lead to what is no more
+                (home / other.name).unlink(missing_ok=True)  # may point to a file that is gone
                 (home / other.name).symlink_to(other.resolve())
         old, home = old / part if old else None, home / part
     return home

@@ -1,4 +1,4 @@
-"""What hears the call of a robot that sleeps (``wake``): checked, and made, at the start."""
+"""Checks and makes, at the start, what hears the call of a sleeping robot (``wake``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pipeline.errors import ConfigError
 
 
 def wake_word(settings: Settings) -> WakeWord | None:
-    """``None``: nothing listens to the sound itself. Raises ``ConfigError`` for words that cannot
-    be told from others, and what ``micro_wakeword.load`` raises."""
+    """``None`` if the words are found in transcripts, or not at all. Raises ``ConfigError`` for
+    words too like others, and what ``micro_wakeword.load`` raises."""
     wake = settings.wake
     if wake.mode != "word":
         return None

@@ -33,7 +33,7 @@ class WordScales:
     def __init__(
         self, sentences: Mapping[str, Sequence[CutSentence]], instructions: str, directory: Path
     ) -> None:
-        """``instructions``: those of a usual conversation, because they affect the judgement."""
+        """``instructions``: a usual conversation's, because they affect the judgement."""
         self._sentences = sentences
         self._instructions = instructions
         self._directory = directory
