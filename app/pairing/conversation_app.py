@@ -41,7 +41,7 @@ class AppError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AppSays:
-    """The ``conversation.status`` of the app, as far as we need it.
+    """What we need of the app's ``conversation.status``.
 
     ``state``: connecting, connected, disconnected, waiting_for_config or restart_required.
     ``host`` and ``port``: the server that it uses in the mode ``local``.

@@ -67,7 +67,7 @@ class Pairing:
         except BaseException as error:
             if isinstance(error, ReachyVoiceError):
                 self._say("failed", error.what, error.why, error.fix)
-            await self._undo.aclose()  # each, even where one fails
+            await self._undo.aclose()  # all changes, even if one cannot be undone
             raise
 
     async def _pair(self) -> RobotAddress:

@@ -28,8 +28,8 @@ REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvidence:
-    """What came of the app's new setting. ``before`` and ``now``: the robot's attempts at the
-    server before it and since; ``None``: the server does not say. ``app``: its latest status, if
+    """What followed the app's new setting. ``before`` and ``now``: the robot's connection attempts
+    before the setting and by now; ``None``: the server does not say. ``app``: its latest status, if
     it answers."""
 
     robot: RobotAddress
@@ -44,7 +44,7 @@ class ConnectionEvidence:
 
     @property
     def arrived(self) -> bool:
-        """Whether the app has opened a connection since, which both sides still have."""
+        """Whether the app has since opened a connection that is still open on both sides."""
         connected = self.app is not None and self.app.connected
         return connected and self.opened and self.now is not None and self.now.open > 0
 
