@@ -20,7 +20,7 @@ from pipeline.work import Priority, Work
 from pipeline.workers.stages import speaker_stage, vad_stage
 
 SPEECH_SCORE = 0.5
-"""The VAD's score from which on a window is speech."""
+"""VAD score from which a window counts as speech."""
 
 
 class Enrolment:
@@ -43,7 +43,7 @@ class Enrolment:
         return self.speech_s >= ENROLMENT_S
 
     async def hear(self, pcm: Pcm) -> None:
-        """Raises what the VAD raises."""
+        """Take sound at 16 kHz. Raises what the VAD raises."""
         if self._stream is None:
             self._stream = await self._vad.open(self._work)
         size = self._vad.window_samples
@@ -56,8 +56,8 @@ class Enrolment:
         self._rest = pcm[whole:]
 
     async def voice(self, speaker: SpeakerStage) -> Embedding:
-        """Raises ``EnrolmentError`` for too little speech, or for that of two people; and what the
-        engine raises."""
+        """The learned voice. Raises ``EnrolmentError`` for too little speech, or speech of two
+        people, and what the engine raises."""
         if self._stream:
             self._stream.close()
         if not self.complete:
@@ -78,8 +78,8 @@ async def voice_alone(
     sound: AsyncIterator[Pcm],
     tell: Callable[[float], None] = lambda speech_s: None,
 ) -> Embedding:
-    """Learn a voice with engines of one's own. ``sound``: pieces at 16 kHz; no more are taken than
-    needed. ``tell`` gets the seconds of speech so far. Raises an ``ExceptionGroup`` of
+    """Learn a voice with engines started for it. ``sound``: pieces at 16 kHz; taken until there is
+    enough speech. ``tell`` gets the seconds of speech so far. Raises an ``ExceptionGroup`` of
     ``ReachyVoiceError``."""
     pool, kinds = Pool(), (Kind.VAD, Kind.SPEAKER)
     engines = [

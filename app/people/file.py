@@ -1,7 +1,7 @@
 """The file of people: their names, and their voices as numbers (``pipeline.engines.voices``).
 
-JSON, mode 0600, beside the list of who may connect. The numbers are of one speaker engine and its
-weights; with those of another they mean nothing.
+JSON, mode 0600, beside the list of who may connect. The numbers belong to one speaker engine and
+its weights; to another they mean nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipeline.engines.voices import Person
 from pipeline.errors import ConfigError, ReachyVoiceError
 
 MOST_CHARS = 40
-"""Of a name, which the language model reads with each turn."""
+"""Longest name; the language model reads it with each turn."""
 
 
 class WrongPerson(ReachyVoiceError):
@@ -62,7 +62,7 @@ class PeopleList(_Entry):
     people: tuple[StoredPerson, ...] = ()
 
     def voices(self, model: str) -> tuple[Person, ...]:
-        """Raises ``ConfigError`` if they are of another model."""
+        """Raises ``ConfigError`` if the voices belong to another model."""
         self._require(model)
         return tuple(
             Person(each.name, np.frombuffer(base64.b64decode(each.voice), np.float32))
@@ -79,7 +79,7 @@ class PeopleList(_Entry):
         return PeopleList(model=model, people=(*self.people, person))
 
     def require_new(self, name: str) -> None:
-        """Raises ``WrongPerson`` if somebody has this name, or nobody can."""
+        """Raises ``WrongPerson`` if the name is taken or not allowed."""
         if not name.isprintable() or not name.strip() or name.startswith("-"):
             why = "it must be one line of text that is not blank and does not begin with a dash"
             raise WrongPerson(f"Nobody can be called {name!r}", why=why, fix="For example: Tom")
@@ -108,7 +108,7 @@ class PeopleList(_Entry):
 
 
 class PeopleFile(OwnerFile[PeopleList]):
-    """Deleted when nobody is left."""
+    """The file of people; deleted when nobody is left."""
 
     def __init__(self, access_file: Path) -> None:
         path = access_file.with_name("people.json")

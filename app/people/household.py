@@ -43,7 +43,7 @@ class Household:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """The file may have changed. A problem is logged, and nobody is known then."""
+        """Read the file again. A problem is logged, and then nobody is known."""
         async with self._one:
             await self._refresh()
 
@@ -92,7 +92,7 @@ class Household:
                 await self._refresh()
 
     def missing_weights(self) -> list[str]:
-        """Those of the speaker engine that must be pulled first. Blocks."""
+        """Weights of the speaker engine that must be pulled first. Blocks."""
         return self._engines.cache.missing(self._weights)
 
     async def _model(self) -> str:
