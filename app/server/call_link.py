@@ -1,5 +1,5 @@
-"""A client on WebRTC: messages on a data channel, sound on tracks; and those who control its
-session beside it, over a WebSocket."""
+"""A client on WebRTC: messages on a data channel, sound on tracks. Other clients may control its
+session over a WebSocket."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from pipeline.events import (
 from pipeline.realtime.wire import ClientMessage, WireError
 
 UNASKED_S = 2.0
-"""For so long, sound does not begin a session while a conversation is parked for the client: the
-tools that it must have in common come in the first message."""
+"""While a conversation is parked for the client, sound begins a session only after this long: the
+first message brings the tools, which decide whether the client resumes it."""
 CONTROLS = 4
-"""Most control sockets of one call."""
+"""Most control sockets per call."""
 UNREAD = 1024
-"""Messages that one of them may be behind."""
+"""How many messages a control socket may lag behind."""
 
 log = logging.getLogger("reachy_voice.server")
 
@@ -53,7 +53,7 @@ class CallLink(RealtimeLink):
         self._peer = peer
         self._connect_s = services.limits.handshake_s
         self._may_begin = False
-        """Whether sound begins the session."""
+        """Whether sound may begin the session."""
         self._waited_samples = 0
         self._controls: set[asyncio.Queue[str | None]] = set()
         self._ready = asyncio.Event()
@@ -80,7 +80,7 @@ class CallLink(RealtimeLink):
 
     @asynccontextmanager
     async def control(self) -> AsyncIterator[asyncio.Queue[str | None]]:
-        """What the session's client is sent, from now on; ``None`` for one that is too slow."""
+        """A queue of what the client is sent from now on; ``None``: it was read too slowly."""
         unread: asyncio.Queue[str | None] = asyncio.Queue(UNREAD)
         unread.put_nowait(self._protocol.introduction())
         self._controls.add(unread)
@@ -90,12 +90,12 @@ class CallLink(RealtimeLink):
             self._controls.discard(unread)
 
     async def steer(self, frame: str | bytes) -> None:
-        """Carry out one message of a control, once the call is connected."""
+        """Carry out one message from a control socket, once the call is connected."""
         await self._ready.wait()
         await self.take(frame)
 
     def is_of(self, caller: Caller, secret: ClientSecret | None) -> bool:
-        """Whether ``caller`` may end and steer it: as its client, or as who made its secret."""
+        """Whether ``caller`` may control this call: as its client, or as maker of its secret."""
         used = self._opening.secret
         return (
             (caller.place, caller.keys) == (self.address, self.caller.keys)
@@ -183,4 +183,4 @@ class CallLink(RealtimeLink):
             self._protocol.refuse(WireError("event_too_large", str(error)))
 
     async def _hang_up(self, closed: Closure) -> None:
-        """``Peer.close`` does it, which is called in any case."""
+        """Does nothing: ``Peer.close``, which is always called, ends the connection."""

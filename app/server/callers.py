@@ -20,13 +20,13 @@ from app.access.policy import WAY
 
 PATH = "/callers"
 MAX_REMEMBERED = 256
-"""Addresses; the one that has been quiet longest is forgotten."""
+"""Most addresses remembered; beyond that, the one quiet for longest is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knocks:
-    """Clients from one address: how many there are, have been, and were refused. ``status``: HTTP
-    status of the last refusal; 503 also if the server was full."""
+    """Clients from one address: how many are connected, have connected, and were refused.
+    ``status``: HTTP status of the last refusal; 503 also if the server was full."""
 
     open: int = 0
     opened: int = 0
@@ -74,7 +74,7 @@ class Callers:
         self.put(address, replace(old, refused=old.refused + 1, status=status))
 
     def route(self) -> Route:
-        """Shows them to the owner at ``GET /callers``."""
+        """``GET /callers``, which shows the list to the owner."""
 
         async def show(request: Request) -> Response:
             if not request.scope[WAY].is_owner:

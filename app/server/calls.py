@@ -59,7 +59,7 @@ CORS: Mapping[str, Any] = {
 
 
 class OpenCalls:
-    """The calls of one server; they have places among its clients."""
+    """The calls of one server; each takes the place of one client."""
 
     def __init__(self, sockets: OpenSockets) -> None:
         self._sockets = sockets
@@ -79,7 +79,7 @@ class OpenCalls:
     # -- requests
 
     async def _create(self, request: Request) -> Response:
-        """201 with the answer and, as its location, the call."""
+        """201 with the SDP answer, and the call's address in ``Location``."""
         try:
             offer, session = await self._read(request)
             caller, secret = request.scope[CALLER], request.scope[SECRET]
@@ -130,12 +130,12 @@ class OpenCalls:
     # -- calls
 
     def _find(self, scope: Scope, call_id: str) -> CallLink | None:
-        """A call of the caller's own: of those of others it learns nothing."""
+        """The caller's own call with this id; ``None`` for a call of another client, too."""
         link = self._open.get(call_id)
         return link if link and link.is_of(scope[CALLER], scope[SECRET]) else None
 
     async def _serve(self, opening: Opening, offer: str, result: asyncio.Future[Answer]) -> None:
-        """One call, to its end."""
+        """Serve one call to its end."""
         sockets = self._sockets
         CLIENT.set(sockets.number(opening.caller))
         call_id = f"rtc_{secrets.token_hex(12)}"
@@ -207,7 +207,7 @@ class OpenCalls:
 
 
 async def _text(field: str | UploadFile | None) -> str | None:
-    """Of a field; a browser's ``Blob`` is a file."""
+    """The text of a form field; a browser sends a ``Blob`` as a file."""
     return (await field.read()).decode(errors="replace") if isinstance(field, UploadFile) else field
 
 

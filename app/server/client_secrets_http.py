@@ -45,7 +45,7 @@ class SecretRequest(Shape):
 
 
 def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
-    """``max_body_bytes`` bounds a request."""
+    """``max_body_bytes``: the largest request body."""
 
     async def create(request: Request) -> Response:
         """200 with the secret and its session; 400, 413 and 503 as errors."""

@@ -30,11 +30,11 @@ Tell = Callable[[str], None]
 
 
 Carry = Callable[[Mapping[str, Any], Tell], Awaitable[Mapping[str, Any]]]
-"""Carries out a request and returns what its last answer has. Raises ``ReachyVoiceError``."""
+"""Carries out a request and returns the fields of the last answer. Raises ``ReachyVoiceError``."""
 
 
 def talk_socket_path(environ: Mapping[str, str]) -> Path:
-    """The socket of ``talk``, whose engines are its own. Raises ``ConfigError``."""
+    """The socket of ``talk``, which has its own engines. Raises ``ConfigError``."""
     return socket_path(0, environ).with_name("talk.sock")
 
 
@@ -63,7 +63,7 @@ def socket_path(port: int, environ: Mapping[str, str]) -> Path:
 async def answer_requests(
     path: Path, carry: Carry, on_listening: Callable[[], None] = lambda: None
 ) -> None:
-    """Runs until cancelled. Raises ``OSError`` if the address cannot be bound."""
+    """Answer requests until cancelled. Raises ``OSError`` if the address cannot be bound."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         await asyncio.to_thread(_listen, listener, path)
@@ -82,12 +82,12 @@ async def _serve(connection: socket.socket, carry: Carry) -> None:
         connection.setblocking(False)
         try:
             await _answer(connection, carry)
-        except Exception as error:  # whatever it was made of
+        except Exception as error:  # whatever the request contained
             log.warning("a request was not understood: %s: %s", type(error).__name__, error)
 
 
 def _remove(path: Path) -> None:
-    """Unless another server has created its own there in the meantime."""
+    """Remove the socket, unless another server listens there by now."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
         probe.connect(str(path))
         return
@@ -164,7 +164,7 @@ def _another(path: Path) -> str:
 
 
 def _answers(path: Path) -> bool:
-    """Not a socket that a killed server has left."""
+    """Whether a server listens there; a killed one leaves its socket behind."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))

@@ -1,8 +1,8 @@
 """Conversations that wait for their clients in a folder which several servers share.
 
 Each file is sealed with ``access.shared_key`` and holds words and calls, no sound and no pictures.
-A locked file marks a client that is connected: two at a time under one identity cannot be told
-apart, at whichever servers they are, so neither ever resumes.
+A locked file marks a connected client. Two clients connected under one identity, at one server or
+two, cannot be told apart, so neither ever resumes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipeline.items import (
 from pipeline.messages import Tool
 
 FORGOTTEN_S = 86_400.0
-"""After a day without a connection, it is forgotten that an identity was shared."""
+"""After a day without a connection, an identity no longer counts as shared."""
 
 _KINDS = (
     *(MessageItem, FunctionCallItem, FunctionOutputItem, ToolServerItem),
@@ -72,7 +72,7 @@ class ConversationFolder:
         os.close(claim)
 
     def shared(self, who: Identity) -> None:
-        """Several clients have this identity: nothing is kept for it any more."""
+        """Record that several clients have this identity: nothing is kept for it any more."""
         self._path(who, "shared").touch(0o600)
         self.forget(who)
 
@@ -105,14 +105,14 @@ class ConversationFolder:
             if forgotten:
                 chat.forget_before(chat.items[forgotten].id)
             return chat, tuple(Tool(**tool) for tool in tools)
-        except (KeyError, TypeError):  # of another version
+        except (KeyError, TypeError):  # written by another version
             return None
 
     def forget(self, who: Identity) -> None:
         self._path(who, "conversation").unlink(missing_ok=True)
 
     def _path(self, who: Identity, kind: str) -> Path:
-        """Its name reveals the client only to holders of the key."""
+        """A file whose name reveals the client only to holders of the key."""
         text = f"{self._key}\0{who.key.hex()}\0{who.address}"
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()}.{kind}"
 
@@ -172,7 +172,7 @@ def _packed_part(part: Part) -> dict[str, Any]:
 
 
 def _unpacked(fields: dict[str, Any]) -> Any:
-    """An item, or a part of one."""
+    """Rebuild an item, or a part of one."""
     kind = _BY_NAME[fields.pop("kind")]
     if "parts" in fields:
         fields["parts"] = tuple(map(_unpacked, fields["parts"]))

@@ -299,8 +299,8 @@ def machine_name(hostname: str) -> str:
 
 
 def _instance(machine: str, port: int) -> str:
-    """Two servers on one machine do not see each other's conflicts (a packet to the shared port
-    5353 reaches one of them), so their names differ from the start."""
+    """The name to announce. Two servers on one machine do not see each other's conflicts (a packet
+    to the shared port 5353 reaches one of them), so their names differ from the start."""
     before, after = "reachy-voice on ", "" if port == USUAL_PORT else f", port {port}"
     room = LONGEST_LABEL_BYTES - len(before + after + "-99")  # the number that a conflict adds
     return before + machine[:room] + after

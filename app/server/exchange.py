@@ -1,7 +1,7 @@
 """Replaces an engine while clients talk: no client is disconnected, no turn is lost.
 
-If memory allows, the new engine is loaded beside the old one: answers and utterances already begun
-finish with the old engine, later ones use the new one. Otherwise a spoken sentence warns the
+If memory allows, the new engine is loaded while the old one runs: answers and utterances already
+begun finish with the old engine, later ones use the new one. Otherwise a spoken sentence warns the
 sessions, and between two answers the old engine is closed and the new one loaded; speech in the
 meantime is heard, and answered afterwards. If the new engine cannot be loaded, the old one stays,
 or is loaded again.
@@ -55,12 +55,12 @@ class Exchange:
         updated: Updated | None = None,
         check: Check = _good,
     ) -> None:
-        """``options``: ``None`` means those in use when earlier exchanges have ended. ``tell`` gets
+        """``options``: ``None`` takes those in use once earlier exchanges have ended. ``tell`` gets
         each step. ``unload_first``: ``None`` decides by memory; ignored for voice activity and turn
-        detectors, which are never unloaded first. ``updated``: makes of them those to build from,
-        with other weights; may block. ``check`` raises ``ReachyVoiceError`` if the loaded engine
-        is not good. Raises ``ReachyVoiceError`` if the new engine cannot be used; the old one is
-        then back in place, unless it could not be reloaded either."""
+        detectors, which are never unloaded first. ``updated`` derives from ``options`` those to
+        build with, which name other weights; may block. ``check`` raises ``ReachyVoiceError`` if
+        the loaded engine is not good. Raises ``ReachyVoiceError`` if the new engine cannot be used;
+        the old one is then back in place, unless it could not be reloaded either."""
         async with self._one:
             options = options or self._assistant.settings.engine(kind)
             weights = await asyncio.to_thread(updated, options) if updated else None
@@ -126,7 +126,7 @@ class Exchange:
             leases.open()
 
     async def _back(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
-        """Raises ``EngineError`` if the old engine cannot be loaded either."""
+        """Load the old engine again. Raises ``EngineError`` if that fails, too."""
         try:
             engine = await asyncio.to_thread(self._engines.build, options, kind)
             self._seat(kind, await self._engines.start(engine, kind), options)

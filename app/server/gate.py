@@ -1,4 +1,4 @@
-"""The door of the server: every request and every WebSocket passes ``AccessGate`` first."""
+"""The server's access control: every request and WebSocket passes ``AccessGate`` first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALLS = "/v1/realtime/calls"
 PROGRAM = "reachy-voice"
 
 ADDRESS = "address"
-"""Refusals because of the caller's address, beside ``ORIGIN`` and ``HOST``."""
+"""A kind of refusal, by the caller's address; the others are ``ORIGIN`` and ``HOST``."""
 
 LINES_AT_ONCE = {ADDRESS: 100, ORIGIN: 10, HOST: 10}
 LINE_EVERY_S = 10.0
@@ -87,7 +87,7 @@ class RefusalNotices:
 
     def refused(self, refusal: Refusal, caller: Caller) -> None:
         kind = refusal.code if refusal.status == 403 else ADDRESS
-        proxied = kind == ADDRESS and caller.forwarded  # others come in by the same proxy
+        proxied = kind == ADDRESS and caller.forwarded  # other clients come through the same proxy
         about = ("proxy" if proxied else kind, refusal.subject[:200])
         if about in self._reported:
             self._reported[about] = self._reported.pop(about)  # the newest is forgotten last
@@ -152,7 +152,7 @@ class Access:
         return verdict
 
     async def admits(self, caller: Caller) -> bool:
-        """For doors that know no keys."""
+        """Whether to admit a client of a port that takes no keys; reports a refusal."""
         verdict = await self.decide(caller, has_secret=False)
         if isinstance(verdict, Refusal):
             self.notices.refused(verdict, caller)

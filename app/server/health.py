@@ -30,11 +30,11 @@ def unready(assistant: AssistantLike) -> Mapping[str, str]:
 
 
 ANSWERS = (Kind.LLM, Kind.TTS)
-"""Engines that a session does without if it only transcribes."""
+"""Engines that a session does not need if it only transcribes."""
 
 
 def turned_away(assistant: AssistantLike, *, transcribes: bool = False) -> Mapping[str, str]:
-    """Reasons why no client can connect now. ``transcribes``: for a session that only does that."""
+    """Reasons why no client can connect now. ``transcribes``: for a transcription session."""
     return {
         name: why
         for name, why in unready(assistant).items()
@@ -53,7 +53,7 @@ def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
 
 
 def notes(stages: Stages) -> Mapping[str, str]:
-    """What the owner should know of engines that work."""
+    """What the owner should know about engines that are ready."""
     if stages.voice_rtf <= RAMP_SLOW:
         return {}
     slow = f"slower than speech ({stages.voice_rtf:.1f} s a second): answers begin late"
@@ -94,7 +94,7 @@ async def models(request: Request) -> JSONResponse:
 
 
 async def model(request: Request) -> JSONResponse:
-    """The same one alone."""
+    """The one model by its id."""
     return JSONResponse(_MODEL)
 
 

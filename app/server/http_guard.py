@@ -25,7 +25,7 @@ MAX_WAITING = 512
 """Most connections without a session. Half of Linux's default limit of file descriptors."""
 
 MAX_WAITING_EACH = 64
-"""Most per address, or per IPv6 /64, which is what one machine gets. Browsers open six."""
+"""Most per address, or per IPv6 /64, since one machine gets a whole /64. Browsers open six."""
 
 REST_S = 1.0
 """How long an early answer, such as a refusal, waits for the rest of the request. Closing before
@@ -33,7 +33,7 @@ that has arrived would reset the connection, and the client would never see the 
 
 CONNECTION = "reachy_voice.connection"
 """The ``Connection`` of a request, in the ASGI scope's ``state``. Its address and port would not
-identify it: a client may use one port twice, and a closed connection be noticed later."""
+identify it: a client may reuse a port before its old connection is noticed to be closed."""
 
 
 def _last_words() -> bytes:
@@ -83,7 +83,7 @@ class Connection:
 
 
 class HttpGuard:
-    """Outermost ASGI middleware, and the door for connections. ``handshake_s`` limits how long the
+    """Outermost ASGI middleware; it also admits connections. ``handshake_s`` limits how long the
     head of a request may take to arrive, then each further piece of its body, and how long the
     client may take to read the answer. Only clients that are let in can send a large body.
     ``on_malformed``: called for each malformed request for a WebSocket. Loopback and ``proxies``
@@ -101,7 +101,7 @@ class HttpGuard:
         self._handshake_s = handshake_s
         self._proxies = proxies
         self._waiting: dict[Connection, str] = {}
-        """With the address or network that it counts for."""
+        """Each connection, with the address or network whose limit it counts towards."""
         self._counts = Counter[str]()
 
     def enter(self, address: str, transport: asyncio.Transport) -> Connection | None:
@@ -116,21 +116,21 @@ class HttpGuard:
         return connection
 
     def leave(self, connection: Connection) -> None:
-        """It has a session, or is closed. May be called more than once."""
+        """Stop counting ``connection``: it has a session or is closed. May be called again."""
         connection.stop()
         block = self._waiting.pop(connection, None)
         if block is not None:
-            self._counts -= Counter([block])  # forgets those with none
+            self._counts -= Counter([block])  # drops counts of 0
 
     def _block(self, text: str) -> str:
-        """The addresses of one machine share a limit; empty: none."""
+        """The address or network that shares a limit; empty: no limit."""
         address = parse_address(text)
         if address is None:
             return text
         return "" if address.is_loopback or is_in(address, self._proxies) else block_of(address)
 
     def cut_idle(self) -> None:
-        """Cut connections whose request is not whole, and those that do not read their answer."""
+        """Cut connections that have not sent their whole request, or do not read the answer."""
         for connection in list(self._waiting):
             if connection.is_limited:
                 connection.cut()
@@ -191,8 +191,8 @@ def _has_body(scope: Scope) -> bool:
 
 
 class GuardedHttp(H11Protocol):
-    """uvicorn's HTTP for connections that are admitted; what comes after the request does not
-    disturb its answer."""
+    """uvicorn's HTTP for admitted connections; data after the request does not disturb its
+    answer."""
 
     def __init__(self, guard: HttpGuard, **options: Any) -> None:
         super().__init__(**options)
@@ -222,7 +222,7 @@ class GuardedHttp(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.more_body:
-            self.flow.pause_reading()  # the request was whole: more than that is of no account
+            self.flow.pause_reading()  # the request was complete: what follows is ignored
         elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:

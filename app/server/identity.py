@@ -23,7 +23,7 @@ def identity_of(caller: Caller, secret: ClientSecret | None = None) -> Identity 
     makes for the same session name the same client, since each is short-lived."""
     if not caller.keys or caller.address is None or caller.forwarded:
         return None
-    # No key contains a zero byte, so the keys cannot run into each other, nor into a maker.
+    # No key contains a zero byte, so joined keys cannot be confused with others, or with a maker.
     key = b"\0".join(caller.keys)
     if secret is not None and secret.maker:
         key = f"\0{secret.maker}\0{json.dumps(secret.session, sort_keys=True)}".encode()

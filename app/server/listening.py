@@ -64,7 +64,7 @@ def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> Server
 
 @dataclass(frozen=True, slots=True)
 class BoundPort:
-    """A bound port; with ``tls`` it accepts nothing else."""
+    """A bound port; with ``tls`` it accepts only TLS."""
 
     socket: socket.socket
     tls: ssl.SSLContext | None = None

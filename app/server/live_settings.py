@@ -17,11 +17,11 @@ from pipeline.errors import ConfigError, ReachyVoiceError
 log = logging.getLogger("reachy_voice.settings")
 
 STEP_MS, MOST_MS = 1000, 10_000
-"""A file is read after this long without a write, or at the latest after this long: an editor may
-write it in pieces."""
+"""A changed file is read ``STEP_MS`` after the last write, but no later than ``MOST_MS`` after the
+first: an editor may write it in pieces."""
 
 Load = Callable[[Sequence[str]], LoadedSettings]
-"""Reads the same files and options again, with more ``section.key=value`` on top."""
+"""Reads the same files and options again, plus more assignments of ``section.key=value``."""
 
 
 class LiveSettings:
@@ -36,10 +36,10 @@ class LiveSettings:
         self._exchange = exchange
         self._files = _resolved(loaded)
         self._owed: set[Kind] = set()
-        """Changed in the files but not replaced yet: a failed engine is tried again at the next
-        change."""
+        """Engines changed in the files but not yet replaced: one that failed is tried again at the
+        next change."""
         self._used: dict[Kind, list[str]] = {}
-        """Requests since then; a later change of a file overrides them."""
+        """What ``use`` was asked for; a later change of a file overrides it."""
 
     async def use(
         self, assignments: Sequence[str], tell: Tell, unload_first: bool | None = None

@@ -27,8 +27,8 @@ LATE_SHARE = 0.05
 
 
 class Load:
-    """The event loop runs in one thread, so one core is all that it can get. ``late_s``: how late
-    its timers may be; beyond, the machine has no more to give. ``None``: however late."""
+    """The event loop runs in one thread, so one core is all that it can get. ``late_s``: timers
+    that are later than this show an overloaded machine; ``None``: no limit."""
 
     def __init__(self, late_s: float | None = None) -> None:
         self.too_high = False
@@ -37,12 +37,12 @@ class Load:
         self._last: tuple[float, float] | None = None
 
     def note(self, lag_s: float) -> None:
-        """A timer fired so late."""
+        """Record how late a timer fired."""
         self._timers += 1
         self._late += self._late_s is not None and lag_s > self._late_s
 
     def look(self, now: float, cpu_s: float) -> None:
-        """``cpu_s``: CPU time of the event loop's thread until ``now``, both in seconds."""
+        """Update ``too_high``. ``cpu_s``: CPU time of the event loop's thread; both in seconds."""
         if self._last is not None:
             then, cpu_then_s = self._last
             busy = cpu_s - cpu_then_s > MOST_BUSY * (now - then)
@@ -78,7 +78,7 @@ class LoadHistory:
             await asyncio.sleep(SAMPLE_S)
 
     def note(self, now: ProcessUsage, at: float) -> None:
-        """A process that ends takes its time with it; then the load counts as 0."""
+        """When a process ends, its CPU time vanishes from the sum: the load counts as 0."""
         cores = 0.0
         if self._last is not None and at > self._last[0]:
             cores = max(0.0, (now.cpu_seconds - self._last[1]) / (at - self._last[0]))
@@ -86,7 +86,7 @@ class LoadHistory:
         self._samples.append((round(at, 1), round(now.rss_mib), round(cores, 2)))
 
     def shown(self) -> dict[str, Any]:
-        """``samples``: Unix time, memory in MiB, and cores that were busy until then."""
+        """``samples``: Unix time, memory in MiB, and cores busy since the sample before."""
         return {
             "cores": os.cpu_count() or 1,
             "memory_mib": round(psutil.virtual_memory().total / MIB),

@@ -1,8 +1,8 @@
 """A key for programs of the server's own user on this machine.
 
-Where ``access.loopback`` is off, as in containers, they show that they are on this machine by a
-file that only this user can read, and that no port forwarder can send. The key is new at every
-start.
+Where ``access.loopback`` is off, as in containers, they prove that they run on this machine by a
+key from a file that only this user can read; a port forwarder cannot add it. The key is new at
+every start.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ log = logging.getLogger("reachy_voice.server")
 
 @asynccontextmanager
 async def local_key(access: Access, port: int, environ: Mapping[str, str]) -> AsyncIterator[None]:
-    """Where this machine's addresses admit no one, admit the holders of a new key, as admins, while
-    the context is open."""
+    """If loopback addresses are not admitted, admit holders of a new key as admins while the
+    context is open."""
     if access.rules.loopback:
         yield
         return
@@ -56,7 +56,7 @@ def _write(path: Path, key: str) -> None:
 
 
 def _remove(path: Path, key: str) -> None:
-    """Unless another server has the port by now."""
+    """Remove the key, unless another server has the port by now."""
     with suppress(OSError):
         if path.read_text() == key:
             path.unlink()

@@ -35,7 +35,7 @@ class OpenSockets:
 
     def __init__(self, most: int, services: Services) -> None:
         self.closing = False
-        """No new client is admitted."""
+        """Whether new clients are refused."""
         self.services = services
         self.metrics = services.metrics
         self.parked = services.parked
@@ -49,12 +49,12 @@ class OpenSockets:
         self._changed = asyncio.Event()
 
     def resting(self) -> list[asyncio.Event]:
-        """One for each conversation; set while it needs no engine."""
+        """One event for each conversation, set while it needs no engine."""
         return [link.resting for link in self.open]
 
     @property
     def busy(self) -> str | None:
-        """Why no client at all is admitted, in a word for a balancer."""
+        """Why no client at all is admitted, in one word for a balancer; ``None`` if some may be."""
         if self.closing:
             return "draining"
         full = len(self.open) >= self._most or (self.open and self._load.too_high)
@@ -93,8 +93,8 @@ class OpenSockets:
 
     @contextlib.contextmanager
     def place(self, link: RealtimeLink) -> Iterator[None]:
-        """Take the place of a client before anything is awaited, so that no other one takes it and
-        ``close_all`` reaches it. It is freed at once at the end."""
+        """Take a place for a client before anything is awaited, so that no other one takes it and
+        ``close_all`` reaches the client. It is freed as soon as the context ends."""
         self.open.add(link)
         self.callers.connect(link.address)
         log.info("%s connects; conversations: %d", link.address, len(self.open))
@@ -109,7 +109,7 @@ class OpenSockets:
             self._changed.set()
 
     def number(self, caller: Caller) -> int:
-        """Engines serve robots in turns, however many connections each of them has."""
+        """A robot's number, the same for all its connections: engines serve robots in turn."""
         same = (
             link.client
             for link in self.open
@@ -118,7 +118,7 @@ class OpenSockets:
         return next(same, 0) or new_client()
 
     async def watch(self) -> NoReturn:
-        """Measure how busy this process is, and how late while it has clients."""
+        """Measure the load of this process, and the lag of its timers while it has clients."""
         looked_at = time.monotonic()
 
         def note(lag_s: float) -> None:
@@ -133,7 +133,7 @@ class OpenSockets:
         await watch_lag(note)
 
     async def part(self) -> None:
-        """Send each client away once no turn of its conversation is in progress."""
+        """Disconnect each client once no turn of its conversation is in progress."""
 
         async def after_its_answer(link: RealtimeLink) -> None:
             link.look()
@@ -145,8 +145,8 @@ class OpenSockets:
                 group.create_task(after_its_answer(link))
 
     def close_all(self) -> None:
-        """Notify every client that the server is going away. Its conversation is resumed at another
-        one if they share a folder, else not at all."""
+        """Tell every client that the server is going away. Its conversation can be resumed only at
+        another server that shares the folder."""
         self.closing = True
         self.parked.close()
         self.services.turns.close()

@@ -1,9 +1,9 @@
 """One client and one session, whatever carries the client's messages: a WebSocket, or a call.
 
-The session begins with the client's first message, because only then is it known whether it resumes
-a conversation (``app.server.reconnect``); if one is parked for it, with its first message that is
-not a ``session.update``. Everything runs in one TaskGroup: when one task ends, all do; a client
-that vanishes stops its reply at once.
+The session begins with the client's first message, because only then is it known whether the client
+resumes a conversation (``app.server.reconnect``). If one is parked for it, the session begins with
+the first message that is not a ``session.update``. Everything runs in one TaskGroup: when one task
+ends, all do, so a client that vanishes stops its reply at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SessionLike(Protocol):
         ...
 
     def played_late(self, seconds: float) -> None:
-        """From the next answer on: so long after being sent, audio is heard."""
+        """From the next answer on, assume that audio is heard this long after it was sent."""
         ...
 
     def release(self) -> Memory:
@@ -106,7 +106,7 @@ class AssistantLike(Protocol):
         ...
 
     def memory(self, chat: Chat) -> Memory:
-        """Of a conversation that began at another server."""
+        """The memory of a conversation that began at another server."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class AssistantLike(Protocol):
         ...
 
     def session_settings(self) -> SessionSettings:
-        """What sessions follow."""
+        """The settings that sessions follow."""
         ...
 
     def readiness(self) -> Mapping[str, str | None]:
@@ -146,8 +146,8 @@ class Services:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a client opens its conversation. ``who``: the identity with which it may resume;
-    ``None``: it cannot. ``query`` and ``fields``: as for ``protocol_for``. ``secret``: with which
-    it was let in, if any."""
+    ``None``: it cannot. ``query`` and ``fields``: as for ``protocol_for``. ``secret``: the one that
+    let it in, if any."""
 
     caller: Caller
     who: Identity | None
@@ -181,11 +181,11 @@ class RealtimeLink(ABC):
         self.who = opening.who
         self.client = CLIENT.get()
         self.resting = asyncio.Event()
-        """Set while neither side speaks, or may be about to."""
+        """Set while neither side speaks or may be about to."""
         self.resting.set()
         self._user_speaks = False
         self._replies = 0
-        """Those in progress."""
+        """Replies in progress."""
         self.caller = opening.caller
         self.address = self.caller.place
         self.ended = asyncio.Event()
@@ -225,7 +225,7 @@ class RealtimeLink(ABC):
 
     @abstractmethod
     async def _receive(self) -> None:
-        """``take`` what the client sends, until ``ClientGone``."""
+        """Pass what the client sends to ``take``; ends by raising ``ClientGone``."""
 
     @abstractmethod
     async def _loss(self) -> ClientGone:
@@ -302,7 +302,7 @@ class RealtimeLink(ABC):
         self._metrics.ended(ended)
         if self._memory is None:
             return
-        # The cause of the failure may be in the memory, so it is not resumed.
+        # The memory may have caused a resumed session to fail, so it is not resumed again.
         again = ended in ("lost", "too_slow") or (ended == "failed" and not self._resumed)
         if again or moved:
             await self._parked.keep(self.who, self._memory, self._protocol.config.tools)
@@ -310,7 +310,7 @@ class RealtimeLink(ABC):
             await self._parked.end(self.who, self._memory)
 
     async def _configure(self) -> None:
-        """Apply the session that the client was given."""
+        """Apply the session fields that came with the connection."""
         fields = self._opening.fields
         await self._submit(self._protocol.configure(fields) if fields else [])
 
@@ -354,7 +354,7 @@ class RealtimeLink(ABC):
             await asyncio.sleep(left_s)
 
     async def _notice_loss(self) -> None:
-        """End even in the middle of a message: the rest is useless."""
+        """End the session once the connection is lost, even in the middle of a message."""
         raise await self._loss()
 
     async def _send_events(self) -> None:
@@ -402,7 +402,7 @@ class RealtimeLink(ABC):
 
 
 async def read(protocol: RealtimeConnection, frame: str | bytes) -> ClientMessage | None:
-    """``None``: the frame is refused. Long ones are read in a thread."""
+    """Parse a frame, a long one in a thread; ``None``: it was refused."""
     try:
         if len(frame) <= LARGE_MESSAGE_CHARS:
             return wire.parse(frame)
@@ -416,6 +416,6 @@ Ended = TypeVar("Ended", ClientGone, Closure)
 
 
 def first(group: BaseExceptionGroup[Ended]) -> Ended:
-    """The first leaf."""
+    """The first error in the group that is not a group itself."""
     error = group.exceptions[0]
     return first(error) if isinstance(error, BaseExceptionGroup) else error

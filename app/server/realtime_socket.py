@@ -67,7 +67,7 @@ class RealtimeSocket(RealtimeLink):
 
 
 def frame_of(message: Message) -> str | bytes:
-    """Of a ``websocket.receive``."""
+    """The frame in a ``websocket.receive`` message."""
     text: str | None = message.get("text")
     return message["bytes"] if text is None else text
 

@@ -32,7 +32,7 @@ MAX_PARKED_EACH = 4
 """Parked conversations per address, whatever keys its clients use."""
 
 CLAIMED_AGAIN_S = (0.1, 0.3, 0.6)
-"""Pauses before a client counts as connected to two servers at once."""
+"""Pauses between attempts before a client counts as connected to two servers."""
 
 MAX_SHARED = 4096
 """Identities remembered as shared by several clients; the oldest are forgotten."""
@@ -130,7 +130,7 @@ class ParkedConversations:
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
         """The conversation of ``who``, now the caller's to close, or ``None``.
 
-        Other tools, in whatever order, mean another conversation: the parked one is then closed.
+        Different tools (in any order) mean a different conversation: the parked one is closed.
         """
         if who is None or who not in self._parked:
             return None
@@ -143,7 +143,7 @@ class ParkedConversations:
         return parked.memory
 
     def drop(self, who: Identity | None) -> None:
-        """Close what is parked for ``who``: it begins anew."""
+        """Close what is parked for ``who``, whose next conversation is new."""
         if who is not None and (parked := self._parked.pop(who, None)):
             parked.expiry.cancel()
             parked.memory.close()
@@ -174,7 +174,7 @@ class ParkedConversations:
 
 @contextmanager
 def _unless_the_folder_fails() -> Iterator[None]:
-    """Then the client is served all the same, and its conversation ends with its connection."""
+    """Log the failure. The client is still served; its conversation ends with its connection."""
     try:
         yield
     except OSError as error:
@@ -182,7 +182,7 @@ def _unless_the_folder_fails() -> Iterator[None]:
 
 
 async def _claim(folder: ConversationFolder, who: Identity) -> int | None:
-    """The server that the client has just left may be about to release it."""
+    """Claim ``who``, several times if needed: the server just left may be about to release it."""
     for pause_s in CLAIMED_AGAIN_S:
         if (claim := await _claim_once(folder, who)) is not None:
             return claim
@@ -191,7 +191,7 @@ async def _claim(folder: ConversationFolder, who: Identity) -> int | None:
 
 
 async def _claim_once(folder: ConversationFolder, who: Identity) -> int | None:
-    """A thread cannot be cancelled: what it still claims is released at once."""
+    """A thread cannot be cancelled: a claim that it makes too late is released at once."""
 
     def release(claiming: asyncio.Task[int | None]) -> None:
         if not claiming.exception() and (claim := claiming.result()) is not None:

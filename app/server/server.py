@@ -78,10 +78,10 @@ def build_app(
     webrtc: bool = False,
 ) -> Starlette:
     """The ASGI application. Clients over ``max_sessions`` are turned away; a disconnected client
-    has ``reconnect_s`` to resume its conversation. ``folder``: where conversations wait at several
-    servers. Without ``access`` only this machine may connect. ``console``: data for the browser
-    console, with the last ``turns_kept`` turns; ``None``: no console. ``webrtc``: import what calls
-    need, and serve them."""
+    has ``reconnect_s`` to resume its conversation. ``folder``: keeps waiting conversations for
+    several servers. Without ``access`` only this machine may connect. ``console``: data for the
+    browser console, with the last ``turns_kept`` turns; ``None``: no console. ``webrtc``: import
+    what calls need, and serve them."""
     access = access or Access()
     limits = limits or LimitSettings()
     routes: list[BaseRoute] = [
@@ -174,7 +174,7 @@ async def _no_calls(request: Request) -> Response:
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Any other path."""
+    """Refuse any other path."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
     scope["app"].state.sockets.metrics.refused("other")

@@ -62,8 +62,8 @@ async def run_server(
 ) -> None:
     """Serve until a signal. ``on_ready`` gets the port once clients can be answered. ``live``: lets
     engines be replaced meanwhile. ``updates``: gives them new weights. ``console``: data that only
-    the surrounding program has. ``browser_tls``: with a second port, for browsers.
-    ``without_servers``: engines by URL may come later.
+    the surrounding program has. ``browser_tls``: adds a second port, for browsers.
+    ``without_servers``: engines behind URLs may become ready later.
 
     The port is bound before any engine is built, so that a taken port fails at once. Without
     ``access`` only this machine may connect. Raises ``ReachyVoiceError``.
@@ -124,7 +124,7 @@ def _shown(
     secure: TlsPort | None,
     array: ArraySeen | None,
 ) -> ConsoleServer | None:
-    """What the browser console shows of this server; ``None``: it has none."""
+    """What the browser console shows of this server; ``None``: the console is off."""
     if not assistant.settings.server.console:
         return None
     return replace(
@@ -222,7 +222,7 @@ def _beside(
 
 
 async def _serve_home(assistant: Assistant, listener: socket.socket, access: Access) -> None:
-    """Home Assistant, once the engines are ready."""
+    """Serve Home Assistant once the engines are ready."""
     await assistant.ready.wait()
     await asyncio.to_thread(importlib.import_module, "app.home.wyoming_port")  # reads files
     from app.home import wyoming_port
@@ -249,7 +249,7 @@ async def _be_found(
 async def _tell_ready(
     assistant: Assistant, live: LiveSettings | None, port: int, on_ready: Callable[[int], None]
 ) -> None:
-    """Call ``on_ready`` once clients are answered and commands taken; ``live`` is followed on."""
+    """Call ``on_ready`` once clients are answered and commands taken; go on following ``live``."""
     await assistant.ready.wait()
     async with asyncio.TaskGroup() as group:
         if live is not None:
@@ -270,7 +270,7 @@ async def _follow_files(live: LiveSettings) -> None:
 async def _answer_commands(
     assistant: Assistant, live: LiveSettings, port: int, begun: asyncio.Event
 ) -> None:
-    """``begun`` is set when commands can be given, or never can."""
+    """``begun`` is set once commands can be given, or if they never can."""
 
     async def carry(asked: Mapping[str, Any], tell: Callable[[str], None]) -> Mapping[str, Any]:
         if "say" in asked:
@@ -316,7 +316,7 @@ async def local_server(
 
 
 def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
-    """What ``server.tls`` says. Raises ``ConfigError``."""
+    """The TLS that ``server.tls`` asks for. Raises ``ConfigError``."""
     given = settings.server.tls
     if given is None:
         return None

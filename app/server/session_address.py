@@ -1,4 +1,4 @@
-"""What a client's address, headers and secret ask of its session."""
+"""What a client's URL, headers and secret ask of its session."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def protocol_for(
     on_error: Callable[[str], None] = lambda code: None,
     sends_audio: bool = True,
 ) -> RealtimeConnection:
-    """What the client's address asks for. ``query`` may hold ``model``, ``intent=transcription``,
-    and our own ``timings=true``, ``turn_records=true``, ``holds=true``, ``sleep=true`` and
-    ``speakers=true``.
+    """The connection that the client's URL asks for. ``query`` may hold ``model``,
+    ``intent=transcription``, and our own ``timings=true``, ``turn_records=true``, ``holds=true``,
+    ``sleep=true`` and ``speakers=true``.
 
-    ``given``: the session fields of a client secret. They decide the kind of
-    session, and the model unless the address names one.
+    ``given``: the session fields of a client secret. They decide the kind of session, and the model
+    unless the URL names one.
     """
     model = query.get("model") or given.get("model")
     return RealtimeConnection(

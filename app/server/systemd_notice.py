@@ -1,4 +1,4 @@
-"""Tells systemd that the server is ready, and before and after that its event loop still runs.
+"""Tells systemd when the server is ready, and throughout that its event loop still runs.
 
 The protocol of ``sd_notify(3)``: datagrams to the socket that ``NOTIFY_SOCKET`` names.
 """
@@ -13,11 +13,11 @@ from contextlib import suppress
 
 _DAY_S = 86_400.0
 _MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
-"""To start, from now on."""
+"""Gives the server 60 s from now to start."""
 
 
 async def notify_systemd(ready: asyncio.Event, environ: Mapping[str, str]) -> None:
-    """Until cancelled; at once if systemd did not start this process."""
+    """Runs until cancelled; returns at once if systemd did not start this process."""
     name = environ.get("NOTIFY_SOCKET")
     if not name:
         return

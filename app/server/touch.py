@@ -11,8 +11,8 @@ from app.server.open_sockets import OpenSockets
 
 
 async def wake(request: Request) -> JSONResponse:
-    """Wakes the conversations that are asleep; with ``?address=``, those of clients at that
-    address. Says how many."""
+    """Wakes all sleeping conversations, or with ``?address=`` only those of clients at that
+    address. Answers how many."""
     sockets: OpenSockets = request.app.state.sockets
     address = request.query_params.get("address")
     asleep = [link for link in sockets.open if link.asleep and address in (None, link.address)]

@@ -1,8 +1,8 @@
 """Follows the folders and URLs of ``updates:`` and gives running engines their new weights.
 
-A delta is applied beside the model in use; the result is loaded, asked for a first answer, and
+A delta is applied while the model stays in use; the result is loaded, asked for a first answer, and
 takes the old one's place by an ``Exchange``: the conversation goes on. A model that an engine
-refuses or that answers badly is never tried again; one that fails for another reason is, later.
+refuses or that answers badly is never tried again; after any other failure it is.
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ from pipeline.workers.stages import llm_stage, tts_stage
 log = logging.getLogger("reachy_voice.updates")
 
 ASK_AGAIN_S = 60.0
-"""So often an index is asked for, and what failed is tried again. A folder is looked at as often,
-beside the notices of changes: they end when it is deleted, and other machines send none."""
+"""How often an index is fetched, and a failure tried again. A folder is also read this often,
+because change notices end when it is deleted, and never come from other machines."""
 LONGEST_PAUSE_S = 3600.0
 """A model that could not be loaded is tried again after pauses that double up to this: each try may
 interrupt the conversation."""
 STALLED_S = 10.0
 INDEX_S = 60.0
-"""It must have come whole by then, and an update within ``FETCH_S``."""
+"""Time-out for a whole index; that for an update is ``FETCH_S``."""
 FETCH_S = 3600.0
 MOST_INDEX_BYTES = 1 << 20
 ANSWER_S = 60.0
 FIRST_TOKENS = 24
 Look = Callable[[], Awaitable[None]]
 Fetch = Callable[[ModelStep], Awaitable[Path]]
-"""Brings the delta of a step here."""
+"""Downloads the delta of a step, unless it is here, and returns its path."""
 
 
 class _AnotherModel(Exception):
-    """The engine no longer uses the one that was updated."""
+    """The engine no longer uses the model that was updated."""
 
 
 class _NotLoaded(EngineError):
@@ -117,7 +117,7 @@ class UpdateFollower:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notice(folder, changed))
-            await asyncio.sleep(0)  # it watches: nothing that arrives from now on is missed
+            await asyncio.sleep(0)  # now it watches, so nothing that arrives later is missed
             await self._repeat(kind, look, changed)
 
     async def _notice(self, folder: Path, changed: asyncio.Event) -> None:
@@ -130,7 +130,7 @@ class UpdateFollower:
                     folder, recursive=False, rust_timeout=timeout_ms, yield_on_timeout=True
                 ):
                     if not changes:
-                        break  # watch it anew: it may be another folder now
+                        break  # watch again: it may be another folder now
                     changed.set()
             except (OSError, RuntimeError):  # it is gone, or there are too many watches
                 await asyncio.sleep(self._ask_again_s)
@@ -150,7 +150,7 @@ class UpdateFollower:
         await self._repeat(kind, look, asyncio.Event())
 
     async def _repeat(self, kind: Kind, look: Look, changed: asyncio.Event) -> None:
-        """Networks and disks fail in many ways: what failed is logged once, and tried again."""
+        """Networks and disks fail in many ways: a failure is logged once, and ``look`` repeated."""
         said, pause_s = "", self._ask_again_s
         while True:
             changed.clear()
@@ -200,17 +200,17 @@ class UpdateFollower:
                 with Fetcher(timeout_s=STALLED_S, redirects=False, sleep=pause) as fetcher:
                     fetcher.fetch(remote, target, report)
 
-        async with asyncio.timeout(FETCH_S):  # what came is kept
+        async with asyncio.timeout(FETCH_S):  # what has arrived is kept
             await _in_thread(fetch)
         return target
 
-    # -- what is done with them
+    # -- applying updates
 
     async def _bring(
         self, kind: Kind, steps: list[ModelStep], fetch: Fetch, back: bool = True
     ) -> None:
-        """Give the engine the newest model that these deltas lead to and that works; ``back``: if
-        need be, by going back to the original."""
+        """Give the engine the newest working model that these deltas lead to. ``back``: it may go
+        back to the original for that."""
         options = self._assistant.settings.engine(kind)
         files = await asyncio.to_thread(model_files, options, self._cache)
         if not files:
@@ -242,8 +242,8 @@ class UpdateFollower:
         chain: list[ModelStep],
         fetch: Fetch,
     ) -> bool:
-        """``False``: the model is bad, and an earlier one of the chain may be good. Raises
-        ``BadDelta``, ``_NotLoaded``."""
+        """Returns ``False`` if the model is bad, so that an earlier one of the chain may be tried.
+        Raises ``BadDelta``, ``_NotLoaded``."""
         digest = chain[-1].result
         deltas = [await fetch(step) for step in chain]
         await _in_thread(partial(self._updates.make, file, base, deltas, digest))
@@ -318,12 +318,12 @@ _GPU = ("busy or unavailable", "no CUDA-capable device", "CUBLAS_STATUS_NOT_INIT
 _SYSTEM_ERROR = re.compile(
     "|".join((r"\[Errno \d", "can't start new thread", *_GPU, *map(os.strerror, _ERRNOS)))
 )
-"""In the text of an error of the system, which says nothing about the weights."""
+"""Matches texts of system errors, which say nothing about the weights."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a model that failed so may load another time: the system failed, memory or time were
-    short, or a process died. Of an error in an engine's process only its text is left."""
+    """Whether a model that failed with ``error`` may load another time: the system failed, memory
+    or time ran out, or a process died. An error from an engine's process arrives only as text."""
     if is_out_of_memory(error) or lost_its_device(error):
         return True
     if _SYSTEM_ERROR.search(str(error)):
@@ -343,7 +343,7 @@ async def _index(url: str) -> bytes:
         await asyncio.to_thread(httpx.AsyncClient) as client,  # it loads certificates
         client.stream("GET", url, headers=as_it_is) as response,
     ):
-        if not response.is_success:  # nor is a redirection: only what was named is trusted
+        if not response.is_success:  # or a redirection: only the URL that was named is trusted
             raise WeightsError(
                 "The index of updates cannot be fetched", why=f"HTTP {response.status_code}"
             )
@@ -356,7 +356,7 @@ async def _index(url: str) -> bytes:
 
 
 def _folder(source: str) -> Path:
-    return Path(os.path.expanduser(source))  # unlike that of a path, it never fails
+    return Path(os.path.expanduser(source))  # unlike Path.expanduser, it never fails
 
 
 def _listing(folder: Path) -> list[tuple[int, int, Path]]:
@@ -378,7 +378,7 @@ async def silence(engine: Engine) -> str | None:
 
 
 async def _in_thread(function: Callable[[Report], None]) -> None:
-    """``function`` stops soon if this is cancelled: its report raises."""
+    """Run ``function`` in a thread. If this is cancelled, it soon stops: its report raises."""
     stopped = threading.Event()
 
     def report(_: Progress) -> None:

@@ -146,7 +146,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
 
     async def receive(self) -> Any:
         message = await super().receive()
-        self._read_on()  # uvicorn let more come
+        self._read_on()  # uvicorn has resumed reading
         return message
 
     def handle_ping(self) -> None:
@@ -180,7 +180,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             self._no_messages += 1
 
     def send_receive_event_to_app(self) -> None:
-        """uvicorn logs a traceback for text that is not UTF-8."""
+        """Refuse text that is not UTF-8 here, since uvicorn logs a traceback for it."""
         try:
             if self.curr_msg_data_type == "text" and not self.close_sent:
                 b"".join(self.frames).decode()
@@ -237,7 +237,7 @@ class WebSocketLink(WebSocketsSansIOProtocol):
             # uvicorn forgets to, and logs an error for each client that is turned away.
             self.handshake_complete = True
         if message["type"] == "websocket.close":
-            self._read_on()  # uvicorn let more come
+            self._read_on()  # uvicorn has resumed reading
 
     def keepalive_timeout(self) -> None:
         if self.read_paused or self._unread:
