@@ -13,8 +13,8 @@ from pipeline.errors import ReachyVoiceError
 
 NAME = "reachy-voice.service"
 POINTLESS = ("2", "3", "4", "5", "16", "SIGILL")
-"""How a server ends whose next start would fail alike: usage, settings, weights, packages, another
-processor."""
+"""Exit codes and signals after which the next start would fail alike: usage, settings, weights,
+packages, another processor."""
 WITHOUT_SYSTEMD_FIX = "Let this system start `reachy-voice serve` by its own means"
 MANAGER_FIX = "Log in as this user, not through su or sudo; then run this again"
 
@@ -71,9 +71,9 @@ ProtectKernelModules=yes
 ProtectKernelTunables=yes
 CapabilityBoundingSet=
 """
-"""Needs user namespaces and more, which some systems, and many containers, deny. Without
-ProtectClock, which before systemd 253 also denies a root's service all devices, a GPU for one; the
-clock is protected by the other lines."""
+"""Needs user namespaces and more, which some systems, and many containers, deny. ProtectClock is
+left out: before systemd 253 it also denies a root's service all devices, such as a GPU. The other
+lines protect the clock."""
 
 
 NO_SUCH_PROGRAM = 127
@@ -91,7 +91,7 @@ class ServiceStart:
 
     command: Sequence[str]
     folder: Path = Path("/")
-    """From which it starts, and from which its options' paths are meant."""
+    """Its working directory, where relative paths in its options start."""
     variables: Mapping[str, str] = field(default_factory=dict)
     writable: Sequence[Path] = ()
     """Folders that the server writes to."""
@@ -100,7 +100,7 @@ class ServiceStart:
 
 
 def unit(start: ServiceStart, environment: Path, *, sandbox: bool = True) -> str:
-    """The unit file. ``environment``: a file."""
+    """The text of the unit file. ``environment``: the file of variables."""
     folders = " ".join(_quote(f"-{folder}") for folder in start.writable)
     variables = (_quote(f"{name}={value}") for name, value in start.variables.items())
     return UNIT.format(
@@ -134,8 +134,8 @@ class SystemdService:
         self.environment = base / "reachy-voice" / "environment"
 
     def install(self, start: ServiceStart) -> list[str]:
-        """Write the unit, and start it now and with the machine. Lines for the owner. Raises
-        ``ServiceError``."""
+        """Write the unit, and start it now and with the machine. Returns lines for the owner.
+        Raises ``ServiceError``."""
         # Before anything is written: without a manager there is nothing to install into.
         self._systemctl("show-environment")
         sandbox = self._has_sandboxes()
@@ -150,7 +150,7 @@ class SystemdService:
         return [*notes, *self._linger()]
 
     def status(self) -> list[str]:
-        """Lines for the owner. Raises ``ServiceError`` unless it runs."""
+        """Returns lines for the owner. Raises ``ServiceError`` unless it runs."""
         if not self.file.exists():
             raise ServiceError("There is no service", fix="Run: reachy-voice service install")
         properties = "--property=ActiveState,SubState,Result,StatusText,NRestarts,ExecMainStatus"
@@ -183,7 +183,7 @@ class SystemdService:
         return [f"Removed {self.file}"]
 
     def _systemctl(self, *arguments: str) -> str:
-        """The output. Raises ``ServiceError`` if the command fails."""
+        """Run ``systemctl`` and return its output. Raises ``ServiceError`` if it fails."""
         command = ("systemctl", "--user", *arguments)
         code, output = self._ask(*command)
         if code:
@@ -193,7 +193,7 @@ class SystemdService:
         return output
 
     def _ask(self, *command: str) -> tuple[int, str]:
-        """The exit code and the output; 127 if there is no such program."""
+        """Run a command: exit code and output; 127 if there is no such program."""
         try:
             process = subprocess.run(
                 command,
