@@ -163,7 +163,7 @@ def _unknown(tree: Branch, keys: tuple[str | int, ...], models: dict[str, type[B
 
 
 def _elsewhere(name: str, everything: list[str]) -> str:
-    """The same or nearly the same key in another section."""
+    """The key in another section that is the same, or nearly; else empty."""
     last = {key.rpartition(".")[2]: key for key in reversed(everything)}
     near = get_close_matches(name, last, n=1, cutoff=0.8)
     return last[near[0]] if near else ""

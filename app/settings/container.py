@@ -1,4 +1,4 @@
-"""Whether this program runs in a container, where a port forwarder may stand in front of it."""
+"""Whether this program runs in a container, where connections may come from a port forwarder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from. A device may have any name."""
 
 
 def in_container(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a container engine has left one of its signs. There is no certain one, so images set
+    """Whether there are signs of a container engine. None is certain, so images set
     ``access.loopback`` themselves."""
     if any(environ.get(name) for name in _VARIABLES):
         return True

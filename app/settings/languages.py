@@ -49,7 +49,7 @@ def _read(path: Path) -> Lexicon:
 
 
 def _listed(key: str, text: str) -> tuple[str, ...]:
-    """Words are separated by white space, phrases by commas; a line may end behind a |."""
+    """Words are separated by white space, phrases by commas; a line may break after a |."""
     parts = text.replace("| ", "|").split(",") if key in PHRASES else text.split()
     return tuple(part.strip() for part in parts)
 

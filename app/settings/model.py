@@ -105,7 +105,7 @@ class ServerSettings(Section):
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
 
     def console_url(self, port: int) -> str:
-        """For a browser on this machine."""
+        """The console's URL for a browser on this machine."""
         return f"{'https' if self.tls else 'http'}://localhost:{port}/console/"
 
 
@@ -307,7 +307,7 @@ class PathSettings(Section):
         return Path(base).expanduser() / "reachy-voice"
 
     def timers(self, environ: Mapping[str, str]) -> Path:
-        """The file of timers, beside that of addresses and keys."""
+        """The file of timers, in the folder of the access file."""
         return self.access(environ).with_name("timers.json")
 
     def access(self, environ: Mapping[str, str]) -> Path:
@@ -347,7 +347,7 @@ class Settings(Section):
 
     @property
     def trusts_loopback(self) -> bool:
-        """``access.loopback``, or what it is when left open."""
+        """``access.loopback``, or what null means here."""
         if self.access.loopback is not None:
             return self.access.loopback
         host = parse_address(self.server.host)
@@ -356,7 +356,7 @@ class Settings(Section):
 
     @property
     def accepted(self) -> Sector | None:
-        """From where people are listened to; ``None``: from everywhere."""
+        """The sector in which people are listened to; ``None``: everywhere."""
         if self.people.accept == "front" and self.array.accept_deg is None:
             return Sector(FRONT_DEG, self.array.accept_width_deg)
         return self.array.accepted
@@ -378,11 +378,11 @@ class Settings(Section):
         return _weights(options for _, options in self.engines())
 
     def speaker_weights(self) -> list[str]:
-        """Those that are needed once somebody is enrolled."""
+        """Names of the weights that are needed once somebody is enrolled."""
         return _weights([self.speaker])
 
     def needed_weights(self) -> list[str]:
-        """Those without which the server does not start: all but the word judge's."""
+        """Names of those that the server needs to start: all but the word judge's."""
         return _weights(map(self.engine, CORE))
 
 

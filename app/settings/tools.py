@@ -47,5 +47,5 @@ class ToolSettings(Section):
 
     @property
     def used(self) -> bool:
-        """Whether the SDK is needed."""
+        """Whether the MCP SDK is needed."""
         return bool(self.mcp or self.client_urls)

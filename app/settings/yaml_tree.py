@@ -1,4 +1,4 @@
-"""YAML that remembers which line each key stands on, so that an error can point at it."""
+"""YAML that remembers the line of each key, so that an error can point at it."""
 
 from __future__ import annotations
 
