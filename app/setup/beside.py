@@ -1,4 +1,4 @@
-"""The slow part of a later step, run beside the steps before it."""
+"""Runs the slow part of a later step in parallel with the steps before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.setup.steps import Step
 
 
 class Beside:
-    """One thread. Made by ``beside``."""
+    """Prepares steps in one thread. Made by ``beside``."""
 
     def __init__(self, pool: ThreadPoolExecutor, log_for: Callable[[Step], Log]) -> None:
         self._pool = pool
@@ -19,7 +19,7 @@ class Beside:
         self._runs: dict[str, tuple[Log, Future[None]]] = {}
 
     def start(self, step: Step) -> bool:
-        """Prepare the step, once for the same inputs. Whether it has a slow part."""
+        """Prepare the step, only once for the same inputs. Returns whether it has a slow part."""
         key = step.inputs()
         if step.prepare is not None and key not in self._runs:
             log = self._log_for(step)
@@ -27,7 +27,7 @@ class Beside:
         return step.prepare is not None
 
     def finish(self, step: Step, log: Log) -> None:
-        """Wait for what has been started for this step, if anything. Raises what that raised."""
+        """Wait until the step is prepared, if ``start`` began that. Raises what that raised."""
         _, running = self._runs.get(step.inputs(), (None, None))
         while running is not None and not running.done():
             wait([running], POLL_S)
@@ -42,7 +42,7 @@ class Beside:
 
 @contextmanager
 def beside(log_for: Callable[[Step], Log]) -> Iterator[Beside]:
-    """Nothing runs any more when the context is left."""
+    """Yields a ``Beside``, which has stopped when the context is left."""
     with ThreadPoolExecutor(1) as pool:
         running = Beside(pool, log_for)
         try:

@@ -16,7 +16,7 @@ from app.setup.failures import classify
 POLL_S = 0.5
 STOP_S = 5.0
 PLAIN_S = 30.0
-"""Interval of the lines that show the time where no terminal is."""
+"""Interval of the lines that show the time if there is no terminal."""
 _NO_VARIABLES: Mapping[str, str] = {}
 
 
@@ -27,7 +27,7 @@ def clock(seconds: float) -> str:
 
 
 class Log:
-    """The log of one step. Commands write to the file directly, so none is lost with us."""
+    """The log of one step. Commands write to it directly, so no output is lost if we die."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Log:
         self.lock_fd = lock_fd
         self.quiet = quiet
         self.stopped = threading.Event()
-        """Set: the running command is ended, and no other is started."""
+        """Once set, the running command is ended, and no other is started."""
         self._started = self._shown = time.monotonic()
 
     def run(
@@ -83,13 +83,13 @@ class Log:
             raise error
 
     def done(self) -> None:
-        """The step's last line."""
+        """Print the step's last line."""
         before = "\r" if sys.stderr.isatty() else ""
         took = clock(time.monotonic() - self._started)
         print(f"{before}      done in {took}", file=sys.stderr, flush=True)
 
     def show(self) -> None:
-        """The elapsed time, now and then."""
+        """Print the elapsed time from time to time."""
         if self.quiet:
             return
         now = time.monotonic()
@@ -110,7 +110,7 @@ def _runs(child: subprocess.Popen[bytes]) -> bool:
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """End the child and its descendants, if it still runs."""
+    """End the child and its descendants if it still runs."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
             return

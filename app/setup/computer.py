@@ -36,7 +36,7 @@ def _first_program(commands: Iterable[str], which: Which) -> str | None:
 
 
 def venv_error(has_module: Callable[[str], bool], version: tuple[int, int]) -> SetupError | None:
-    """Debian packages ``venv`` separately from Python; without it there is no pip."""
+    """The error if ``venv``, a separate package in Debian, is missing: without it, no pip."""
     if has_module("venv") and has_module("ensurepip"):
         return None
     return SetupError(
@@ -72,7 +72,7 @@ def architecture() -> str:
 
 
 def own_instructions() -> str:
-    """Those of this machine's processor."""
+    """The instruction sets of this machine's processor."""
     try:
         cpuinfo = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -87,7 +87,7 @@ def usable_cores() -> int:
 
 
 def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
-    """Parallel compilers: one per core, as far as memory allows."""
+    """Number of parallel compilers: one per core, or as many as memory allows."""
     match = re.search(r"^MemAvailable:\s*(\d+) kB$", meminfo, re.MULTILINE)
     fit = int(match[1]) // (gb_each * 1_000_000) if match else cores
     return max(1, min(cores, fit))

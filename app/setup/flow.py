@@ -47,7 +47,7 @@ from app.setup.steps import (
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
-    """The exit code of ``work``, whose errors are reported."""
+    """Run ``work``, report its errors, and return the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -106,7 +106,7 @@ def prepare(place: Place, args: Namespace) -> None:
 
 
 def prepare_or_remote(place: Place, args: Namespace) -> None:
-    """The same, but without a compiler set up what needs none. Raises ``SetupError``."""
+    """Like ``prepare``; without a compiler, set up what needs none. Raises ``SetupError``."""
     try:
         prepare(place, args)
     except SetupError as error:
@@ -134,8 +134,8 @@ def _known_steps(place: Place, settings: Sequence[str]) -> list[Step]:
 
 
 def _propose(place: Place, torch: str) -> bool:
-    """Propose a better profile than the default, if one fits. True: the owner took it, and agreed
-    to its downloads."""
+    """Propose a better profile than the default, if one fits. Returns whether the owner took it,
+    and agreed to its downloads."""
     offer = proposal(place)
     if offer is None:
         return False
@@ -174,7 +174,7 @@ def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
 
 
 def show_plan(place: Place, steps: Sequence[Step], needs: Needs) -> None:
-    """Only show what would be done, and whether this machine can run it."""
+    """Show what would be done, and whether this machine can run it."""
     todo = [step for step in steps if not step.is_done(place)]
     if not any(step.fetches for step in todo):
         print("Nothing needs to be fetched.", file=sys.stderr)
@@ -195,7 +195,7 @@ def set_up(
     running: Beside | None = None,
 ) -> None:
     """Run the steps that are not done. ``ahead``: later steps, for which the machine is checked
-    now; what they prepare runs beside these, in ``running``. ``agreed``: the user already agreed to
+    now; their slow parts run in parallel, in ``running``. ``agreed``: the user already agreed to
     the downloads. Raises ``SetupError`` and ``OSError``."""
     if all(step.is_done(place) for step in steps):
         return
@@ -254,7 +254,7 @@ def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
 
 
 def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = None) -> None:
-    """Find anything that would stop a later step. Raises ``SetupError``."""
+    """Look for anything that would stop a later step. Raises ``SetupError``."""
     needs = needs or Needs()
     names = {step.name: step for step in todo}
     errors = [unfit(needs)]
@@ -280,7 +280,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
 
 
 def cache_of(place: Place, needs: Needs) -> Path:
-    """The cache of weights; the settings may move it away from that of the wheels."""
+    """The cache of weights; the settings may move it away from the wheels' cache."""
     return Path(needs.weights_dir or place.cache)
 
 

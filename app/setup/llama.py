@@ -1,5 +1,5 @@
-"""llama-cpp-python, compiled once; the wheel is kept for later environments. For this processor, or
-portable: for every x86-64 one."""
+"""llama-cpp-python, compiled once, for this processor or (portable) for every x86-64 one. The wheel
+is kept for later environments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.setup.computer import (
 from app.setup.needs import Cuda
 from app.setup.place import Place, completed, digest, locked
 
-# GGML_NATIVE compiles for this very processor, which is why the wheel's key holds its instructions.
+# GGML_NATIVE compiles for this processor alone, so the wheel's key includes its instruction sets.
 NATIVE_FLAG = "-DGGML_NATIVE=ON"
 # One library for each kind of processor; ggml takes the best when they are loaded
 # (pipeline/engines/llm/llama_api.py), from the folder of the others.
@@ -42,8 +42,8 @@ CMAKE_FLAGS = (
     # since the compiler drops most of the tiles' configuration (ggml-org/llama.cpp#26954).
     "-DCMAKE_C_FLAGS_INIT=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__"
 )
-# Where no picture will be seen: without mtmd, and without llama-common, which only mtmd uses. The
-# package turns the latter on in CMake's cache; a variable of the same name, set first, hides that.
+# For settings without pictures: no mtmd, and no llama-common, which only mtmd uses. The package
+# turns the latter on in CMake's cache; a variable of the same name, set first, hides that.
 BLIND_FLAGS = CMAKE_FLAGS.replace("-DLLAVA_BUILD=ON", "-DLLAVA_BUILD=OFF")
 BLIND_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 # Added for a GPU. "native" is the GPU in this machine; ggml turns it into Blackwell's own variant.
@@ -51,7 +51,7 @@ BLIND_INCLUDE = "set(LLAMA_BUILD_COMMON OFF)\n"
 CUDA_FLAGS = "-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=native"
 COMPILER_S, BLIND_COMPILER_S = 580, 170
 """Processor seconds of the build with pictures and without, 2025 server core, with other work
-beside it: 541 user + 37 system, and 157 + 10."""
+running: 541 user + 37 system, and 157 + 10."""
 PORTABLE_COMPILER_S = 600
 """Additional processor seconds for 14 kinds of processor, same core: 718 + 53 without pictures."""
 CUDA_COMPILER_S = 3300
@@ -61,9 +61,9 @@ CUDA_GB_PER_COMPILER = 2
 """nvcc takes more memory than a C++ compiler. An estimate."""
 
 PORTABLE = "REACHY_VOICE_PORTABLE"
-"""Set in containers: build for every x86-64 processor. Others are built for as before."""
+"""Set in containers: build for every x86-64 processor. On other processors it has no effect."""
 SHIPPED = "shipped"
-"""The folder of a portable build that the program's own wheel may bring."""
+"""Folder of the portable build that the program's own wheel may contain."""
 PROCESSOR_STAMP = "llama-processor"
 """The instructions of the processor that llama.cpp was compiled for."""
 CANNOT_BUILD = "llama-cpp-python could not be built"
@@ -138,12 +138,12 @@ class LlamaWheel:
         return wheel if whole else None
 
     def prepare(self, log: Log) -> None:
-        """Build unless cached."""
+        """Build the wheel, unless it is cached."""
         if not self._is_kept:
             self.get(log)
 
     def install(self, log: Log) -> None:
-        """Build unless cached, install, and check that it loads."""
+        """Build the wheel unless it is cached, install it, and check that it loads."""
         if not self._is_kept:
             self._install(log)
         code = "import llama_cpp"
@@ -152,7 +152,7 @@ class LlamaWheel:
         loads = [str(self.place.python), "-I", "-c", code]
         wheel = self.shipped or self.home
         fails = f"llama-cpp-python does not load; delete {wheel} to compile it here"
-        # As in a service, which has no such variable; the loader takes an empty one for none.
+        # As in a service, which lacks this variable; to the loader, an empty one is unset.
         log.run(loads, fails, {"LD_LIBRARY_PATH": ""})
 
     def _install(self, log: Log) -> None:
@@ -211,8 +211,8 @@ def cmake_flags(cuda: Cuda | None, *, pictures: bool = True) -> str:
 
 
 def _runtime_path(cuda: Cuda) -> str:
-    """Have the library find CUDA's own where the loader does not look for them. CMake leaves out
-    this folder, because the compiler searches it without being told."""
+    """Linker flag for finding CUDA's libraries where the loader does not look. CMake leaves out
+    their folder, because the compiler searches it anyway."""
     compiler = Path(cuda.nvcc)
     roots = (compiler.parent.parent, compiler.resolve().parent.parent)
     folders = [root / name for root in roots for name in ("lib64", "lib")]
@@ -222,7 +222,7 @@ def _runtime_path(cuda: Cuda) -> str:
 
 
 def portable(environ: Mapping[str, str] = os.environ) -> bool:
-    """For an image, which runs on machines other than the one that builds it."""
+    """Whether to build for an image, which runs on machines other than the one that builds it."""
     return bool(environ.get(PORTABLE)) and platform.machine() == "x86_64"
 
 

@@ -33,7 +33,7 @@ class MissingWeights:
     source: str
     licence: str
     url: str = ""
-    """Where its first file is fetched, if not from pip's index."""
+    """URL of its first file, unless it comes from pip's index."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Needs:
     missing: tuple[MissingWeights, ...] = ()
     weights_dir: str = ""
     extras: tuple[str, ...] = ()
-    """Each has a lock file of its own."""
+    """Extras to install, each with its own lock file."""
     findings: tuple[Check, ...] = ()
-    """The doctor's, about this machine."""
+    """The doctor's findings about this machine."""
     llama: str = "cpu"
     """How to compile llama.cpp: cpu or cuda; empty: no engine uses it."""
     pictures: bool = False
@@ -72,7 +72,7 @@ class Needs:
 
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:
-    """Raises ``SetupError`` if the settings cannot be used; the program has printed why."""
+    """Raises ``SetupError`` if the settings cannot be used; the program prints why."""
     command = [str(place.python), "-I", "-m", "app.doctor.for_setup", *arguments]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:

@@ -28,7 +28,7 @@ def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def of_test(arguments: Sequence[str]) -> argparse.Namespace:
-    """``others``: for pytest."""
+    """``others``: options of pytest."""
     about = "Sets up what is missing, then checks and tests. With pytest arguments, only tests."
     parser = _parser("script/test", about)
     parser.add_argument(

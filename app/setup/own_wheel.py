@@ -1,6 +1,5 @@
-"""An installed program's own wheel: put together again from its files, to be installed where setup
-puts all packages. What installed the program may not keep its environment: ``uvx`` and ``pipx run``
-do not."""
+"""Builds an installed program's own wheel again from its files, to install it where setup puts all
+packages: ``uvx`` and ``pipx run`` do not keep the environment that they make."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ def pack(directory: Path) -> Path:
 
 
 def program_of_setup(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The same program, where setup has installed it. ``None``: this is it, or a checkout, or setup
-    has not been run since this version was installed."""
+    """The program that setup installed. ``None``: this is it, or a checkout, or setup has not run
+    since this version was installed."""
     if not IS_INSTALLED:
         return None
     place = Place.of(environ)

@@ -1,5 +1,5 @@
-"""Packages that the owner installed into the environment: an engine of their own, for one. They are
-put back after it had to be made anew."""
+"""Packages that the owner installed into the environment, such as an engine of their own. They are
+installed again after the environment had to be recreated."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class OwnerPackages:
         self._file = place.build / "owner-packages"
 
     def is_kept(self) -> bool:
-        """They have been noted, and not yet put back."""
+        """Whether packages are noted that have not been put back."""
         return self._file.exists()
 
     def keep(self) -> None:
-        """Note and name them before the environment is deleted."""
+        """Note and print the packages before the environment is deleted."""
         if self.is_kept():
             return  # an interrupted setup has deleted it already
         if requirements := self.requirements():
@@ -37,7 +37,7 @@ class OwnerPackages:
             _tell(f"Your own packages will be installed again: {_names(requirements)}")
 
     def put_back(self, log: Log) -> None:
-        """One by one; those that fail are named."""
+        """Install the packages one by one; print those that fail."""
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         failures = []
         for words in map(shlex.split, lines):
@@ -55,7 +55,7 @@ class OwnerPackages:
             _tell(f"Your own packages {_names(failures)} are missing. Run: {again}")
 
     def requirements(self) -> list[list[str]]:
-        """pip's arguments for each."""
+        """pip's arguments for each package."""
         folders = map(str, self._place.venv.glob("lib/python3*/site-packages"))
         ours = self._ours()
         packages = (each for each in distributions(path=list(folders)) if each.metadata)
@@ -75,7 +75,7 @@ def _plain(name: str) -> str:
 
 
 def _requirement(package: Distribution) -> list[str]:
-    """By its origin (PEP 610), else by its version."""
+    """pip's arguments for a package: its origin (PEP 610), else its version."""
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     url = origin.get("url", "")
     if origin.get("dir_info", {}).get("editable"):

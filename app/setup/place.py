@@ -17,8 +17,8 @@ from app.root import IS_INSTALLED, ROOT
 
 
 def owners_file(environ: Mapping[str, str]) -> Path | None:
-    """The settings that count if no others are named; the file need not exist. ``None`` without a
-    home."""
+    """The settings used if no others are named; the file need not exist. ``None`` without a home
+    directory."""
     home = environ.get("HOME")
     base = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
     return Path(base) / "reachy-voice" / "settings.yaml" if base else None
@@ -27,7 +27,7 @@ def owners_file(environ: Mapping[str, str]) -> Path | None:
 @dataclass(frozen=True)
 class Place:
     root: Path
-    """The checkout, or the folder in the installed package with the same files."""
+    """The checkout, or the folder with the same files in the installed package."""
     cache: Path
     """Also holds the weights: ``$XDG_CACHE_HOME/reachy-voice``."""
     base_python: str
@@ -37,12 +37,12 @@ class Place:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Place:
-        """This program's."""
+        """The paths of this program."""
         python: str = getattr(sys, "_base_executable", sys.executable)
         return cls(
             ROOT,
             _folder(environ, "XDG_CACHE_HOME", "~/.cache"),
-            # Resolved, so that it is the same if the environment's own Python runs this.
+            # Resolved, so that the environment's own Python gives the same path.
             os.path.realpath(python),
             _folder(environ, "XDG_DATA_HOME", "~/.local/share") if IS_INSTALLED else None,
         )
@@ -105,7 +105,7 @@ def locked(path: Path, waiting_for: str) -> Iterator[int]:
 
 @contextmanager
 def completed(home: Path) -> Iterator[Path]:
-    """A directory to fill, which then takes the place of ``home``."""
+    """Yields a directory to fill, which then replaces ``home``."""
     prefix = f"unfinished-{home.name}-"
     home.parent.mkdir(parents=True, exist_ok=True)
     for left_over in home.parent.glob(f"{prefix}*"):

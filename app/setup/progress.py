@@ -28,7 +28,7 @@ from app.setup.steps import Step
 PORT = 8765
 """``server.port`` of ``config/default.yaml``: other settings cannot be read yet."""
 SHOWN_S = 10
-"""The page waits so long for a browser that is to show why set-up has stopped."""
+"""How long the page stays up for a browser to show why set-up has stopped."""
 MOST_BYTES = 100_000
 PAGE = Path(__file__).with_name("progress.html")
 
@@ -52,7 +52,7 @@ class SetupProgress:
         return state
 
     def add(self, steps: Sequence[Step]) -> None:
-        """Steps to be done, in order."""
+        """Add steps to be done, in order."""
         for step in steps:
             self._note(step, title=step.title, typical_s=step.typical_s)
 
@@ -63,7 +63,7 @@ class SetupProgress:
         self._note(step, ended=time.time())
 
     def begin(self, step: Step) -> None:
-        """The step runs, or its slow part does beside another one."""
+        """Note that the step, or its slow part in parallel with another step, has begun."""
         began = self.read()["steps"].get(step.name, {}).get("began")
         self._note(step, began=began or time.time())
 
@@ -147,13 +147,13 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
 
 
 def port_of(args: Namespace) -> int:
-    """The server's, as far as the command line tells."""
+    """The server's port if the command line names it, else the default."""
     port = _named_port(args)
     return int(port) if port.isdecimal() else PORT
 
 
 def is_port_known(args: Namespace, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether no settings that cannot be read yet may have another one."""
+    """Whether ``port_of`` is sure: no settings that cannot be read yet may name another port."""
     own = owners_file(environ)
     others = args.config or any(name.startswith("REACHY_VOICE__") for name in environ)
     return bool(_named_port(args)) or not (others or (own is not None and own.exists()))
@@ -170,7 +170,7 @@ def _port_taken(port: int) -> SetupError:
 
 
 def open_running(console: str) -> bool:
-    """Open the console of a server of this program that runs already. False: none does."""
+    """Open the console of a server of this program that already runs. Returns whether one does."""
     any_certificate = ssl.create_default_context()
     any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
     https = urllib.request.HTTPSHandler(context=any_certificate)
@@ -191,12 +191,12 @@ def open_running(console: str) -> bool:
 
 
 def is_running(args: Namespace) -> bool:
-    """The same at the port that the server is to have."""
+    """Open the console, as ``open_running`` does, at the port that the server is to have."""
     return is_port_known(args) and open_running(f"http://localhost:{port_of(args)}/console/")
 
 
 def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether there is a desktop to show it on; a browser in the terminal would only be in the
-    way."""
+    """Open ``url`` if there is a desktop: a browser in the terminal would be in the way. Returns
+    whether it is open."""
     desktop = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & environ.keys()
     return bool(desktop) and webbrowser.open(url)

@@ -47,7 +47,7 @@ class Proposal:
         )
 
     def keep(self, *, taken: bool) -> bool:
-        """Write the settings file, unless there is one by now. False: it could not be written."""
+        """Write the settings file, unless there is one by now. Returns ``False`` if that fails."""
         file = Path(self.file)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def may_ask(settings: Sequence[str], environ: Mapping[str, str] = os.environ) ->
 
 
 def proposal(place: Place) -> Proposal | None:
-    """``None`` if nothing better than the default fits, or can be fetched."""
+    """The proposal; ``None`` if nothing better than the default fits and can be fetched."""
     command = [str(place.python), "-I", "-m", "app.doctor.proposal"]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     answer = json.loads(process.stdout) if process.returncode == 0 else {}
@@ -86,7 +86,7 @@ def proposal(place: Place) -> Proposal | None:
 
 
 def ask_owner(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
-    """Ask until the answer is yes or no, and keep it. The end of the input is neither."""
+    """Ask until the answer is yes or no, and keep it. End of input is no, but not kept."""
     print(offer.text(fetches), end="", file=sys.stderr, flush=True)
     while line := sys.stdin.buffer.readline():
         answer = line.decode(errors="replace").strip().lower()

@@ -14,13 +14,13 @@ from app.setup.place import Stamps, digest
 
 class RanHere:
     """``CACHE/ran-here/``: a stamp for each part of each environment, made of this processor and
-    the part's libraries. Where none can be kept, a part is tried each time."""
+    the part's libraries. If stamps cannot be written, a part is tried each time."""
 
     def __init__(self, cache: Path) -> None:
         self._stamps = Stamps(cache / "ran-here")
 
     def has(self, part: str, packages: Sequence[str]) -> bool:
-        """Of its own code alone, any part has run."""
+        """Whether the part has run here; a part without ``packages`` always has."""
         with suppress(OSError):
             return not packages or self._stamps.read(_name(part)) == _state(packages)
         return False

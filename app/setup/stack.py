@@ -17,12 +17,12 @@ from app.setup.steps import Step, install_locked
 
 CUDA_LOCK = "requirements-cuda.lock"
 CUDA = "13.0"
-"""What its torch and torchaudio are built with."""
+"""The CUDA version that its torch and torchaudio are built with."""
 TORCHAUDIO_STUB = "0+stub"
-"""Version prefix of the stub that is installed beside a torch for CPUs."""
+"""Version prefix of the stub that is installed with a torch for CPUs."""
 STACK = "requirements-workstation.lock"
 SUPERSEDED = ("faster-qwen3-tts", "qwen-tts-hf")
-"""What an earlier release installed for Qwen3-TTS; the second has the modules of qwen-tts."""
+"""Installed for Qwen3-TTS by an earlier release; the second has the modules of qwen-tts."""
 TORCHES = ("torch-cpu", "torch-cuda")
 """Names of steps; only one of them can have a stamp."""
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -50,7 +50,7 @@ def torch_for_cuda(place: Place) -> Step:
 
     def install(log: Log) -> None:
         place.stamps.remove("torch-cpu")
-        # For pip, a torch for CPUs of the same version is the same.
+        # pip does not distinguish it from a torch for CPUs of the same version.
         command = place.pip("uninstall", "-y", "torch", "torchaudio")
         log.run(command, CANNOT_INSTALL)
         install_locked(place, CUDA_LOCK, log)
@@ -102,7 +102,7 @@ def torch_for_cpu(place: Place) -> Step:
 
 
 def _install_for_cpu(place: Place, arguments: Sequence[str], log: Log) -> None:
-    """From the user's own index, or else from PyTorch's."""
+    """Install torch from the user's own index, or else from PyTorch's."""
     try:
         log.run(place.pip("install", "--no-deps", *arguments), CANNOT_INSTALL)
     except SetupError as error:
@@ -116,7 +116,7 @@ def packages_of_stack(place: Place) -> Step:
     lock = place.root / STACK
 
     def install(log: Log) -> None:
-        # Always, regardless of stamps: pip skips what is missing.
+        # Always, regardless of stamps: pip skips packages that are not installed.
         what = f"packages that conflict with {STACK} could not be removed"
         log.run(place.pip("uninstall", "-y", *SUPERSEDED), what)
         install_locked(place, STACK, log)

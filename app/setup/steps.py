@@ -25,7 +25,7 @@ BEFORE_PIP = ("environment", "bootstrap")
 """Steps that must be done before pip can be used."""
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 ABI = f"{sysconfig.get_config_var('SOABI')} {platform.machine()}"
-"""Of compiled packages: another patch release of Python keeps it."""
+"""What compiled packages depend on; it stays the same across Python's patch releases."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Step:
     run: Callable[[Log], None]
     typical_s: float = 5.0
     checkout_mb: int = 0
-    """Counts wheels twice: pip puts them all into scratch, in the checkout, before it unpacks the
-    first, and keeps them in its cache."""
+    """Counts wheels twice: pip puts them all into scratch, in the checkout, before it unpacks any,
+    and keeps them in its cache."""
     cache_mb: int = 0
     fetches: tuple[Fetch, ...] = ()
     """Its downloads, for the plan."""
     due: bool = False
-    """Run it whatever its stamp says."""
+    """Whether to run it whatever its stamp says."""
     prepare: Callable[[Log], None] | None = None
-    """Its slow part, which needs only pip: it runs beside the steps before this one."""
+    """Its slow part, which needs only pip: it runs in parallel with the steps before this one."""
 
     def is_done(self, place: Place) -> bool:
         return not self.due and place.stamps.read(self.name) == self.inputs()
@@ -89,8 +89,8 @@ def environment(place: Place) -> Step:
 
 
 def keeps_packages(place: Place) -> bool:
-    """Whether the environment is here, and its packages fit this Python: it may be another patch
-    release, or in another place."""
+    """Whether the environment is here, and its packages fit this Python, which may be another patch
+    release or in another place."""
     abi, *others = (place.stamps.read("environment") or "").splitlines() or [""]
     if others:
         return abi == ABI and others[-1] == str(place.venv)
@@ -154,7 +154,7 @@ def install_locked(place: Place, name: str, log: Log) -> None:
 
 
 def llama(place: Place, cuda: Cuda | None = None, *, pictures: bool = False) -> Step:
-    """llama.cpp, as far as the settings use it; a whole one that is in the cache will do."""
+    """llama.cpp with what the settings use of it; a cached build with pictures will always do."""
     wheel = LlamaWheel(place, PYTHON_TAG, cuda)
     if not pictures and wheel.cached() is None:
         wheel = LlamaWheel(place, PYTHON_TAG, cuda, pictures=False)
@@ -183,7 +183,7 @@ def llama(place: Place, cuda: Cuda | None = None, *, pictures: bool = False) -> 
 
 
 def project(place: Place) -> Step:
-    """The program itself: this checkout, or what a wheel brought."""
+    """The program itself: this checkout, or an installed wheel."""
     pyproject = place.root / "pyproject.toml"
 
     def install(log: Log) -> None:
