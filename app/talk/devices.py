@@ -29,13 +29,13 @@ _SILENCE_DBFS = -96.3
 """One quantisation step of int16."""
 _SETTLE_S = 1.0
 SILENT_S = 10.0
-"""Also long enough for a loudspeaker to fall asleep, and to notice a microphone without sound."""
+"""Long enough for a loudspeaker to go to sleep, and to notice a dead microphone."""
 SLEEPY_MS = 60
-"""Of a chirp's beginning; less may be its room's."""
+"""Lost start of a chirp from which a loudspeaker counts as sleepy; less may be the room."""
 _CHIRPS = 3
 _CHIRP_SAMPLES = round(CHIRP_S * LISTEN_RATE)
 _ROUND_S = 1.5
-"""A chirp, its echo, and silence until the next."""
+"""Time for a chirp, its echo, and silence until the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class DeviceLine:
 class SoundTest:
     """``room_dbfs``: the microphone's level while nothing is played. ``loopback_ms``: from the call
     that plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo lags
-    behind the canceller's reference, 6 to 300 are good. ``echo_return_loss_db``: how much quieter
+    behind the canceller's reference; 6 to 300 is good. ``echo_return_loss_db``: how much quieter
     the echo is than the played sound. ``lost_start_ms``: how much of the first chirp, which comes
     after silence, was not played. Those four are None if no echo is heard.
 
     ``false_starts``: turns that would have begun in the ten seconds of silence; None without a VAD
-    to tell. ``quiet_threshold``: the ``endpointing.speech_threshold`` at which none would; None if
-    none is high enough. ``robot``: ``moved``, ``none``, or why it kept still."""
+    to tell. ``quiet_threshold``: the ``endpointing.speech_threshold`` at which no turn would begin;
+    None if no threshold is high enough. ``robot``: ``moved``, ``none``, or why it kept still."""
 
     microphone: str
     speaker: str
@@ -134,8 +134,8 @@ async def chosen_devices(sound: Sound) -> tuple[str, str]:
 async def run_test(
     sound: Sound, robot: Robot, driver: SoundDriver | None = None
 ) -> tuple[SoundTest, Pcm]:
-    """Listens for ten seconds while the robot moves, then plays three chirps. Returns also what
-    was heard in the ten seconds, for ``with_false_starts``. Raises ``SoundError``."""
+    """Listens for ten seconds while the robot moves, then plays three chirps. Also returns the
+    sound of those ten seconds, for ``with_false_starts``. Raises ``SoundError``."""
     notices: list[SoundNotice] = []
     troubles: list[RobotError] = []
     card = SoundCard(sound, notices.append, driver)
@@ -165,7 +165,7 @@ async def run_test(
 
 
 def with_false_starts(test: SoundTest, silence: Pcm, settings: Settings) -> SoundTest:
-    """With the turns that begin in ``silence``, if the VAD is installed. Blocks."""
+    """Add the turns that begin in ``silence``, if the VAD is installed. Blocks."""
     try:
         heard = score_windows(silence, settings)
     except (MissingExtra, WeightsError):

@@ -1,4 +1,4 @@
-"""The rest of the body in a talk: the array's directions and health, and the robot.
+"""The body in ``talk``: the array's directions and health, and the robot.
 
 All of it is optional: talking works without an array or a robot.
 """
@@ -51,14 +51,14 @@ class Embodiment:
         self._watch = ArrayWatch(open_control or self._open_array, self._array_says)
         self._body = RobotBody(settings.robot, self._tell)
         self._news = asyncio.Event()
-        """A direction to pass on, or a chip to restart."""
+        """Set when there is a direction to pass on, or a chip to restart."""
         self._direction: Direction | None = None
         self._restart_wanted = False
         self._restarted_at: float | None = None
         self.chip_cancels = False
         """Whether the array's chip is used to cancel the robot's voice."""
         self._sounded_s: float | None = 0.0
-        """Playback without the canceller having settled; ``None``: already reported."""
+        """Seconds of playback so far without the canceller settling; ``None``: already reported."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -153,7 +153,7 @@ class Embodiment:
             self._tell(error)
 
     def _open_array(self) -> ArrayControl:
-        """Blocking."""
+        """Open the array, and apply its preset. Blocks."""
         array = self._settings.array
         control = open_array(array, self._settings.robot.url)
         try:

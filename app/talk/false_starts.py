@@ -32,7 +32,7 @@ _THRESHOLDS = (0.6, 0.7, 0.8, 0.9)
 
 @asynccontextmanager
 async def turning_head(robot: Robot, notify: Callable[[RobotError], None]) -> AsyncIterator[None]:
-    """The robot, if there is one, looks from side to side, as if people spoke there."""
+    """Have the robot, if any, look from side to side, as if people spoke there."""
     body = RobotBody(robot, notify, array_in_head=False)
     async with asyncio.TaskGroup() as tasks:
         moving = [tasks.create_task(each) for each in (body.run(), _turn(body))]
@@ -80,7 +80,7 @@ def score_windows(pcm: Pcm, settings: Settings) -> SilentRoom:
 
 
 def false_starts(heard: SilentRoom, endpointing: Endpointing) -> int:
-    """How many turns begin, as sessions judge them: a motor's are rejected there."""
+    """How many turns begin, judged as in a session, which rejects turns that a motor began."""
     taker, nearness, motor = TurnTaker(endpointing), Nearness(), Motor(heard.moves)
     count = 0
     for score, frame in heard.windows:
@@ -99,7 +99,7 @@ def false_starts(heard: SilentRoom, endpointing: Endpointing) -> int:
 
 
 def quiet_threshold(heard: SilentRoom, endpointing: Endpointing) -> float | None:
-    """The lowest higher ``endpointing.speech_threshold`` at which none begins."""
+    """The lowest ``endpointing.speech_threshold`` above the present one at which no turn begins."""
     for threshold in _THRESHOLDS:
         higher = endpointing.model_copy(update={"speech_threshold": threshold})
         if threshold > endpointing.speech_threshold and not false_starts(heard, higher):

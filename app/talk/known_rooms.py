@@ -46,7 +46,7 @@ class KnownRooms:
             return None
 
     def keep(self, microphone: str, speaker: str, room: EchoMemory | None) -> None:
-        """Store ``room``; ``None``: there is no echo any more."""
+        """Store ``room``; ``None`` deletes it: there is no echo any more."""
         path = self._path(microphone, speaker)
         try:
             if room is None:

@@ -36,7 +36,7 @@ TURN_TIMEOUT_S = 60.0
 LAST_ANSWER_S = 3.0
 """How long after the speech to wait for another answer if there was one already."""
 HOLE_S = 0.01
-"""A shorter one is the client's own clock."""
+"""Shortest silence that counts as a hole; shorter ones are jitter of the client's own clock."""
 ROOM_TONE_RMS = 8.0
 """In int16; -72 dBFS, a quiet room. No real microphone delivers digital zeros."""
 ROOM_TONE_S = 2
@@ -72,7 +72,7 @@ class SpokenTurn:
     first_audio_at: float | None = None
     plays_until: float = 0.0
     holes_ms: list[float] = field(default_factory=list)
-    """Silences of a player that plays at once what it gets."""
+    """Gaps that a player hears if it plays audio as soon as it arrives."""
     early: bool = False
     """The answer began before the speaker was done, or more speech interrupted it."""
     cut_offs: int = 0
@@ -100,7 +100,7 @@ class SpokenTurn:
         return {stage: ms + latency - first_audio for stage, ms in stages.items()}
 
     def hear(self, pcm: Pcm, now: float) -> None:
-        """The next sound of the answer."""
+        """Take the next sound of the answer."""
         if self.first_audio_at is None:
             self.first_audio_at = self.plays_until = now
         if now > self.plays_until + HOLE_S:
@@ -303,8 +303,8 @@ async def dial(
     url: str, *, holds: bool = False
 ) -> AsyncIterator[websockets.asyncio.client.ClientConnection]:
     """A WebSocket to the server at ``url``, in any form that ``realtime_url`` takes, with the key
-    of ``KEY_VARIABLE``, or that of our own server on this machine. ``holds``: also get an event
-    when an answer is held back, and when the robot falls asleep or wakes.
+    in ``KEY_VARIABLE``, or else the key of our own server on this machine. ``holds``: also get an
+    event when an answer is held back, and when the robot falls asleep or wakes.
 
     Raises ``NoServer`` if no server answers, or it refuses us.
     """

@@ -1,8 +1,7 @@
 """A conversation with a server on another machine, over the Realtime API.
 
-Server messages become the events that a local session would publish, as far as they are known;
-commands are sent as the messages of any client. A lost connection is made again, and our own server
-resumes the conversation.
+Known server messages become the events that a local session would publish; commands are sent as any
+client's messages. A lost connection is made again, and our own server resumes the conversation.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _STAGES = ("endpoint", "transcript", "first_token", "first_clause", "first_audio
 
 class RemoteConversation:
     def __init__(self, url: str, push_to_talk: bool = False, half_duplex: bool = False) -> None:
-        """``half_duplex``: nothing is sent while the loudspeaker here plays."""
+        """``half_duplex``: mute the microphone while the loudspeaker here plays."""
         self._url = url
         self._half_duplex = HalfDuplex() if half_duplex else None
         self._attempt, self._has_connected = 0, False

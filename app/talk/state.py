@@ -54,7 +54,7 @@ _LINES = 8
 
 
 def printable(text: str) -> str:
-    """On one line, without terminal control codes: models and servers write what they like."""
+    """One line without terminal control codes: models and servers may write anything."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

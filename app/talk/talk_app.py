@@ -74,7 +74,7 @@ class TalkApp:
         driver: SoundDriver | None = None,
     ) -> None:
         """``assistant``: has the engines; ``None``: use the server at ``url``. ``cache``: folder
-        for learnt rooms. ``driver``: of the sound card; ``None``: PortAudio."""
+        for learnt rooms. ``driver``: the sound card's; ``None``: PortAudio."""
         self._settings = settings
         self._state = state
         self._has_greeted = False
@@ -85,7 +85,7 @@ class TalkApp:
         self._body = Embodiment(settings, state, self._face)
         self._devices: asyncio.Future[DevicesReady] = asyncio.get_running_loop().create_future()
         self._learnt: tuple[EchoMemory | None] | None = None
-        """The echo path from loudspeaker to microphone, at the end."""
+        """The echo path from loudspeaker to microphone as learnt by the end, once there is one."""
         self._talking: Talking | None = None
         self._keys: asyncio.Queue[str] = asyncio.Queue(16)
 
@@ -257,7 +257,7 @@ class TalkApp:
 async def take_announcements(
     announcer: Announcer, on_listening: Callable[[], None] = lambda: None
 ) -> None:
-    """``reachy-voice say``, of this user on this machine."""
+    """Serve ``reachy-voice say`` of this user on this machine."""
 
     async def carry(asked: Mapping[str, Any], tell: Tell) -> Mapping[str, Any]:
         return await announcer.announce(AnnouncementRequest(**asked["say"]))

@@ -45,7 +45,7 @@ _LEAST_SAID_S = 0.15
 """The Realtime API refuses to commit less than 100 ms; no word is that short."""
 _CUT = "talk_cut"
 """The event id with which we end and cut answers. The session does so, too: if it has already cut
-more, or the answer has just ended, it refuses ours, which is harmless."""
+more, or the answer has just ended, it refuses our request, which is harmless."""
 
 
 class Card(Protocol):

@@ -114,7 +114,7 @@ def draw(state: TalkState, keys: str = "") -> RenderableType:
 
 
 class _Picture:
-    """If the terminal is too small, the oldest lines are cut."""
+    """Cuts the oldest lines if the terminal is too small."""
 
     def __init__(self, above: Group, middle: Group, below: Group) -> None:
         self._parts = above, middle, below
@@ -201,7 +201,7 @@ class _OnScreen(logging.Handler):
 
 @contextmanager
 def warnings_in(state: TalkState) -> Iterator[None]:
-    """Show logged warnings in the view meanwhile: the terminal shows nothing else."""
+    """Show logged warnings in the view, since the terminal shows nothing else."""
     handler, log = _OnScreen(state), logging.getLogger()
     log.addHandler(handler)
     try:
