@@ -1,1 +1,1 @@
-"""WebRTC: the connection and the sound of a call. ``app.server.calls`` makes sessions of them."""
+"""WebRTC: the connection and the sound of a call. ``app.server.calls`` adds the session."""

@@ -1,4 +1,4 @@
-"""Speech on its way to the client's track, and what has become of it. Without I/O."""
+"""Queues speech for the client's track, and reports what becomes of it. Without I/O."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from pipeline.audio import EMPTY, Pcm, Resampler
 
 RATE = 48_000
-"""Hz, of Opus in WebRTC (RFC 7587)."""
+"""Opus in WebRTC, in Hz (RFC 7587)."""
 FRAME_SAMPLES = RATE // 50
-"""20 ms, as much as one packet takes."""
+"""20 ms, one packet."""
 SILENCE: Pcm = np.zeros(FRAME_SAMPLES, np.int16)
 
 OutputState = Literal["started", "stopped", "cleared"]
@@ -47,18 +47,18 @@ class _Speech:
 
 
 class OutputQueue:
-    """Plays one reply after the other. It holds what the session is ahead of the player:
-    ``playback.lead_ms``, or a whole answer where speech does not interrupt."""
+    """Plays one reply after the other. It holds the audio that the session sends ahead:
+    ``playback.lead_ms``, or a whole answer if speech does not interrupt."""
 
     def __init__(self, tell: Callable[[str, OutputState], None]) -> None:
-        """``tell(reply_id, state)`` is called with what happens to a reply's speech."""
+        """``tell(reply_id, state)`` reports each change of a reply's speech."""
         self._tell = tell
         self._speeches: deque[_Speech] = deque()
         self._dropped: set[str] = set()
-        """Replies that go on although their speech was dropped."""
+        """Replies still in progress whose speech is dropped."""
 
     def say(self, reply_id: str, pcm: Pcm, rate: int) -> None:
-        """More speech of a reply."""
+        """Queue more speech of a reply."""
         if reply_id in self._dropped:
             return
         speech = self._speech(reply_id)
@@ -81,7 +81,7 @@ class OutputQueue:
         self._dropped.discard(reply_id)
 
     def clear(self) -> Sequence[str]:
-        """Drop everything, also what replies that go on still say; returns the replies."""
+        """Drop all speech, including the rest of replies in progress; returns those dropped."""
         speeches, self._speeches = self._speeches, deque()
         for speech in speeches:
             self._clear(speech)

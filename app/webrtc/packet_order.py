@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 EARLY = 3
-"""Packets that may come before one that is missing; with so many, 60 ms, it counts as lost. What is
-played needs a buffer that is always full; what is recognised waits only where there is a gap."""
+"""A missing packet counts as lost once this many later ones (60 ms) have come. Playback would need
+a buffer that is always full; recognition waits only at a gap."""
 FAR = 500
 """A number so far from the expected one begins a new stream."""
 
 
 Packet = tuple[int, bytes]
-"""When it begins, as the sender counts samples, and its payload."""
+"""When it begins, in the sender's count of samples, and its payload."""
 
 
 class PacketOrder:

@@ -1,6 +1,6 @@
 """One client's WebRTC connection, by aiortc: an offer in, an answer out, then messages and sound.
 
-aiortc is imported with this module: only where ``server.webrtc`` is true.
+Imported only if ``server.webrtc`` is true, because it imports aiortc.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from pipeline.audio import Pcm
 log = logging.getLogger("reachy_voice.webrtc")
 
 MOST_MESSAGES, MOST_CHARS = 4096, 32 * 1024 * 1024
-"""Messages that wait for the session, and their length: more than ``limits.message_burst`` usually
-is, as nothing here holds a client back like TCP."""
+"""Most messages that wait for the session, and their characters: more than ``limits.message_burst``
+usually allows, as nothing here holds a client back like TCP."""
 MOST_FRAMES = 256
-"""Frames of sound that wait for it: five seconds."""
+"""Most frames of sound that wait for the session: five seconds."""
 FULL_BYTES, ROOM_BYTES = 256 * 1024, 64 * 1024
-"""Above the first size of unsent data, a message waits until it is down to the second."""
+"""If more than the first size is unsent, sending waits until no more than the second is."""
 SILENCE_S = 3.0
-"""A client that was heard and sends no sound for so long, and for twice as long no report, as it
-does when its track is muted, is gone. Browsers report every 5 s."""
+"""A client that has been heard is gone if it sends no sound for this long, and no report for twice
+as long. Muted ones still report: browsers do every 5 s."""
 MOST_IN_PARTS = 1024 * 1024
-"""Bytes of unfinished messages beyond those that the client was told there is room for."""
+"""Most bytes of unfinished messages beyond the room that the client was told of."""
 PLAYER_S = 0.06
 """What a browser's jitter buffer holds at rest: three packets."""
 LEAST_LAG_S = FRAME_S + PLAYER_S
 """How long after being queued sound is heard, at least."""
 
 MOST_LINES = 300
-"""Of an offer, without its candidates; those of browsers have under a hundred. What aiortc makes of
-one grows with their square: gigabytes, of as many as a request has room for."""
+"""Most lines of an offer, without its candidates; browsers send under a hundred. aiortc's memory
+grows with their square: gigabytes, for as many lines as a request has room for."""
 
 _CANDIDATES = re.compile(r"^a=(candidate:|end-of-candidates).*\r?\n?", re.MULTILINE)
 
@@ -70,15 +70,15 @@ class Peer:
         """Unread messages, their characters, and unread frames of sound."""
         self._room = asyncio.Event()
         self._heard_at: float | None = None
-        """When sound last came."""
+        """When sound last arrived."""
         self._lost: asyncio.Future[bool] = self._loop.create_future()
         """Whether the connection was lost, once it has ended."""
 
     async def answer(self, offer: str, output: OutputQueue) -> str:
         """The answer, with our addresses. Raises ``OfferError``.
 
-        The client's addresses are not used: its own checks show where it is, also if it hides them
-        behind mDNS names, and no offer can direct packets of this machine elsewhere."""
+        The client's addresses are ignored: its own checks show where it is, even if it hides them
+        behind mDNS names, and so no offer can direct packets of this machine elsewhere."""
         offer = _CANDIDATES.sub("", offer)
         if len(offer.splitlines()) > MOST_LINES:
             raise OfferError(f"The offer has more than {MOST_LINES} lines.")
@@ -120,7 +120,7 @@ class Peer:
         return message
 
     async def send(self, text: str) -> None:
-        """Raises ``ValueError`` if the client cannot take so long a message."""
+        """Raises ``ValueError`` if the message is too long for the client."""
         channel = self._channel
         if channel is None or channel.readyState != "open":
             return  # ``ending`` says why
@@ -130,7 +130,7 @@ class Peer:
             await self._room.wait()
 
     async def ending(self) -> bool:
-        """Wait for the end. Whether neither side chose it."""
+        """Wait for the end; returns whether the connection was lost."""
         return await asyncio.shield(self._lost)
 
     @property
@@ -157,7 +157,7 @@ class Peer:
         return LEAST_LAG_S + trip_s / 2 + max(0.0, 2 * report.jitter / RATE - PLAYER_S)
 
     async def _report(self) -> RTCRemoteInboundRtpStreamStats | None:
-        """The newest one of the receiver."""
+        """The receiver's newest report."""
         (sender,) = self._connection.getSenders()
         every = (await sender.getStats()).values()
         return next((s for s in every if isinstance(s, RTCRemoteInboundRtpStreamStats)), None)
@@ -179,7 +179,7 @@ class Peer:
             raise
 
     def _bound_parts(self) -> None:
-        """aiortc keeps as many parts of a message as a client sends."""
+        """Bound the parts of unfinished messages: aiortc keeps as many as a client sends."""
         sctp = self._connection.sctp
         assert sctp is not None
         take = sctp._handle_data
@@ -222,12 +222,12 @@ class Peer:
             self._unread.put_nowait(pcm)
 
     def _channel_closed(self) -> None:
-        """It is closed: by the client, unless the connection below is."""
+        """The channel is closed: by the client, unless the connection below it is lost."""
         sctp = self._connection.sctp
         if sctp is not None and sctp.transport.state == "connected":
             self.end(lost=False)
 
     def _state_changed(self) -> None:
         state = self._connection.connectionState
-        if state in ("failed", "closed"):  # of a lost network aiortc may say either
+        if state in ("failed", "closed"):  # if the network is lost, aiortc may report either
             self.end(lost=state == "failed" or self._silent)

@@ -19,11 +19,11 @@ from pipeline.audio import EMPTY, Pcm
 
 FRAME_S = FRAME_SAMPLES / RATE
 LATE_S = 1.0
-"""After such a stall the track goes on from now; after a shorter one it catches up."""
+"""After a longer stall the track continues from now; after a shorter one it catches up."""
 MOST_PAUSE = RATE
-"""Samples that a sender leaves out where nobody speaks (DTX); after more, it was muted."""
+"""Most samples that a sender leaves out while nobody speaks (DTX); after more, it was muted."""
 FADE = 0.5
-"""A lost packet is covered by the one before it, at this factor; several fade out."""
+"""A lost packet is replaced by the one before it times this factor; several fade out."""
 
 
 class SpeakerTrack(MediaStreamTrack):
@@ -75,7 +75,7 @@ class PacketEar:
         for each in self._order.add(packet.sequence_number, (packet.timestamp, packet._data)):
             begins, payload = each or (self._due, None)
             pcm = self._last = self._decode(payload)
-            if (pause := (begins - self._due) % 2**32) < MOST_PAUSE:  # else muted, or begun anew
+            if (pause := (begins - self._due) % 2**32) < MOST_PAUSE:  # else muted, or a new stream
                 pcm = np.concatenate((np.zeros(pause, np.int16), pcm))
             self._due = (begins + len(self._last)) % 2**32
             if len(pcm):
@@ -88,5 +88,5 @@ class PacketEar:
                 frames = self._opus.decode(Packet(payload))
                 return np.concatenate((EMPTY, *(frame.to_ndarray()[0] for frame in frames)))
             except FFmpegError:
-                pass  # as if it were lost
+                pass  # treated as lost
         return (self._last * FADE).astype(np.int16)
