@@ -1,7 +1,7 @@
 """Puts a portable llama.cpp into the program's wheel, so that setup needs no compiler.
 
 ``build/shipped/`` must hold it: ``llama_cpp_python-VERSION-*.whl``, as setup makes it with
-REACHY_VOICE_PORTABLE=1. Without it, the wheel is for every platform and setup compiles llama.cpp.
+REACHY_VOICE_PORTABLE=1. Without one, the wheel is for every platform, and setup compiles llama.cpp.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TAG = "REACHY_VOICE_WHEEL_TAG"
-"""What the portable build runs on, as pip writes it; the default says nothing of the C library."""
+"""The wheel's platform tag; the default says nothing about the C library."""
 
 
 class ShippedLlama(BuildHookInterface[Any]):

@@ -18,7 +18,7 @@ class CheckCommand:
     command: Sequence[str]
 
     def run(self, place: Place) -> tuple[bool, str]:
-        """Whether it passes; one line, followed by its output if it fails."""
+        """Returns whether it passes, and one line, followed by its output if it fails."""
         began = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         process = subprocess.run(
@@ -34,7 +34,7 @@ class CheckCommand:
         return not process.returncode, f"{line}\n{process.stdout}" if process.returncode else line
 
     def passes(self, place: Place) -> bool:
-        """Print the line."""
+        """Run the check, print its line, and return whether it passes."""
         passes, text = self.run(place)
         print(text, flush=True)
         return passes
@@ -61,12 +61,12 @@ TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 
 
 QUICK = ("-m", "quick and not (engines or clients or machine)")
-"""Modules of that category, without single tests that carry another one."""
+"""Selects modules marked ``quick``, without single tests that have another of these marks."""
 
 
 def run_quick(place: Place, pytest_arguments: Sequence[str], cores: int) -> int:
-    """The tests that need only Python packages, with the checks beside them. With arguments, only
-    pytest."""
+    """Run the tests that need only Python packages, and the checks in parallel. With arguments,
+    only pytest."""
     quick = [str(place.venv / "bin" / "pytest"), *QUICK]
     if pytest_arguments:
         return subprocess.run([*quick, *pytest_arguments], check=False).returncode

@@ -56,7 +56,7 @@ PACKAGES = (
 
 
 def provide(environ: Mapping[str, str], packages: Sequence[DebianPackage] = PACKAGES) -> list[str]:
-    """Install missing packages. Prints the consequences of those still missing; returns them."""
+    """Install missing packages. Prints what follows from those still missing, and returns them."""
     missing = [package for package in packages if not package.is_here()]
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         _install(environ, [package.name for package in missing])

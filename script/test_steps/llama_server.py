@@ -15,7 +15,7 @@ from app.setup.plan import INDEX, Fetch, locked_size
 from app.setup.steps import PYTHON_TAG, Step
 
 COMPILER_S = 97
-"""Processor seconds: 93 user + 4 system measured, 2025 server core, with other work beside it."""
+"""Processor seconds: 93 user + 4 system measured, 2025 server core, with other work running."""
 _LIBRARY = re.compile(r"lib/(lib[\w-]+\.so(\.\d+)?)")
 
 
