@@ -94,7 +94,7 @@ class Assistant:
         without_servers: bool = False,
     ) -> None:
         """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
-        URL may come later. Raises what a build raises."""
+        URL may become ready later. Raises what a build raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [self.tool_servers.run(), self.announcer.run(), self.household.run()]
@@ -145,7 +145,7 @@ class Assistant:
         place: str = "",
         hearing: Hearing | None = None,
     ) -> Session:
-        """``hearing``: the input path; ``None``: that of a remote client at ``place``."""
+        """``hearing``: the input path; ``None``: a remote client's at ``place``."""
         if hearing is None:
             hearing = self._far_away(place)
         settings = self.session_settings()
@@ -162,7 +162,7 @@ class Assistant:
         return session
 
     def memory(self, chat: Chat) -> Memory:
-        """Of a conversation that began at another server."""
+        """The memory of a conversation that began at another server."""
         return Memory(chat, LastingConversation(self.stages))
 
     def session_settings(self) -> SessionSettings:
@@ -194,7 +194,7 @@ class Assistant:
         )
 
     def _apologies(self) -> Mapping[str, str]:
-        """The apology in each language that may be spoken, and its language."""
+        """The apologies in all languages that may be spoken, each with its language."""
         own = self.session_settings()
         heard = _heard_languages(self.settings, {each.language for each in self._notices})
         spoken = [own.notices_in(each) for each in heard or (self.settings.conversation.language,)]

@@ -1,4 +1,4 @@
-"""One process at a time."""
+"""A lock by file: one process or thread at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path, busy: Callable[[], None] = lambda: None) -> Iterator[int]:
-    """Be the only one, of all processes and threads, that is inside with this file.
+    """Hold a lock on the file at ``path``, which excludes all other processes and threads.
 
-    ``busy`` is called before another one is waited for; what it raises ends the wait. The file is
-    made, and stays: who deletes it lets two in. Yields its descriptor, which a child that outlives
-    this process may hold, too. Raises ``OSError`` if it cannot be opened.
+    ``busy`` is called before waiting for another holder; what it raises ends the wait. The file is
+    created, and stays: deleting it could let two in. Yields its descriptor, which a child that
+    outlives this process may hold, too. Raises ``OSError`` if it cannot be opened.
     """
     with path.open("w") as file:
         try:

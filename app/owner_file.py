@@ -29,8 +29,8 @@ class OwnerFile(Generic[ContentT]):
         self, path: Path, empty: ContentT, name: str, repair: str, forbidden: int = OTHERS_MAY_WRITE
     ) -> None:
         """``empty``: the content if there is no file. ``name`` and ``repair`` are for errors: "The
-        list of who may connect", and how to make the file anew. ``forbidden``: permissions with
-        which it is not used."""
+        list of who may connect", and how to make the file again. ``forbidden``: permissions with
+        which the file is not used."""
         self.path = path
         self._empty = empty
         self._name = name

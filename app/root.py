@@ -1,4 +1,4 @@
-"""Where the files are that come with the program: ``config/`` and, for setup, the lock files."""
+"""Where the program's own files are: ``config/`` and, for setup, the lock files."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 _IN_WHEEL = Path(__file__).resolve().parent / "files"
 IS_INSTALLED = _IN_WHEEL.is_dir()
-"""From a wheel, which brings the files along; otherwise this is a checkout."""
+"""Whether this comes from a wheel, which contains the files, or from a checkout."""
 ROOT = _IN_WHEEL if IS_INSTALLED else _IN_WHEEL.parents[1]
