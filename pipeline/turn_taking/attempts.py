@@ -65,10 +65,10 @@ class Attempts:
     # -- before the pause
 
     def hear_words(self, utterance: TurnSpeech, words: str, stable: StableWords) -> None:
-        """A partial transcript of an open turn; ``words`` are new and will not change."""
+        """Take a partial transcript of an open turn; ``words`` are new and will not change."""
         if utterance.attempt:
             return
-        # Most likely the one who spoke before; if not, the reply will not fit.
+        # Most likely the last speaker; if not, the reply will not fit.
         newest = AudioPart(stable.newest, speaker=self._replies.last_speaker)
         if utterance.speculative and not utterance.speculative.answers(newest):
             self._discard_speculative(utterance)
@@ -82,7 +82,7 @@ class Attempts:
             utterance.speculative = self._speculate(newest, Work(Priority.SPECULATIVE), now)
 
     def _speculate(self, said: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
-        """``None`` if another reply is being given."""
+        """Begin a gated reply to ``said``; ``None`` if another reply is being given."""
 
         def uncommitted() -> AudioPart | None:
             return None if speculative and speculative.committed else said
@@ -116,7 +116,7 @@ class Attempts:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        # Later its scores are forgotten.
+        # Now, because its scores will be forgotten.
         segment = utterance.segment = self.segment(utterance, utterance.turn.speech_end)
         try:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
@@ -126,10 +126,10 @@ class Attempts:
         return believed(self._context, transcript, segment)
 
     def segment(self, utterance: TurnSpeech, end: int) -> Segment:
-        """What is known of the sound of a turn up to sample ``end``."""
+        """What is known about the sound of a turn up to sample ``end``."""
         turn = utterance.turn
         over_answer = turn.state.overlaps or utterance.cut_reply is not None
-        # A voice over an echo scores less.
+        # A voice over an echo scores lower.
         is_scored = not (over_answer and self._listener.cancels_echo)
         return Segment(
             ms_of(end - turn.onset) / 1000,
@@ -144,8 +144,8 @@ class Attempts:
     async def decisions(
         self, utterance: TurnSpeech, attempt: Attempt
     ) -> AsyncGenerator[Decision, None]:
-        """How long the pause must last, decided again with each new piece of evidence until the
-        turn has ended. The reply and the turn detector run meanwhile."""
+        """Yield how long the pause must last, again with each new piece of evidence, until the turn
+        ends. The reply and the turn detector run meanwhile."""
         turn = utterance.turn
         if not attempt.text or turn.mistake:
             yield self._tell(turn, attempt)  # no more evidence will come, or is needed
@@ -180,7 +180,7 @@ class Attempts:
         return not turn.state.is_over
 
     async def _detect(self, turn: Turn, attempt: Attempt) -> None:
-        """Ask the turn detector once, early: a longer silence only makes it more credulous."""
+        """Ask the turn detector once, early: a longer silence only biases it towards an end."""
         if not attempt.text:
             return
         seconds = self._stages.turn.history_seconds
@@ -194,8 +194,8 @@ class Attempts:
 
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
         """Wait until the language model has judged the words, which it does as it reads the prompt.
-        One that cannot judge them is not waited for longer than the wait of a likely end. A second
-        model may judge them even later (``engines.llm.judged``)."""
+        The reply is late after the wait of a likely end; a model that judges words gets
+        ``PATIENCE`` times that. A second model may judge even later (``engines.llm.judged``)."""
         words = speculative.reply.words
         likely_ms = self._context.endpointing.likely_wait_ms
         most_ms = likely_ms * (tuning.PATIENCE if self._stages.word_scales else 1)
@@ -228,7 +228,7 @@ class Attempts:
         return decide(evidence, endpointing, lexicon)
 
     def _tell(self, turn: Turn, attempt: Attempt) -> Decision:
-        """The decision, published."""
+        """Decide, and publish the decision."""
         decision = self._decide(turn, attempt)
         self._context.bus.publish(
             TurnJudged(turn.item_id, decision.probability, decision.wait_ms, decision.reasons)
@@ -236,7 +236,7 @@ class Attempts:
         return decision
 
     def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
-        """Keep a reply that was begun before the pause if it answers all the words."""
+        """Keep a reply begun before the pause if it answers all the words, else discard it."""
         speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
         if speculative and wants_answer and speculative.answers(attempt.said):
             attempt.speculative, utterance.speculative = speculative, None
@@ -277,7 +277,7 @@ class Attempts:
             self._cancel(speculative, attempt.item_id)
 
     def _stop(self, attempt: Attempt) -> None:
-        """End it unseen."""
+        """Cancel an attempt and its reply, and count their engine time as wasted."""
         speculative = attempt.speculative
         if speculative and speculative.work is not attempt.work:
             self._cancel(speculative, attempt.item_id)

@@ -44,7 +44,7 @@ LAST_WORDS: dict[Clue, float] = {
 recogniser writes a comma where the voice stays up, and voices do so after requests, too."""
 
 _MARKS = str.maketrans("。．｡।۔؟、،؛—", ".....?,,;-")
-"""Marks of other scripts, besides those that NFKC turns into ours ("？", "，", "…")."""
+"""Marks of other scripts, besides those that NFKC turns into Western ones ("？", "，", "…")."""
 _GREEK_MARKS = str.maketrans(";·", "?;")
 _QUOTES = "\"'”’»」』) "
 _WITHIN_WORDS = "'’-"
@@ -61,8 +61,9 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
     language model's log odds that the words are complete, if known.
 
     A recogniser writes a mark wherever the sound stops ("Could you help me to?"). So a mark means
-    nothing after two words, nor if the model finds the words open: after a word that may lean any
-    doubt suffices; after another, and in a short answer ("I do."), they must be plainly open."""
+    nothing after one or two words, or if the model finds the words open: slightly open is enough
+    after a word that may lean; otherwise, and in a short answer ("I do."), they must be plainly so.
+    """
     text, question = _plain(text, lexicon.language), _plain(question, lexicon.language)
     words = _words(text)
     end = text.rstrip(_QUOTES)

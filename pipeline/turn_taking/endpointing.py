@@ -34,7 +34,7 @@ class Evidence:
     language model's log odds that they are complete. ``question``: what the assistant said last.
     ``own_pauses_ms``: this speaker's pauses within turns, oldest first. ``turn_ms``: from the
     beginning of the turn to the pause. ``mistake``: the turn should not have interrupted the
-    answer, and the listener waits for that to go on.
+    answer, and the user waits for the answer to go on.
     """
 
     audio: float | None = None
@@ -56,7 +56,7 @@ class Decision:
 
 
 def decide(evidence: Evidence, settings: Endpointing, lexicon: Lexicon) -> Decision:
-    """The silence after which the turn has ended, as far as the evidence goes."""
+    """How long a silence ends the turn, on the evidence so far."""
     reasons: list[str] = []
     weights = tuning.UNREAD if evidence.words is None else tuning.READ
     log_odds = weights.bias
@@ -100,7 +100,7 @@ def _wait_ms(log_odds: float, clue: Clue | None, evidence: Evidence, settings: E
 
 
 def _mean_pause_ms(own_ms: tuple[int, ...], usual_ms: float) -> float:
-    """Give more time to speakers with long pauses; the fewer are known, the less they count."""
+    """Give speakers with long pauses more time. The fewer pauses are known, the less they count."""
     return (tuning.PRIOR_PAUSES * usual_ms + sum(own_ms)) / (tuning.PRIOR_PAUSES + len(own_ms))
 
 

@@ -46,7 +46,7 @@ class IdleTimer:
             self._count(reply.unheard_s)
 
     def restart(self) -> None:
-        """If it runs, begin again: the client has changed the timeout."""
+        """Restart a running timer: the client has changed the timeout."""
         if self._timer:
             self._count(0)
 
@@ -56,7 +56,7 @@ class IdleTimer:
             timer.cancel()
 
     def _count(self, from_s: float) -> None:
-        """``from_s``: when silence begins, in seconds from now."""
+        """Start the timer. ``from_s``: when silence begins, in seconds from now."""
         detection = self._context.config.turn_detection
         self.stop()
         if detection and detection.idle_timeout_ms and not self._replies.speaking:

@@ -1,7 +1,7 @@
 """The client's input audio buffer: what it commits and clears by hand.
 
-With turn detection it is the open turn. Without, as with push to talk, it is all that the client
-has appended.
+With turn detection it is the open turn; without, as in push to talk, everything that the client has
+appended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIN_COMMIT_MS = 100
 
 
 class InputBuffer:
-    """Of one session."""
+    """The input audio buffer of one session."""
 
     def __init__(
         self,
@@ -41,11 +41,12 @@ class InputBuffer:
 
     @property
     def resting(self) -> bool:
-        """Whether nobody is known to speak into it: a client on a track always fills it."""
+        """Whether nobody is known to be speaking into it. A client on a track always fills it, so
+        that audio does not count."""
         return self._appended.live or not self._appended.samples
 
     def append(self, command: AppendAudio, pcm: Pcm) -> None:
-        """Without turn detection. ``pcm``: the command's audio at 16 kHz."""
+        """Take audio when turn detection is off. ``pcm``: the command's audio at 16 kHz."""
         if command.begins:
             self._appended.overflowed = False
         if not self._appended.overflowed and not self._appended.append(pcm, live=command.live):

@@ -21,7 +21,7 @@ class Overlaps:
         self._replies = replies
 
     def verdict(self, utterance: TurnSpeech, text: str | None) -> Verdict:
-        """Whether speech interrupts the answer that is heard; ``unsure`` if it overlaps none.
+        """Whether speech interrupts the answer being heard; ``unsure`` if it overlaps no answer.
         ``text``: its words so far; ``None``: unknown."""
         turn = utterance.turn
         if not turn.state.overlaps:

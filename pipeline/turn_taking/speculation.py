@@ -59,7 +59,7 @@ class Budget:
 
     def recognised(self, audio_seconds: float, took_seconds: float) -> None:
         """Note how long a pass over ``audio_seconds`` took, waiting included."""
-        # A pass costs no more than in proportion to its audio; a shorter one bounds a longer one.
+        # A pass costs at most in proportion to its audio, so a shorter one bounds a longer one.
         best = min(
             (took * max(1.0, audio_seconds / audio) for audio, took in self._passes),
             default=took_seconds,

@@ -1,4 +1,4 @@
-"""Publishes what the user's speech does."""
+"""Publishes the events of the user's speech."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SpeechEvents:
         return self._context.config.partials or self._context.settings.partials
 
     def start(self, utterance: TurnSpeech, why: Interruption | None) -> None:
-        """The user speaks, with the words and the pause that were held back."""
+        """Publish that the user speaks, then the words and the pause that were held back."""
         turn, now = utterance.turn, asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
         self._bus.publish(SpeechStarted(turn.item_id, self._ms_of(turn.start), direction_deg, why))
@@ -67,14 +67,14 @@ class SpeechEvents:
         )
 
     def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
-        """It did not interrupt the answer."""
+        """Publish that speech did not interrupt the answer."""
         heard = utterance.attempt.transcript if utterance.attempt else None
         text = (heard.doubt.text if heard.doubt else heard.text) if heard else ""
         heard_ms = self._ms_of(utterance.turn.onset), self._ms_of(utterance.fed_to)
         self._bus.publish(SpeechIgnored(*heard_ms, text, why))
 
     def reject(self, utterance: TurnSpeech) -> None:
-        """It had no words that count."""
+        """Publish that a turn had no words that count."""
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0
         heard = attempt.transcript if attempt else None

@@ -31,18 +31,18 @@ READ = Weights(bias=-0.2, sound=0.15, words=0.6, clue=1.0)
 together, cross-validated by speaker: the corpus alone gives sound 0.09 and words 0.62, people alone
 0.28 and 0.42."""
 UNREAD = Weights(bias=0.15, sound=0.3, words=0.0, clue=1.5)
-"""Before that, or with a model that cannot judge words. Fitted alike, with a little more
-sound than the fit gave (0.18 to 0.23), because people need more."""
+"""Before it has read them, or with a model that cannot judge words. Fitted in the same way, but
+``sound`` is above the fit's 0.18 to 0.23, because people need more."""
 OPEN, PLAINLY_OPEN = -0.5, -2.5
-"""The language model's log odds of complete words below which a mark of the recogniser does not
-count: after words that may lean, and after any. Of the ends of the tuning part and of people, 6 of
-633 are below."""
+"""If the language model's log odds that the words are complete are below these, the recogniser's
+mark does not count: the first after words that may lean, the second after any. Of the turn ends of
+the tuning part and of people, 6 of 633 are below."""
 LENGTH = 0.7
 """Factor on the logarithm of a turn's length over ``SHORT_TURN_MS``, if its words are a whole
 sentence: another rarely follows a long one. Fitted together with ``READ``. In the corpus, short
 turns are rarely over; that is not used, because people give robots short commands."""
 SHORT_TURN_MS = 2000
-"""Turns up to this length get nothing for it."""
+"""Turns up to this length gain nothing from it."""
 TELLING_LENGTH = 0.25
 """Log odds from which the length is listed among the reasons."""
 SUREST = 0.98
@@ -54,8 +54,8 @@ PRIOR_PAUSES = 6
 LIKELY = 0.5
 """Probability from which a turn is likely over, so that a reply begins even on a tight budget."""
 PATIENCE = 2
-"""How many waits of a likely end a language model that judges words is waited for: no answer could
-come earlier, but its reply runs after those that are confirmed."""
+"""A language model that judges words gets this many times the wait of a likely end: no answer could
+come earlier, but its reply runs after confirmed ones."""
 
 # --- speech over an answer (``barge_in``; benchmarks.interruptions) -------------------------------
 
@@ -63,9 +63,9 @@ come earlier, but its reply runs after those that are confirmed."""
 @dataclass(frozen=True, slots=True)
 class OverlapWeights:
     """Log odds that speech over an answer is meant for the robot. ``certainty``: times the VAD's
-    mean score; ``early``: for speech shorter than ``EARLY_MS``. The others are for what the words
-    are, at this look and, as a mean, at the earlier ones: ``agrees``: an agreement; ``command`` and
-    ``opener``: one of these words first; ``several``: from ``SEVERAL_WORDS`` on."""
+    mean score; ``early``: for speech shorter than ``EARLY_MS``. The others are for the words at
+    this look and, averaged, at the earlier ones. ``agrees``: they only agree; ``command`` and
+    ``opener``: they begin with such a word; ``several``: they are ``SEVERAL_WORDS`` or more."""
 
     bias: float
     certainty: float
@@ -85,19 +85,19 @@ the fit's bias is -10.1: with these, P95 of the verdict is 500 ms with the fewes
 EARLY_MS = 384
 """Until then recognisers misread most first words, and there is time for another look."""
 SEVERAL_WORDS = 3
-"""A recogniser that has heard one word seldom makes up as many different ones."""
+"""A recogniser seldom makes up this many different words from one that it heard."""
 MOST_AGREEING_WORDS = 12
 """Longer speech does not only agree, whatever its words."""
 SHORT_WORDS, SHORT_MS = 2, 900
-"""Speech that ends with at most this many words in less than this time, and begins like no command
-or question, was misheard or not meant: people's "Okay" is read as "Paul K."."""
+"""Speech that ended, is at most this many words and shorter than this, and does not begin like a
+command or question was misheard or not meant: people's "Okay" is read as "Paul K."."""
 MISHEARD, MISHEARD_LETTERS = 0.75, 4
 """Similarity (0 to 1, ``difflib``) from which a word of at least this many letters counts as a
 misheard command or backchannel: "Step." counts as "Stop."."""
 ECHOED = 0.6
 """Share of letters in words that the answer has just spoken, from which speech is its echo."""
 MAYBE_ECHOED = 0.5
-"""The same, from which speech may be an echo of which the rest is misread."""
+"""The same share, from which speech may be an echo whose other words were misread."""
 ALIKE = 0.8
 """Similarity from which a word heard counts as one that was spoken."""
 FEWEST_ECHOED = 2

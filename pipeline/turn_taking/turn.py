@@ -11,7 +11,7 @@ from pipeline.turn_taking.barge_in import OverlapReview
 
 
 class TurnState(Enum):
-    """A turn is in exactly one of these. What overlaps an answer is not published yet."""
+    """A turn is in exactly one of these. A turn that overlaps an answer is not published yet."""
 
     OVERLAP = "overlap"
     """The user speaks over an answer, which is held until the words are judged."""
@@ -20,11 +20,11 @@ class TurnState(Enum):
     OVERLAP_END = "overlap end"
     """Speech over an answer is over; the answer is held until its transcript is judged."""
     BACKCHANNEL = "backchannel"
-    """The user speaks over an answer, which goes on because the words so far let it."""
+    """The user speaks over an answer that goes on: the words so far are not meant to stop it."""
     BACKCHANNEL_PAUSE = "backchannel pause"
-    """Speech that lets the answer go on has paused."""
+    """A backchannel has paused."""
     BACKCHANNEL_END = "backchannel end"
-    """Speech that lets the answer go on is over, and waits to be judged once more."""
+    """A backchannel is over, and waits to be judged once more."""
     SPEECH = "speech"
     """The user speaks to the robot, and the client knows."""
     PAUSE = "pause"
@@ -120,19 +120,19 @@ class Turn:
     start: int
     """Its first sample, padding included."""
     onset: int
-    """Where speech begins, behind the padding."""
+    """Where speech begins, after the padding."""
     state: TurnState
     review: OverlapReview
     """When to look at its words while they overlap an answer."""
     speech_end: int = 0
     end: int = 0
-    """In a pause: where speech ended, and the first sample behind the range to be committed."""
+    """In a pause: where speech ended, and the first sample after the range to be committed."""
     background_db: float = 0.0
-    """How far below the speaker is what went on when it ended; 0: silence."""
+    """How far below the speaker the background was that went on after the turn; 0: silence."""
     wants_answer: bool = False
     """Whether the session answers it by itself."""
     mistake: bool = False
-    """Whether its words should not have interrupted the answer, as a backchannel's."""
+    """Whether its words should not have interrupted the answer, as in a backchannel."""
 
     def move(self, move: Move) -> None:
         """Go to the next state. Raises ``KeyError`` if that cannot happen."""

@@ -16,8 +16,8 @@ from pipeline.turn_taking.turn import Turn
 
 
 class Onset(NamedTuple):
-    """Speech has begun at ``at``. ``audible``: an answer is being heard, which any speech
-    interrupts, or only speech whose words are meant for the robot (``review``)."""
+    """Speech has begun at ``at``. ``audible``: whether an answer is being heard, and if so, whether
+    any speech interrupts it or only words meant for the robot (``review``)."""
 
     item_id: str
     at: int
@@ -33,7 +33,7 @@ class SpeechProgress(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What the words so far, or the time they take, say about speech over an answer."""
+    """What the words so far, or their length, say about speech over an answer."""
 
     turn: Turn
     verdict: Verdict
@@ -115,7 +115,7 @@ class Do(Enum):
     READ = auto()
     """Transcribe its words so far, and report a ``Reading``."""
     MEASURE = auto()
-    """Report a ``Reading`` by the time it takes; its words are not known yet."""
+    """Report a ``Reading`` from its length alone; its words are not known yet."""
     INTERRUPT = auto()
     """End the answers, if the session allows it."""
     ATTEMPT = auto()
@@ -137,7 +137,7 @@ class Do(Enum):
     ANSWER_LATER = auto()
     """Discard its reply: it is answered together with the turn that follows."""
     DISCARD_ANSWER = auto()
-    """Discard its reply: it gets none."""
+    """Discard its reply: it is not answered."""
     CONTINUE = auto()
     """Say the rest of the answer that it interrupted, or report ``NothingLeft``."""
 

@@ -1,8 +1,8 @@
 """Decides what becomes of the user's speech. Pure: ``on`` takes a fact and returns actions, which
 ``TurnRunner`` carries out.
 
-Why an answer was cut: ``_interrupt`` and ``_publish`` alone end one, for the reason that
-``pipeline.turn_taking.barge_in`` found in the words. Why a turn waits for its answer:
+Why an answer was cut: only ``_interrupt`` and ``_publish`` cut one, for the reason that
+``pipeline.turn_taking.barge_in`` found in the words. Why a turn waits for its answer: see
 ``pipeline.turn_taking.endpointing``. The states are in ``pipeline.turn_taking.turn``.
 """
 
@@ -93,8 +93,8 @@ class TurnMachine:
     # -- speech begins
 
     def _begin(self, fact: Onset) -> Actions:
-        """Publish a new turn at once, or review it first. An open turn was background, which a
-        nearer speaker shows."""
+        """Publish a new turn at once, or review it first. If a turn is open, it was background: the
+        new speaker is nearer."""
         background, self.open = self.open, None
         if background:
             self._closed_to = fact.at
@@ -207,7 +207,7 @@ class TurnMachine:
             yield from self._settle(turn, merged)
 
     def _settle(self, turn: Turn, merged: bool = False) -> Actions:
-        """What follows a turn after which no earlier answer goes on."""
+        """Answer a committed turn, or not: no interrupted answer goes on after it."""
         if turn.state is TurnState.COMMITTED:
             do = Do.ANSWER_LATER if merged else Do.ANSWER
             yield Act(do if turn.wants_answer else Do.DISCARD_ANSWER, turn)
@@ -249,7 +249,7 @@ class TurnMachine:
             yield Stop(turn, "client", end)
 
     def _drop(self, turn: Turn, why: StopReason, end: int) -> Actions:
-        """None of the turn is committed."""
+        """Drop the turn; none of it is committed."""
         state = turn.state
         turn.move("drop")
         yield Act(Do.DROP, turn)

@@ -66,7 +66,7 @@ class TurnRunner:
         warm_up: WarmUp,
         waking: Waking | None = None,
     ) -> None:
-        """``waking``: if the robot sleeps now and then."""
+        """``waking``: for a robot that sleeps when nobody needs it."""
         self._context = context
         self._tasks = context.tasks
         self._listener = listener
@@ -95,8 +95,8 @@ class TurnRunner:
 
     @property
     def suspecting(self) -> bool:
-        """Whether the next sound decides if there is speech, while an answer or a turn waits, or if
-        the robot is called."""
+        """Whether the next sound will tell if this is speech, for which an answer or a turn waits,
+        or a call of the robot."""
         listening = self._waking is not None and self._waking.listening
         return self._suspicion is not None or self._listener.undecided or listening
 
@@ -125,14 +125,14 @@ class TurnRunner:
                     self._tell(signal)
 
     def follow_call(self, signals: Sequence[Signal], floor: int) -> None:
-        """The robot has been called in its sleep; ``signals`` of speech so far, of which nothing
-        before sample ``floor`` counts."""
+        """The robot has been called in its sleep. ``signals``: those of the speech so far, of which
+        nothing before sample ``floor`` counts."""
         self._tell(ClientRequest("clear", floor))
         self._follow(signals)
 
     def _onset(self, at: int) -> Onset:
         """Speech has lasted long enough to be a turn. Any speech interrupts an answer that has
-        hardly begun, unless an echo is being removed or it is given again."""
+        hardly begun, unless an echo is being removed or the answer is a second try."""
         context, replies = self._context, self._replies
         item_id = context.new_id("item")
         padding = samples_of(context.endpointing.prefix_padding_ms)
@@ -171,7 +171,7 @@ class TurnRunner:
             hold.release()
 
     def configured(self) -> None:
-        """After the client has configured the session: no turn newly gets an answer."""
+        """The client has configured the session: open turns may lose their answer, not gain one."""
         self._tell(Configuration(self._context.config.answers_turns))
 
     def take_overlap_as_turn(self) -> None:
@@ -364,7 +364,7 @@ class TurnRunner:
         self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
     ) -> None:
         """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
-        the turn before, because turns are committed in order."""
+        the previous turn's task, because turns are committed in order."""
         words = await self._attempts.transcribe(utterance, attempt)
         if before:
             await asyncio.wait({before})
@@ -390,7 +390,7 @@ class TurnRunner:
             self._waking.obey(attempt.invented)
 
     def _feed(self, utterance: TurnSpeech, end: int) -> None:
-        """What was assumed in a pause that is over is no part of the words."""
+        """Feed the recogniser up to ``end``; once speech resumed, without the assumed silence."""
         speaks, start = utterance.turn.state.speaks, utterance.fed_to
         pcm = (self._listener.read_sent if speaks else self._listener.read)(start, end)
         if len(pcm):

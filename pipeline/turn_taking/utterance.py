@@ -22,7 +22,7 @@ Words = Transcript | ReachyVoiceError
 
 @dataclass(slots=True, eq=False)
 class SpeculativeReply:
-    """A reply behind a shut gate to words that may be all of the turn."""
+    """A reply, behind a shut gate, to words that may be the whole turn."""
 
     said: AudioPart
     reply: Reply
@@ -82,7 +82,7 @@ class Attempt:
 
     @property
     def said(self) -> AudioPart:
-        """The words as the conversation will have them."""
+        """The words as they will stand in the conversation."""
         speaker = self.transcript.speaker if self.transcript else None
         return AudioPart(self.text or "", speaker=speaker or "")
 
@@ -117,15 +117,15 @@ class TurnSpeech:
     segment: Segment = NO_SCORES
     """The sound up to the last pause, or to where the client committed it."""
     attempt: Attempt | None = None
-    """In a pause, and when the turn is over."""
+    """Set in a pause, and when the turn is over."""
     speculative: SpeculativeReply | None = None
     """Begun on a partial transcript, while the user speaks."""
     unpublished_words: str = ""
-    """Words recognised while it was not known whether it interrupts the answer."""
+    """Words recognised while it was not known whether the turn interrupts the answer."""
     hold: Hold | None = None
     """Keeps the answer from being sent on meanwhile."""
     reading: Work = field(default_factory=Work)
-    """Of the looks at its words meanwhile."""
+    """The work of the looks at its words meanwhile."""
     reads: bool = False
     """Whether a look is under way."""
     cut_reply: Reply | None = None
