@@ -15,7 +15,7 @@ _EPOCH_S = 5.0
 _MUTED_S = 1.0
 """Audio this late or early comes from a client that was muted, or that sends a recording."""
 _RAREST_S = 2.5
-"""The longest messages that may follow one another as they are spoken."""
+"""The longest messages of a client that sends in real time."""
 _GAPS_OF_A_STALL = 1.5
 """A client has stalled after this many times the longest gap in its audio lately."""
 
@@ -38,13 +38,13 @@ class Arrivals:
 
     @property
     def gap_s(self) -> float:
-        """The longest time between two messages lately, but for mutes: a message as long as the
-        time before it ends none."""
+        """The longest time between two messages lately, mutes excepted: a message as long as the
+        time before it does not end a mute."""
         return max(self._gap_s, self._gap_before_s)
 
     def stall_s(self, least_s: float) -> float:
-        """After so long without audio the client has stalled: ``least_s``, or more if it sends
-        rarely."""
+        """How long without audio means that the client has stalled: ``least_s``, or more if it
+        sends rarely."""
         return max(least_s, _GAPS_OF_A_STALL * self.gap_s)
 
     def note(self, seconds: float, now: float) -> None:
@@ -89,7 +89,7 @@ class AssumedSilence:
         return 0
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges of what was sent, from one sample to another."""
+        """The ranges between two samples that the client did send."""
         for first, last, _ in self._ranges:
             if start < min(first, end):
                 yield start, min(first, end)
@@ -104,14 +104,15 @@ class PushToTalkBuffer:
     def __init__(self, capacity_s: float) -> None:
         self.samples = 0
         self.live = False
-        """Whether the newest of it came from a track, which never pauses."""
+        """Whether the newest audio came from a track, which never pauses."""
         self.overflowed = False
         """Whether a piece of the last append did not fit; the rest of that append is dropped."""
         self._capacity_samples = int(capacity_s * LISTEN_RATE)
         self._pieces: deque[Pcm] = deque()
 
     def append(self, pcm: Pcm, *, live: bool = False) -> bool:
-        """False, and nothing is taken, if it does not fit. ``live``: the oldest gives way."""
+        """Take audio. If it does not fit, take nothing and return False. ``live``: drop the oldest
+        audio to make room."""
         self.live = live
         while live and self._pieces and self.samples + len(pcm) > self._capacity_samples:
             self.samples -= len(self._pieces.popleft())

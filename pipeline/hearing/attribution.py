@@ -1,4 +1,4 @@
-"""Finds out whose voice it is, beside the final transcript of a turn."""
+"""Finds out who speaks in a turn, while its final transcript is made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("reachy_voice.speaker")
 
 async def attributed(context: SessionContext, recognition: Recognition, work: Work) -> Transcript:
     """The final transcript of everything appended, with its speaker if anybody is enrolled. Raises
-    ``ReachyVoiceError`` if it is not recognised; an unknown voice is no error."""
+    ``ReachyVoiceError`` if recognition fails; an unknown voice is no error."""
     stages = context.stages
     if not stages.people or stages.speaker is None:
         return await recognition.transcript(work)
@@ -32,7 +32,7 @@ async def attributed(context: SessionContext, recognition: Recognition, work: Wo
 
 
 async def _speaker(context: SessionContext, pcm: Pcm, work: Work, turn: object) -> str | None:
-    """See ``Transcript``. A failed engine tells nothing: the user is answered all the same."""
+    """See ``Transcript``. ``None`` also if the engine fails: the user is answered all the same."""
     speech = speech_in(pcm)[-int(MOST_S * LISTEN_RATE) :]
     speech_s = len(speech) / LISTEN_RATE
     stages = context.stages

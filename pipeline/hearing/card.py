@@ -54,7 +54,7 @@ class HalfDuplex:
     def mute(self, pcm: Pcm, reference: Pcm | None) -> Pcm:
         """Mute the next samples at 16 kHz as needed; ``reference``: the loudspeaker's then."""
         begin, self._samples = self._samples, self._samples + len(pcm)
-        # Sound played in this very piece mutes all of it.
+        # Sound played during this piece mutes all of it.
         if reference is not None and np.abs(reference.astype(np.int32)).max() > SILENT_PEAK:
             self._deaf_until = self._samples + _TAIL_SAMPLES
         deaf = min(max(0, self._deaf_until - begin), len(pcm))

@@ -48,7 +48,8 @@ class EchoHearing:
         self._path = path
         self._cancels = settings.cancel == "auto"
         self._reply_id = self._item_id = ""
-        """The answer that owns the speaker. Out-of-band replies are not assumed to be played."""
+        """The answer that owns the loudspeaker. Out-of-band replies are assumed not to be played.
+        """
         self.process = path.process
         self.classify_onset = path.classify_onset
         self.close = path.close

@@ -9,7 +9,7 @@ from pipeline.commands import Direction
 from pipeline.settings import Sector
 
 _FRESH_S = 0.35
-"""The array is polled ten times a second; a few answers may be missed."""
+"""The array is polled ten times a second; a few reports may be missing."""
 _LOST_S = 1.0
 """An array silent for this long counts as absent, so that speech from everywhere counts."""
 _PAUSE_S = 1.5
@@ -49,7 +49,7 @@ class Directions:
         return not any(azimuth_deg in self._sector for azimuth_deg in self._spoken_from(now))
 
     def were_elsewhere(self, now: float) -> bool:
-        """Whether the utterance that has just ended came from beside the accepted sector."""
+        """Whether the utterance that has just ended came from outside the accepted sector."""
         azimuth_deg = self.lately_deg(now) if self._sector else None
         return azimuth_deg is not None and azimuth_deg not in (self._sector or ())
 

@@ -1,11 +1,11 @@
-"""Puts names and odd words of a household in the place of what a recogniser heard instead.
+"""Restores names and unusual words of a household that a recogniser misheard.
 
 Recognisers spell a name that they do not know as one that they do, or as words that sound alike:
 "Richie", "Ann Llease". ``Keywords`` (pure) compares how the words sound, roughly and by English
 spelling, with the words that are likely here. It needs nothing but text, so it serves every
-recogniser. The shorter a keyword, the more words are like it, so the more must speak for it: the
-sounds, a capital, or that somebody is called. Words of turn-taking, and those that nearly every
-sentence has, stay.
+recogniser. The shorter a keyword, the more words resemble it, so the more evidence it needs: its
+sounds, a capital, or that somebody is called. Words of turn-taking and very common words are never
+replaced.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pipeline.spoken.sounds import difference, drop_cost, sounds_of
 
 _WORD = re.compile(r"(?<!['\u2019])\b(?:[A-Z]['\u2019](?=[A-Z]))?[^\W\d_]+")
 _ENDS = tuple('.!?:"\u2026\u201c\u201d\u00ab\u00bb')
-"""What comes after these begins with a capital, name or not."""
+"""A word after one of these begins with a capital, name or not."""
 _GREETINGS = {"hey", "hi", "hello", "ok", "okay", "hallo", "hola", "oye", "ciao", "ehi", "salut"}
 _GREETINGS |= {"bonjour", "hoi", "oi", "olá"}
 _CALENDAR = """monday tuesday wednesday thursday friday saturday sunday january february march april
 may june july august september october november december"""
-"""English writes these like names."""
+"""English capitalises these like names."""
 _ROBOT = "reachy"
 """A word of turn-taking, and yet a keyword."""
 _sounds = lru_cache(16384)(sounds_of)
@@ -40,9 +40,9 @@ class Keywords:
     """The words that are likely in a session."""
 
     def __init__(self, words: Iterable[str], lexicon: Lexicon) -> None:
-        """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones have no
-        effect, nor have words of turn-taking: "Stop". ``lexicon``: its words, and the small words
-        of its language, are not replaced."""
+        """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones and words of
+        turn-taking ("Stop") have no effect. ``lexicon``: its words, and the small words of its
+        language, are not replaced."""
         self._language = lexicon.language
         self._stop_words = _stop_words(lexicon)
         short = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
@@ -54,7 +54,7 @@ class Keywords:
                 self._keywords.setdefault(sounds[0], []).append((keyword, sounds))
 
     def put_into(self, text: str) -> str:
-        """``text``, with keywords in the place of their near-misses."""
+        """``text``, with near-misses replaced by their keywords."""
         places: list[tuple[int, int, str]] = []
         for _, start, end, keyword in sorted(self._candidates(text)):
             if all(end <= other[0] or start >= other[1] for other in places):
@@ -65,10 +65,10 @@ class Keywords:
         return text
 
     def _candidates(self, text: str) -> Iterator[tuple[float, int, int, str]]:
-        """Stretches of words that may be a keyword: their difference from it, and their place."""
+        """Stretches of words that may be a keyword: difference, start, end, and the keyword."""
         words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
         has_capitals_for_names = (self._language or language_of(text)) not in ("", "de")
-        before: list[str] = []  # the words of the sentence
+        before: list[str] = []  # the words of the sentence so far
         last, is_asked = 0, False
         for first, begin in enumerate(words):
             if any(mark in (gap := text[last : begin.start()]) for mark in _ENDS):
@@ -92,8 +92,9 @@ class Keywords:
     def _near(
         self, phrase: str, least: int, is_name: bool, is_called: bool
     ) -> Iterator[tuple[float, str]]:
-        """``least``: sounds of the keyword; ``is_name``: the recogniser took it for a name;
-        ``is_called``: it can only be a call."""
+        """The keywords that ``phrase`` may be, with their differences. ``least``: fewest sounds of
+        a keyword; ``is_name``: the recogniser took the phrase for a name; ``is_called``: it can
+        only be a call."""
         for keyword, sounds in self._keywords.get(phrase[:1], ()):
             if len(sounds) < least:
                 continue
@@ -111,7 +112,7 @@ class Keywords:
 
 
 def keywords_of(context: SessionContext) -> Keywords:
-    """The client's, and those of the settings."""
+    """The client's keywords, and those of the settings."""
     return Keywords((*context.config.keywords, *context.settings.words), context.lexicon)
 
 

@@ -38,7 +38,7 @@ class Listener:
         endpointing: Endpointing,
         directions: Directions | None = None,
     ) -> None:
-        """``directions``: of an array; speech from elsewhere opens no turn."""
+        """``directions``: of a microphone array; speech from outside its sector opens no turn."""
         self._stages = stages
         self._scores = SpeechScores(stages, directions)
         self._nearness = Nearness()
@@ -59,7 +59,7 @@ class Listener:
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
         self.read = self._history.read
         self._taken = 0
-        """Samples so far, with those of a window that is not complete yet."""
+        """Samples so far, including those of an incomplete window."""
         self._silence = AssumedSilence()
 
     @property
@@ -101,8 +101,8 @@ class Listener:
         return self._taker.certainty
 
     def moves(self, start: int, end: int) -> bool:
-        """Whether the timbre of the sound between two samples moves as a voice's does, as far as
-        can be told."""
+        """Whether the timbre of the sound between two samples moves as a voice's does; True if that
+        cannot be told."""
         first = max(0, start - tuning.TIMBRE_BEFORE_SAMPLES)
         pcm, least_db = self.read(first, end), self._stages.vad.least_movement_db
         return len(pcm) < end - first or may_be_voice(pcm, start - first, least_db)
@@ -151,8 +151,8 @@ class Listener:
 
     def _filter(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its
-        first pause; forget the turn if it is. While echoes are heard, a sound that ends undecided
-        counts as one."""
+        first pause; if it is, forget the turn. A sound that ends undecided counts as an echo while
+        echo is being removed."""
         begins = not was_open and any(isinstance(each, TurnStart) for each in signals)
         if not self._doubtful and not begins:
             return signals
@@ -169,7 +169,7 @@ class Listener:
         return self._hearing.classify_onset(self._taker.noticed)
 
     def admit(self) -> list[Signal]:
-        """Release the signals held back: a possible echo counts as a turn."""
+        """Release the signals held back: what may be an echo counts as a turn."""
         signals, self._doubtful = self._doubtful, []
         return signals
 
@@ -194,5 +194,5 @@ class Listener:
         self._doubtful = []
 
     def forget_speaker(self) -> None:
-        """The newest turn was no person's: nothing is learned from its level."""
+        """Learn nothing from the newest turn's level: it was not a person's."""
         self._nearness.forget_turn()

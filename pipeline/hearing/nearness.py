@@ -1,9 +1,9 @@
-"""Decides what in the sound is speech of the person who speaks to the robot. Pure.
+"""Decides which sound is speech of the person who speaks to the robot. Pure.
 
-``weigh`` has all that is known about one window: the VAD's certainty, an echo, the direction and
-the level. Two voices in a room differ in level by more than one voice does from word to word, so
-speech far below the speaker's level is background. ``pipeline.hearing.turn_taker`` still gives it
-time to stop or to rise again, because the speaker may have dropped the voice.
+``weigh`` combines all that is known about one window: the VAD's certainty, an echo, the direction
+and the level. Two voices in a room differ in level by more than one voice does from word to word,
+so speech far below the speaker's level is background. ``pipeline.hearing.turn_taker`` still gives
+it time to stop or to rise again, because the speaker may only have become softer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WindowEvidence:
     ``score``: the VAD's, 0 to 1. ``post_filtered``: its score without most of the residual echo;
     ``None``: there can be no echo. ``llr``: how much louder the window is than the echo explains.
     ``elsewhere``: the array hears no speech from the accepted sector; ``others``: it hears speech.
-    ``motor``: it may be that of a motor heard lately. ``below_db``: how far the level is below the
+    ``motor``: it may be a motor heard lately. ``below_db``: how far the level is below the
     speaker's; 0 if no speaker is known."""
 
     score: float
@@ -43,7 +43,7 @@ class WindowEvidence:
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is speech for which no echo can be mistaken."""
+        """Whether it is speech that cannot be an echo."""
         return self.score >= tuning.SPEECH_SCORE and self.post_filtered is None
 
 
@@ -60,9 +60,9 @@ class _Rise(NamedTuple):
 
 
 class WindowScore(NamedTuple):
-    """``score``: 0 to 1, from the threshold on it is speech. ``below_db``: if that speech is
-    background, how far it is below the speaker. ``nearer_from``: the sample at which a speaker
-    begins who is so near that the open turn before is background."""
+    """``score``: 0 to 1; it is speech from the threshold on. ``below_db``: how far that speech is
+    below the speaker if it is background, else 0. ``nearer_from``: the sample at which a nearer
+    speaker begins, so that the open turn was background until then."""
 
     score: float
     below_db: float = 0.0
@@ -107,7 +107,7 @@ class Nearness:
         self._speech: deque[_Speech] = deque(maxlen=tuning.SUNK_WINDOWS)
         """The newest windows of the open turn that are its speaker's."""
         self._before: deque[_Speech] = deque(maxlen=tuning.OTHERS_WINDOWS)
-        """The newest windows of speech before the open turn; those of a turn have its level."""
+        """The newest windows of speech before the open turn; those of a turn get its level."""
         self._far = False
         """Whether the newest speech of the open turn is background."""
         self._rise: _Rise | None = None
@@ -120,9 +120,9 @@ class Nearness:
         """Whether the open turn, or else the last one, sank to the level of another voice."""
         self._remembered_db: float | None = None
         self._fallen_db = 0.0
-        """How much softer than that a speaker may be by now, for the quiet since."""
+        """How much softer than that a speaker may be by now, after the quiet since."""
         self._before_db: float | None = None
-        """What was known before the newest turn."""
+        """The level known before the newest turn."""
         self._left_samples = 0
         """How much longer the level is remembered."""
         self._quiet_powers: deque[float] = deque(maxlen=tuning.QUIET_WINDOWS)
@@ -134,7 +134,7 @@ class Nearness:
     def hear(
         self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
     ) -> WindowScore:
-        """Take the next window and what is known about it but for its level."""
+        """Judge the next window. ``evidence``: all that is known about it except its level."""
         samples = frame.pcm.astype(np.float32)
         self._powers.append(float(samples @ samples) / max(1, len(samples)))
         power = float(np.mean(self._powers))
@@ -170,7 +170,7 @@ class Nearness:
         return score
 
     def forget_turn(self) -> None:
-        """Forget the newest turn, which turned out not to be speech to the robot."""
+        """Learn nothing from the newest turn: it was a false one."""
         self._speech.clear()
         self._turn_is_open = False
         self._remembered_db, self._fallen_db = self._before_db, 0.0
@@ -206,7 +206,7 @@ class Nearness:
 
     @property
     def _known_db(self) -> float | None:
-        """The level of the speaker: of the open turn, or else the one to be expected."""
+        """The speaker's level: in the open turn, or else the level to expect."""
         if self._turn_is_open:
             return self._speaker_db
         return None if self._remembered_db is None else self._remembered_db - self._fallen_db
@@ -217,7 +217,8 @@ class Nearness:
         return known_db - level_db + (0.0 if self._turn_is_open else tuning.OPENING_DB)
 
     def _fade(self, frame: AudioFrame, far: bool) -> None:
-        """No turn is open. What goes on far away is remembered as far for as long as it does."""
+        """Without an open turn, let the memory of the level run out; far speech prolongs it, so
+        that it stays known as far."""
         samples_left = self._left_samples + len(frame.pcm) * (tuning.FAR_COUNTS if far else -1)
         self._left_samples = min(samples_left, tuning.REMEMBERED_SAMPLES)
         if samples_left <= 0:
@@ -225,7 +226,7 @@ class Nearness:
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
         """Each quiet lets a softer speaker begin the next turn. A television too soft for the VAD
-        is no quiet if its level changes and is not far below the speaker's."""
+        does not count as quiet if its level changes and is not far below the speaker's."""
         self._quiet_powers.append(self._powers[-1])
         level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
         low_db, high_db = self._quiet_db
@@ -248,7 +249,7 @@ class Nearness:
         limit_db = known_db - margin_db + tuning.NEARER_DB
         since = (self._began if self._turn_is_open else frame.index) - tuning.REMEMBERED_SAMPLES
         before = sum(each.level_db < limit_db and each.start > since for each in self._before)
-        if len(self._speech) < tuning.SUNK_WINDOWS:  # it begins where the turn does
+        if len(self._speech) < tuning.SUNK_WINDOWS:  # these windows begin where the turn does
             background = itertools.takewhile(lambda each: each.level_db < limit_db, self._speech)
             before += sum(1 for _ in background)
         return before >= (
@@ -267,8 +268,8 @@ class Nearness:
         return self._loudest_db - _loud_db(self._speech) if is_long and is_full else 0.0
 
     def _nearer_from(self, margin_db: float | None) -> int | None:
-        """Where the open turn's speaker begins, if what was before turns out to be background: the
-        level rises, and within a second by more than any margin of one voice."""
+        """Where a nearer speaker begins in the open turn, if all before was background: the level
+        rises, and within a second by more than one voice ever varies."""
         speech = list(self._speech)[-tuning.SPEAKER_WINDOWS :]
         before, newest = speech[: -tuning.NEWEST_WINDOWS], speech[-tuning.NEWEST_WINDOWS :]
         if margin_db is None or len(before) < tuning.FEWEST_BEFORE:
@@ -294,8 +295,8 @@ def _loud_db(speech: Sequence[_Speech]) -> float:
 
 
 def _begins_above(speech: Sequence[_Speech], before_db: float) -> int:
-    """Where the voice begins that has raised the newest speech above the level before. Its first
-    words may be softer, but are hardly below that level."""
+    """Where the voice begins that raised the newest speech above the level before. Its first words
+    may be softer, but hardly softer than that level."""
     loud = [each.level_db > before_db + tuning.RISE_DB for each in speech]
     began = loud.index(True, len(speech) - tuning.NEWEST_WINDOWS)
     for at in range(began - 1, -1, -1):
@@ -307,7 +308,7 @@ def _begins_above(speech: Sequence[_Speech], before_db: float) -> int:
 
 
 class Background:
-    """The background speech since the speaker was last heard, with its pauses; empty: none."""
+    """The background speech since the speaker was last heard, with its pauses; may be empty."""
 
     def __init__(self) -> None:
         self.start = self.end = self._samples = 0
@@ -325,7 +326,7 @@ class Background:
         self._below_db.append(below_db)
 
     def forget(self) -> None:
-        """The speaker is heard."""
+        """Start over, as when the speaker is heard."""
         self.start = self.end = self._samples = 0
         self._below_db.clear()
 

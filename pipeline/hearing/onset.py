@@ -5,7 +5,7 @@ the word. A short first word ("No, ...") may be over before it counts as speech 
 scores rise above the room's, so the onset is found by going back from the first certain window.
 
 The constants were fitted on 3,000 seeded scenes (``benchmarks/results/2026-11-23-onsets.json`` has
-other ones); ``benchmarks.turns.score`` counts beginnings that are lost.
+others); ``benchmarks.turns.score`` counts beginnings that are lost.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RecentScores:
         return sum(scores) / len(scores) if scores else 0.0
 
     def speech_score(self, start: int, end: int, least: float) -> float:
-        """Mean of the scores from ``least`` on between two samples; 1 if none is known."""
+        """Mean of the scores of at least ``least`` between two samples; 1 if there are none."""
         frames = (frame for frame in self._frames if start < frame.end and frame.index < end)
         scores = [frame.score for frame in frames if frame.score >= least]
         return sum(scores) / len(scores) if scores else 1.0

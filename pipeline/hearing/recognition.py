@@ -50,7 +50,7 @@ class StableWords:
         return new
 
     def _agreement(self, words: list[str]) -> int:
-        """How many words from the start both passes have; the newest one may still grow."""
+        """How many leading words both passes share; the newest word may still grow."""
         count = 0
         for word, before in zip(words[:-1], self._before, strict=False):
             if word != before:
@@ -69,7 +69,7 @@ class Recognition:
     ``keywords`` take the place of their near-misses in every text. ``on_words`` gets the words that
     will not change, as they become known; without it, partial transcripts are not asked for.
 
-    ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so an
+    ``begin`` it, and ``stop`` it at the end. Feeding is never cancelled in the middle, so a
     discarded attempt neither loses nor repeats audio. If the engine dies, the next one gets all the
     audio again, once, without partial transcripts, because their words were published. If it
     refuses, or dies again, it gets the audio without the language, which it may not know.
@@ -171,7 +171,7 @@ class Recognition:
                 raise
 
     def _begin_again(self, utterance: UtteranceStage | None, error: EngineError) -> bool:
-        """The utterance's engine has died or refuses. Returns whether there is another attempt."""
+        """Begin the utterance again after its engine died or refused. False if it has failed."""
         if self._utterance is not utterance:
             return True
         again = isinstance(error, EngineCrashed) and not self._begun_again
@@ -189,9 +189,9 @@ class Recognition:
         return True
 
     def _may_refuse_language(self, utterance: UtteranceStage | None, error: EngineError) -> bool:
-        """Whether the language may be why the engine refused to open an utterance, or all of it. An
-        engine's own errors are plain ones; other kinds have reasons of their own. Some servers fail
-        at a language that they do not know (HTTP 500)."""
+        """Whether the engine may have refused to open or to transcribe the utterance because of the
+        language. An engine's own errors are plain ``EngineError``; other kinds have other reasons.
+        Some servers answer a language that they do not know with HTTP 500."""
         unlisted = bool(self._language) and self._language not in self._stages.stt.languages
         own = type(error) is EngineError or isinstance(error, Rejection | EngineCrashed)
         return unlisted and not isinstance(error, Unreachable) and (own or utterance is None)
@@ -231,8 +231,8 @@ def same_words(one: str, other: str) -> bool:
 
 
 def plain_words(text: str) -> list[str]:
-    """The words in lower case, without punctuation; hyphens and apostrophes split them. Of scripts
-    without spaces, the letters."""
+    """The words in lower case, without punctuation; hyphens and apostrophes split them. In scripts
+    without spaces, each letter counts as a word."""
     return _PLAIN_WORD.findall(text.lower())
 
 

@@ -51,13 +51,12 @@ class VadMemory:
 
 
 class SpeechScores:
-    """Finds out about each window how likely it is speech, and whether an echo or a direction
-    explains it.
+    """Finds how likely each window is speech, and whether an echo or a direction explains it.
 
     If the engine fails, everything counts as silence, so that an open turn ends and is answered."""
 
     def __init__(self, stages: Stages, directions: Directions | None = None) -> None:
-        """``directions``: of an array."""
+        """``directions``: of a microphone array."""
         self._stages = stages
         self._stage = stages.vad
         self._vad = VadMemory(stages.vad)
@@ -76,7 +75,7 @@ class SpeechScores:
         except Cancelled:
             if self._stage is self._stages.vad:
                 raise
-            self._use_new_vad()  # it was closed under this window
+            self._use_new_vad()  # the old one was closed while it scored this window
             return await self._evidence(window)
 
     async def _evidence(self, window: EchoWindow) -> WindowEvidence:
@@ -97,15 +96,16 @@ class SpeechScores:
         return score, await self._score(more, window.post_filtered)
 
     def _echo_begins(self) -> tuple[VadMemory, VadMemory]:
-        """If someone is speaking, the VAD that heard the beginning stays in charge."""
+        """Memories for a stretch of echo. If someone is speaking, the VAD that heard the beginning
+        stays in charge."""
         first, more = VadMemory(self._stage), VadMemory(self._stage)
         if not self._vad.silent:
             first, self._vad = self._vad, first
         return first, more
 
     async def _after_echo(self, pcm: Pcm) -> float:
-        """If someone is speaking when an echo ends, the same VAD stays in charge, too. After 3 s it
-        has heard enough of the room to be kept."""
+        """If someone is still speaking when an echo ends, the VAD of the echo stays in charge.
+        After 3 s it has heard enough of the room to be kept."""
         if self._echo_vads and self._echo_vads[0].silent:
             self._forget_echo()
         if self._echo_vads and self._since_echo_samples >= tuning.HEARD_OUT_SAMPLES:

@@ -1,7 +1,7 @@
-"""How much a sound's timbre moves. Pure.
+"""Measures how much a sound's timbre moves. Pure.
 
-A motor buzzes with one timbre, as wind and fans hiss with one; a mouth is never still for long. A
-VAD scores a buzz like a vowel, however long it lasts.
+A motor buzzes, and wind and fans hiss, with one timbre; a mouth is never still for long. A VAD
+scores a buzz like a vowel, however long it lasts.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def movement_db(pcm: Pcm, start: int) -> float | None:
 
 
 def may_be_voice(pcm: Pcm, start: int, least_db: float) -> bool:
-    """Whether the timbre of the sound that begins at sample ``start`` moves as a voice's does, as
-    far as can be told. ``least_db``: a voice's, of the VAD; 0: nothing can be told."""
+    """Whether the timbre of the sound that begins at sample ``start`` moves as a voice's does; True
+    if that cannot be told. ``least_db``: a voice's least movement, given by the VAD; 0: unknown."""
     short = len(pcm) - start < tuning.TIMBRE_SHORT_SAMPLES
     found_db = movement_db(pcm, start) if least_db else None
     return found_db is None or found_db >= least_db * (tuning.TIMBRE_SHORT if short else 1.0)
 
 
 class Motor:
-    """Knows that a motor has been taken for a speaker, and expects it again. A voice's timbre moves
-    from the first 200 ms on, a motor's never does."""
+    """Remembers that a motor was taken for a speaker, and expects it again. A voice's timbre moves
+    after the first 200 ms; a motor's never does."""
 
     def __init__(self, moves: Callable[[int, int], bool]) -> None:
-        """``moves``: whether the timbre does between two samples."""
+        """``moves``: whether the timbre moves between two samples."""
         self._moves = moves
         self._turn_from: int | None = None
         self._sound_from: int | None = None

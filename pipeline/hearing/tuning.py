@@ -72,19 +72,19 @@ SILENT_SCORE = 0.2
 
 SURE, HARDLY_SURE = 0.8, 0.58
 """Mean score of the VAD over speech: below the second, few words are not believed; below the first,
-no hum. Of one word in a room that echoes it is .59 to .70. What a doubtful word means over an
-answer, ``turn_taking.barge_in`` weighs: with the first for all of them P95 of its verdict is 570 ms
-instead of 500."""
+no hum. One word in an echoing room scores .59 to .70. Over an answer, ``turn_taking.barge_in``
+weighs doubtful words: if all needed the first limit, P95 of its verdict would be 570 ms instead of
+500."""
 FEW_WORDS, FEW_WORDS_S = 3, 0.4
-"""So many are few, and so much sound has no more."""
+"""Up to this many words are few; sound shorter than this holds no more."""
 SURE_OF_COURTESY, COURTESY_S, COURTESY_WORD_S = 0.85, 0.9, 0.25
 """For "Thank you." the VAD must be this sure, and the sound no longer than the second and, for each
 word, the third."""
 MOST_LETTERS_PER_S, SPARE_S = 30.0, 0.5
 """Fast speech has up to 25 letters a second. The audio may be cut that much too short."""
 REPEATS, REPEATED_WORDS, MOST_REPEATED_WORDS = 4, 2, 10
-"""How often in a row a phrase comes in a repetition; how long is what people say so often, and all
-of it, if it is no command ("yes yes yes")."""
+"""How often in a row a phrase must come to be a repetition; and the most words of a phrase that
+people do repeat so often, and of all of it, unless it is a command ("yes yes yes")."""
 
 # --- whether a timbre moves (``timbre``) ----------------------------------------------------------
 
@@ -95,10 +95,10 @@ TIMBRE_FRAMES = 3
 TIMBRE_SAMPLES, TIMBRE_BEFORE_SAMPLES = 192 * LISTEN_RATE // 1000, LISTEN_RATE
 """Less sound says nothing; the room is heard in the sound before it."""
 TIMBRE_NEWEST_SAMPLES = 576 * LISTEN_RATE // 1000
-"""The newest sound whose timbre must move where a motor runs. 192 ms into it, 119 of 120 commands
-do, and 0 of 105 moves of a servo; over a servo 0 to 10 dB below, after 224 ms in 9 of 10."""
+"""Where a motor runs, the timbre of this much newest sound must move. 192 ms into it, 119 of 120
+commands do, and 0 of 105 moves of a servo; over a servo 0 to 10 dB below, 9 of 10 after 224 ms."""
 TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES = 0.7, 600 * LISTEN_RATE // 1000
-"""Up to this length that much of the movement is enough: "Basta" has one vowel."""
+"""Up to this length, this share of the movement is enough: "Basta" has one vowel."""
 TIMBRE_LOUD_DB, TIMBRE_CONTRAST_DB = 20.0, 10.0
 """Frames further below the loudest do not count. A sound that is less above the room mostly has the
 room's timbre."""
@@ -112,67 +112,71 @@ SPEAKER_WINDOWS = 150
 FEWEST_WINDOWS = 12
 """Windows of speech from which that level is known."""
 KEPT_MS = 128
-"""So much around speech of the speaker's level may be the soft begin or end of a word."""
+"""This much around speech of the speaker's level may be the soft beginning or end of a word."""
 FAR_MS = 320
-"""Background that lasts this long is a pause of the speaker."""
+"""Background that lasts this long counts as a pause of the speaker."""
 QUIET_WORD_MS, QUIET_WORDS_MS = 704, 960
-"""Background that stops sooner was a quiet word of the speaker's; what goes on ends the turn. Of
-its own, and with the pauses in it; a VAD adds up to 200 ms."""
+"""Background that stops sooner was a quiet word of the speaker's; longer background ends the turn.
+The first limit is without the pauses in it, the second with them; a VAD adds up to 200 ms."""
 APART_MS = 320
-"""A silence after which more of it is judged anew."""
+"""A silence after which further background is judged anew."""
 STOPPED_MS = 96
-"""Silence after which it has stopped: a VAD's scores fall for a moment within words, too."""
+"""Silence after which background has stopped: a VAD's scores also fall briefly within words."""
 REMEMBERED_SAMPLES = 30 * LISTEN_RATE
-"""For so long after a turn its speaker's level is remembered. In 96 turns of people on the
-telephone, none was more than 9 dB below the one before."""
+"""How long after a turn its speaker's level is remembered. In 96 turns of people on the telephone,
+none was more than 9 dB below the one before."""
 QUIET_SAMPLES, QUIET_SCORE, QUIET_FALL_DB = 3 * LISTEN_RATE, 0.1, 8.0
-"""Each quiet of this length lowers the remembered level by so many dB; its windows are below this
-score, and besides ... (When it was forgotten instead, televisions 24 dB below the speaker began 118
-turns an hour; with this, 25: ``benchmarks.room``.)"""
+"""Length of a quiet, the score that its windows stay below, and by how many dB it lowers the
+remembered level. (When a quiet cleared the level instead, televisions 24 dB below the speaker began
+118 turns an hour; with this, 25: ``benchmarks.room``.)"""
 SILENT_DB, QUIET_RANGE_DB, QUIET_WINDOWS = 30.0, 6.0, 10
-"""... so far below that level, or within this range, as a fan is; measured over 320 ms. By the
-score alone, two of eight soft televisions opened 7 and 6 turns in 32 s. By the range alone, the
-noise of ordinary rooms is no quiet: of 24 recordings of people in one conversation, 6 were not
-heard."""
+"""A quiet is also this far below that level, or stays within this range, as a fan does; measured
+over 320 ms. By the score alone, two of eight soft televisions opened 7 and 6 turns in 32 s. By the
+range alone, the noise of ordinary rooms would not be quiet: of 24 recordings of people in one
+conversation, 6 were not heard."""
 FAR_COUNTS = 3
-"""So much longer per sample of far speech: of a soft television, a VAD takes less than a third for
-speech."""
+"""By how many samples each sample of far speech prolongs the memory: a VAD takes less than a third
+of a soft television for speech."""
 OPENING_DB = 3.0
-"""Speech must come so much nearer to that level to open a turn: the loudest syllables count."""
+"""Speech must come this much nearer to the remembered level to open a turn: the loudest syllables
+count."""
 NEWEST_WINDOWS, FEWEST_BEFORE = 10, 20
 """Windows of speech (320 ms) whose median shows that a nearer speaker has begun, and those before
 from which that counts: with 12, 1 of 633 turns lost its first words, with 20 none."""
 RISE_DB, LEAST_RISE_DB, RISE_SAMPLES = 6.0, 1.0, LISTEN_RATE
-"""A nearer speaker raises the level by the first, from words that raise it by the second at least,
-and by more than the margin within that time. Of 986 turns of one person each, none is cut."""
+"""A nearer speaker raises the level by the first, beginning with words that raise it by at least
+the second, and within the third by more than the margin. Of 986 turns of one person each, none is
+cut."""
 NEARER_DB = 4.5
-"""Background that was heard before the speaker must come so much nearer to count as the speaker."""
+"""Background heard before the speaker must come this much nearer to count as the speaker."""
 FEWEST_OTHERS, OTHERS_WINDOWS = 31, 937
-"""Windows of background (1 s) before the speaker, among so many of speech (30 s), from which others
-are known to talk: a first phrase may be soft. With 6, a reader was cut after 9 s."""
+"""This many windows of background (1 s) before the speaker, among the second number of windows of
+speech (30 s), show that others talk: a first phrase may be soft. With 6, a reader was cut after
+9 s."""
 FEWEST_BETWEEN_TURNS = 125
-"""The same (4 s) where no turn is open: who was too soft to be heard may speak up. With 31, eight
-televisions at -12 dB opened 11 turns, with this 15, and none at -18 dB."""
+"""The same (4 s) while no turn is open: somebody who was too soft to be heard may speak up. With
+31, eight televisions at -12 dB opened 11 turns, with this 15, and none at -18 dB."""
 QUIETER_DB = 5.5
-"""A turn that is so much quieter than what is remembered changes no memory: else one turn that a
-television's loudest word opens makes it the speaker. Of 96 turns of people, 1 fell by more."""
+"""A turn this much quieter than the remembered level does not change it: otherwise one turn opened
+by a television's loudest word would make it the speaker. Of 96 turns of people, 1 fell by more."""
 LOUD_WINDOWS = 62
 """Windows of speech (2 s) over which the loudest part of a turn is measured."""
 SUNK_WINDOWS, SUNK_DB = 350, 6.0
-"""The newest windows of speech (11 s), and how far they are below that part if somebody else has
-talked since. Talking on for 60 s, 13 of 14 voices stay above; of 40 televisions 6 dB below a
-command, 39 fall below."""
+"""The newest windows of speech (11 s), and how far below the loudest part they are if somebody else
+has been talking since. Of 14 voices that talked for 60 s, 13 stayed above; of 40 televisions 6 dB
+below a command, 39 fell below."""
 LONG_TURN_SAMPLES = 20 * LISTEN_RATE
-"""Shorter turns are left to the pauses in them."""
+"""Shorter turns are not checked for this: the pauses in them end them."""
 
 # --- near-misses of keywords (``keywords``; figures in docs/decisions.md) -------------------------
 
 LEAST_SOUNDS = 3
-"""Shorter keywords are too much like other words. One more is needed for a word that stands alone
-or is called, and two more elsewhere, unless the recogniser took it for a name: with that, and what
-is below, 20 common first names replace 7 of 133,000 other words of dialogues, without it 1,127."""
+"""Shorter keywords are too much like other words. One sound more is needed for a word that stands
+alone or is called, and two more elsewhere, unless the recogniser took it for a name. With this rule
+and those below, 20 common first names replace 7 of 133,000 other words of dialogues; without it,
+1,127."""
 WORD_DIFFERENCE = 0.08
-"""Wrong consonants for each sound of a keyword above those, up to which a heard word may be it."""
+"""Most wrong consonants of a word taken for a keyword, for each of its sounds above those."""
 NAME_DIFFERENCE = 0.2
 """The same for a word that the recogniser took for a name. With 0.3 twice as many other names are
 replaced."""
@@ -182,7 +186,7 @@ CALL_DIFFERENCE = 0.5
 """In a call, one consonant may be another: 13 of 50 times "Reachy" is heard as "Reiki" or
 "Ricky"."""
 MOST_WORDS = 3
-"""Words that a recogniser hears for one keyword."""
+"""Most words that a recogniser hears for one keyword."""
 MOST_KEYWORDS, LONGEST_KEYWORD_CHARS, MOST_TEXT_WORDS = 100, 50, 400
-"""Further keywords, longer ones, and further words of a text are not compared: it is done on the
-event loop, and takes 0.03 ms for a word of English and 30 keywords."""
+"""Further keywords, longer ones, and further words of a text are not compared: comparing runs on
+the event loop, and takes 0.03 ms for a word of English and 30 keywords."""

@@ -6,7 +6,7 @@ A turn opens when speech has lasted ``onset_ms``; it began where the scores rose
 the session starts a reply behind a shut gate. ``pipeline.turn_taking.endpointing`` decides how long
 the pause must last before the turn has *ended*; ``judge`` sets it. No turn ends before the scores
 have fallen, or what still scores as speech is found to be background
-(``pipeline.hearing.nearness``): it neither rises nor stops as soon as a quiet word does.
+(``pipeline.hearing.nearness``): it neither rises nor stops as soon as a quiet word would.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline.settings import Endpointing
 
 @dataclass(frozen=True, slots=True)
 class TurnStart:
-    """Speech began at sample ``start``. In an open turn: all before was background, and no turn."""
+    """Speech began at sample ``start``. If a turn was open, it was only background."""
 
     start: int
 
@@ -50,7 +50,7 @@ class TurnResume:
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
     """The turn is over; its last speech sample is before ``speech_end``. ``below_db``: how far
-    the background that goes on is below the speaker; 0: none does."""
+    below the speaker the background is that goes on; 0: silence."""
 
     speech_end: int
     below_db: float = 0.0
@@ -83,8 +83,8 @@ class TurnTaker:
         self._onset: int | None = None
         self._rising = False
         self._quiet_score = self._quiet_peak = 0.0
-        """The newest score while no turn is open, and the highest lately after which scores fell
-        again; it fades."""
+        """The newest score while no turn is open, and the highest one lately after which scores
+        fell again; the latter fades."""
         self.noticed = 0
         """First sample of the newest turn that scored as speech; the turn may start earlier."""
         self._start = 0
@@ -233,7 +233,7 @@ class TurnTaker:
         return self._quiet_word(frame) or self._end_if_due()
 
     def _quiet_word(self, frame: AudioFrame) -> list[Signal]:
-        """Background that has stopped so soon was the end of what the speaker said."""
+        """Add background that stopped soon to the turn: it was the end of what the speaker said."""
         start, end = max(self._background.start, self._speech_end), self._background.end
         stopped = frame.end - self._scored_end >= samples_of(tuning.STOPPED_MS)
         if end <= self._speech_end or not stopped or self._background.is_long(frame.end):
