@@ -113,7 +113,8 @@ class EchoCanceller:
         return self._played.lag + strongest if response[strongest] else None
 
     def process(self, microphone: Pcm, reference: Pcm) -> EchoFree:
-        """Clean the next 10 ms. Both int16, shape ``(160,)``: sound heard, and sound played then.
+        """Clean the next 10 ms: the sound heard, and the sound played meanwhile, both int16, shape
+        ``(160,)``.
 
         The echo of ``reference`` may come 6 to 300 ms after it. Raises ``ValueError`` on any other
         length.
@@ -161,8 +162,8 @@ class EchoCanceller:
         self._gate.close(_REALIGNED_BLOCKS)
 
     def reread(self, reference: Pcm) -> None:
-        """The reference is read from another place on: ``reference``, its newest ``REREAD_SAMPLES``
-        there, takes the place of what was read. For 300 ms all sound counts as echo."""
+        """Read the reference from another position on. ``reference``: its newest ``REREAD_SAMPLES``
+        there, which replace what was read. For 300 ms all sound counts as echo."""
         for start in range(0, len(reference), BLOCK):
             self._played.push(to_float(reference[start : start + BLOCK]))
         if len(self._weights_before) == 2:
@@ -258,7 +259,7 @@ class EchoCanceller:
         self.realign()
 
     def _begin_anew(self) -> None:
-        """Relearn: a gap was not found, or the room has changed."""
+        """Learn from scratch: a gap was missed, or the room has changed."""
         self._slips = SlipFinder()
         self._filter.doubt()
         self._drift.forget()

@@ -41,8 +41,8 @@ class DelayFinder:
         self._heard = AudioHistory(self._compared_samples)
 
     def feed(self, sent: Pcm, heard: Pcm) -> None:
-        """The next samples of both, int16 mono at 16 kHz. Raises ``ValueError`` if one
-        is longer."""
+        """Take the next samples of both, int16 mono at 16 kHz. Raises ``ValueError`` if one is
+        longer."""
         if len(sent) != len(heard):
             raise ValueError(f"{len(sent)} samples sent while {len(heard)} were heard")
         self._sent.append(sent)

@@ -129,7 +129,7 @@ class EchoGate:
 
     def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
         """Take a block while nothing is played, and only delay it by 10 ms, as ``process`` does.
-        ``learns``: it is the room's noise."""
+        ``learns``: whether it is the room's noise."""
         before = self._frames[0, BLOCK:].copy()
         self._frames[0, :BLOCK] = before
         self._frames[0, BLOCK:] = residual

@@ -178,7 +178,7 @@ class KalmanFilter:
         self._weights[0, :, some] = bins.real
         self._weights[1, :, some] = bins.imag
 
-    # --- what others know and move -------------------------------------------------------------
+    # --- for the canceller: the state, and shifts of it -----------------------------------------
 
     @property
     def weights(self) -> Spectra:

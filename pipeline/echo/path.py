@@ -45,8 +45,8 @@ _ANSWER_GAP_SAMPLES = LISTEN_RATE
 """Silence that separates two answers."""
 _MOVED_SAMPLES = 2 * LISTEN_RATE // 1000
 _FOUND_ELSEWHERE_SAMPLES = 10 * LISTEN_RATE // 1000
-"""Least step of the delay that is followed: of an echo heard just now, and of one that a search
-found, whose delay is that of the last seconds."""
+"""Least change of the delay that is followed: for an echo heard just now, and for one that a search
+found in the last seconds of sound."""
 _COMPARED_SAMPLES = LISTEN_RATE
 """Microphone sound kept for ``likeness``, which needs less."""
 KEPT_SAMPLES = 6 * LISTEN_RATE
@@ -145,12 +145,12 @@ class EchoPath(Generic[R]):
         self._keep = keep
         self._canceller: EchoCanceller | None = None
         self._delay = 0
-        """Of the echo, in samples."""
+        """The echo's delay, in samples."""
         self._read_later = 0
-        """Of the reference."""
+        """The delay with which the reference is read, in samples."""
         self._slipped_samples = 0
         self._has_worked = False
-        """Whether the canceller has ever worked; a sound may be mistaken for an echo."""
+        """Whether the canceller has ever worked; if not, the sound found may not be an echo."""
         self._failing_samples = 0
         """Samples of echo since the canceller last worked; without pauses and reported gaps."""
         self._rest = EMPTY
@@ -166,8 +166,8 @@ class EchoPath(Generic[R]):
         return self._canceller is not None
 
     def classify_onset(self, at: int) -> OnsetKind:
-        """What the sound that began at sample ``at`` is; ``unknown``: it is too short to tell. An
-        echo is removed from then on. While an echo is being removed, what is left is compared: it
+        """What the sound that began at sample ``at`` is; ``unknown``: too short to tell. If it is
+        an echo, removal begins. Once an echo is being removed, the residual is compared: it
         resembles the answer if the player has lost or gained time."""
         is_echo = self._is_echo(at)
         return "unknown" if is_echo is None else "echo" if is_echo else "speech"
@@ -196,7 +196,7 @@ class EchoPath(Generic[R]):
         return rest.is_echo
 
     def _likeness(self, sound: Pcm, end: int) -> Likeness:
-        """Of ``sound``, which was heard up to sample ``end``, to the answer."""
+        """How much ``sound``, heard up to sample ``end``, resembles the answer."""
         return compare(self._reference.read(end - len(sound) - MOST_DELAY_SAMPLES, end), sound)
 
     def _learn_from(self, heard: Pcm) -> None:
@@ -209,11 +209,11 @@ class EchoPath(Generic[R]):
 
     @property
     def delay_ms(self) -> int | None:
-        """How long after it is sent a sound comes back; ``None`` if it does not."""
+        """How long after being sent a sound comes back; ``None`` if it does not."""
         return self._delay * 1000 // LISTEN_RATE if self._canceller else None
 
     def close(self) -> None:
-        """Nothing more is heard."""
+        """Nothing more will be heard: remember the room, or forget it."""
         if self._canceller and self._has_worked:
             self._keep(self._room(self._canceller))
         elif self._memory and not self._canceller:

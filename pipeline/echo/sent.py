@@ -83,7 +83,7 @@ class SentSound(Reference):
         self._ahead: deque[tuple[int, Pcm]] = deque()
         """Sound not yet played, with the index of its first sample."""
         self.end = 0
-        """Index behind everything sent."""
+        """Index after everything sent."""
 
     def sent(self, pcm: Pcm, rate: int, now: float) -> None:
         """Audio is sent, int16 mono at ``rate`` Hz."""
@@ -119,8 +119,8 @@ class SentSound(Reference):
         self.end = min(self.end, max(at, self._past.end))
 
     def move(self, by: int) -> None:
-        """All sound that is not past is played ``by`` samples later; negative: earlier, and what
-        would be past then was played while the microphone was off."""
+        """Move all sound not yet played by ``by`` samples; negative: earlier, and what would then
+        be past counts as played while the microphone was off."""
         pieces, self._ahead = self._ahead, deque()
         for start, pcm in pieces:
             early = max(0, self._past.end - start - by)

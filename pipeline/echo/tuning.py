@@ -36,7 +36,7 @@ CANCELLER_SURE = 0.7
 CANCELLER_MOST = 0.5
 """The filter works if it removes more than this share of the microphone's power."""
 CANCELLER_LOUDER = 2.0
-"""Power of the residual over the microphone's that even near-end speech seldom reaches."""
+"""Ratio of the residual's power to the microphone's that even near-end speech seldom reaches."""
 CANCELLER_NO_DOUBT = 15.0
 """Log likelihood ratio reported while there can be no echo."""
 
@@ -126,8 +126,8 @@ SLIP_WORKS = 0.12
 """Residual's share of the microphone's power: above the first over 40 ms the filter fails, below
 the second over 2 s it has been working."""
 SLIP_DOUBT_BLOCKS = 30
-"""A failing filter learns nothing for 300 ms: after a gap, and under a voice, what it knew before
-is better."""
+"""A failing filter learns nothing for 300 ms: after a gap or under a voice, what it knew before is
+better."""
 SLIP_FAILING_BLOCKS = 100
 """The first second of a failure does not count against how well the filter has been working."""
 SLIP_LOST_BLOCKS = 60
@@ -168,11 +168,12 @@ PATH_LOOKS_IN_VAIN = 12
 in a loud room, takes some seconds to find. While the canceller fails, the search goes on as long as
 the answer lasts, because the echo may have moved out of the filter's reach."""
 PATH_NEVER_FOUND = 4
-"""Failed searches, each after 1 s or more of an answer's sound, after which the microphone is taken
-not to hear answers. In a long answer that is after 4.3 s, of which 2.8 s could have come back."""
+"""Failed searches, each after 1 s or more of an answer's sound, after which the microphone is
+assumed not to hear answers. In a long answer that is after 4.3 s, of which 2.8 s could have come
+back."""
 PATH_NOT_REMOVED = 0.6
-"""Where the echo is expected, what is left of a sound is the echo if it resembles the answer at
-least this much of how the whole sound does: a person over an echo of which 10 dB are removed makes
-it 0.4."""
+"""Where the echo is expected, the residual of a sound is echo if its likeness to the answer is at
+least this share of the whole sound's. A person over an echo of which 10 dB are removed gives 0.4.
+"""
 PATH_UNFOUND = 12
 """Failed searches in a row after which a known echo counts as gone."""
