@@ -1,8 +1,8 @@
 """Announcements: what somebody wants said, by the robot in its own name.
 
-They never begin over a person: each waits until the conversation has rested for a moment. Then it
-is an answer like any other, which speech may interrupt. One that was interrupted before a word of
-it was heard waits for the next pause.
+They never begin over a person: each waits until the conversation has rested for a moment. Then
+speech may interrupt it like any answer. One that was interrupted before a word of it was heard
+waits for the next pause.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pipeline.items import MessageItem
 from pipeline.speaking.replies import Replies
 
 PAUSE_S = 0.8
-"""Rest before an announcement, in case the user answers what was said last. A guess."""
+"""Rest before an announcement, in case the user replies to what was said last. A guess."""
 MOST_WAITING = 16
-"""Announcements of one conversation."""
+"""Most announcements that may wait in one conversation."""
 
 Outcome = Literal["said", "interrupted", "busy", "failed", "gone", "full"]
 """All of it was said; speech or the client ended it; there was no pause in time; the voice failed;
@@ -33,7 +33,7 @@ the conversation has ended, or only transcribes; too many wait already."""
 
 @dataclass(frozen=True, slots=True)
 class AnnouncementEnd:
-    """What became of an announcement, and its words that were heard."""
+    """What became of an announcement, and which of its words were heard."""
 
     outcome: Outcome
     heard: str = ""
@@ -46,13 +46,13 @@ class _Announcement:
     reply_id: str = ""
     item_ids: list[str] = field(default_factory=list)
     is_cut: bool = False
-    """Whether it was ended early, and may go on."""
+    """Whether it was cut off, and may still go on."""
     is_late: bool = False
 
 
 class Announcements:
-    """Those of one session. ``look`` whenever the conversation may have come to rest, or not rest
-    any more."""
+    """The announcements of one session. Call ``look`` whenever the conversation may have come to
+    rest or stopped resting."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Announcements:
         replies: Replies,
         nobody_speaks: Callable[[], bool],
     ) -> None:
-        """``nobody_speaks``: whether the session runs, and the user neither speaks nor may be about
-        to."""
+        """``nobody_speaks``: whether the session runs and the user neither speaks nor may be
+        beginning to."""
         self._context = context
         self._chat = chat
         self._replies = replies
@@ -82,8 +82,8 @@ class Announcements:
         return not self._closed and self._context.config.answers
 
     async def say(self, text: str, until: float) -> AnnouncementEnd:
-        """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time. What
-        has not begun when the caller is cancelled is not said."""
+        """Say ``text`` in the next pause, if one comes before ``until``, in the loop's time. If the
+        caller is cancelled before it begins, it is not said."""
         if not self.possible:
             return AnnouncementEnd("gone")
         if len(self._waiting) >= MOST_WAITING:
@@ -100,7 +100,7 @@ class Announcements:
             self._withdraw(announcement)
 
     def open(self) -> None:
-        """The session runs, and what is said belongs to it, whoever wants it said."""
+        """The session runs: make announcements in its context from now on, not in the caller's."""
         self._home = contextvars.copy_context()
         self.look()
 
@@ -159,7 +159,7 @@ class Announcements:
                     _conclude(current, "said", self._heard(current))
 
     def _settle(self) -> None:
-        """An announcement that was ended early does not go on."""
+        """Conclude an announcement that was cut off and does not go on, or let it wait again."""
         current = self._current
         if current is None or not current.is_cut:
             return

@@ -1,6 +1,6 @@
 """Notices: one short sentence of the server's own, said when an engine fails or is replaced.
 
-On the wire it is an item of its own before the response ends as ``failed``. The item is part of the
+On the wire it is a separate item before the response ends as ``failed``. The item is part of the
 conversation, so that a client can retrieve, truncate or delete it, but appears in no prompt.
 """
 
@@ -55,13 +55,13 @@ class KeptSentences:
     """
 
     def __init__(self, tts: TtsStage, sentences: Mapping[str, str]) -> None:
-        """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own. Without any,
-        one is said to measure the voice."""
+        """``sentences``: sentence -> its language, ISO 639-1; empty: the engine's own. If there are
+        none, a sentence is made only to measure the voice."""
         self._tts = tts
         self._sentences = sentences or {_MEASURED: ""}
         self._recordings: dict[str, list[Pcm]] = {}
         self.rtf = 0.0
-        """Seconds that a second of speech takes, at best, of a voice that gives it in pieces."""
+        """Seconds of work for a second of speech, at best; 0 if the voice makes it in one piece."""
 
     @property
     def rate(self) -> int:
@@ -84,7 +84,7 @@ class KeptSentences:
                 log.warning("the voice could not be tried in advance: %s", error)
                 return
             self._recordings[text] = pieces
-            # Between the pieces: the first waits for its turn, too.
+            # Between the pieces: the time of the first includes waiting for its turn.
             audio_s = sum(map(len, pieces[1:])) / self.rate
             if audio_s:
                 rtf = (times[-1] - times[0]) / audio_s

@@ -30,7 +30,7 @@ _FEWEST_WORDS = {
     Border.TORN: 14,
 }
 """Fewest words of an early piece with this border. Four words are a second of speech, in which a
-voice of ten times real time makes the next piece."""
+voice that is ten times faster than speech makes the next piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class SpeechChunker:
         return self._closed and not self.buffer
 
     def feed(self, text: str) -> None:
-        """Add text. After ``close`` it reopens the chunker, and is set apart by a space."""
+        """Add text. After ``close``, reopen the chunker and set the text apart by a space."""
         if not text:
             return
         if self._closed and self._begun and not text[0].isspace():
@@ -122,7 +122,7 @@ _MARK_AT_END = re.compile(r"[.,;:!?…。！？：；，、][\"'”’)]*$")
 
 
 def _with_mark(speech: str, border: Border) -> str:
-    """End it with a punctuation mark, so that the voice falls only at the end of a sentence."""
+    """``speech`` ending in a punctuation mark, so that the pitch falls only at a sentence's end."""
     if not speech or _MARK_AT_END.search(speech):
         return speech
     return f"{speech}." if border >= Border.SENTENCE else f"{speech},"

@@ -28,7 +28,7 @@ class ClauseQueue:
         self._made_samples = 0
         self._pieces: deque[Clause | Pcm] = deque()
         self._sending = False
-        """Whether the piece that left last is still being sent."""
+        """Whether the last piece taken out is still being sent."""
         self._ended = False
         self._changed = asyncio.Event()
 
@@ -63,7 +63,7 @@ class ClauseQueue:
         return before_s - self.made_s
 
     def end(self) -> None:
-        """Nothing follows."""
+        """No more will be put."""
         self._ended = True
         self._changed.set()
 
@@ -75,8 +75,8 @@ class ClauseQueue:
     # -- sending
 
     async def next(self) -> Clause | Pcm | None:
-        """What to send next, now that the piece before it was sent; ``None`` at the end. It can be
-        dropped until it leaves."""
+        """What to send next, once the piece before it was sent; ``None`` at the end. It can still
+        be dropped until ``leave``."""
         self._sending = False
         self._changed.set()
         await self._until(lambda: bool(self._pieces) or self._ended)

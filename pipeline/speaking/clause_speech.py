@@ -47,7 +47,7 @@ from pipeline.work import Work
 
 
 class ClauseSpeech:
-    """The voice's part of a reply: makes clauses of its text, and their sounds."""
+    """The voice's part of a reply: turns its text into clauses and their sounds."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class ClauseSpeech:
         work: Work,
         publish: Callable[[FaultKind, int, bool], None],
     ) -> None:
-        """``publish``: called with the kind of each fault, the number of the take, and whether the
-        clause was left out, once the reply is confirmed."""
+        """``publish``: called once the reply is confirmed, with the kind of each fault, the number
+        of the take, and whether the clause was left out."""
         self._plan = plan
         self._text = text
         self._queue = queue
@@ -68,7 +68,7 @@ class ClauseSpeech:
         self._publish = publish
         self._faults: list[tuple[FaultKind, int, bool]] | None = []
         self._patience: asyncio.Timeout | None = None
-        """The time limit of the chunk that is awaited now."""
+        """The time limit of the chunk being awaited."""
         self._patience_s = 0.0
         self._said_count = 0
         self._left_out_count = 0
@@ -89,7 +89,7 @@ class ClauseSpeech:
     async def run(
         self, tts: TtsStage, buffered_s: Callable[[], float], is_playing: Callable[[], bool]
     ) -> None:
-        """Speak all of the text; see ``TextAhead.ready`` for the last two.
+        """Speak all of the text; see ``TextAhead.ready`` for the last two parameters.
 
         Raises what the engine raises, and ``EngineError`` if the voice does not answer or makes
         nothing usable.
@@ -205,8 +205,8 @@ class ClauseSpeech:
     async def _next(
         self, chunk: Awaitable[Pcm | None], text: str, work_s: float, first: bool
     ) -> Pcm | None:
-        """The next chunk. Raises ``TimeoutError`` if it takes far longer than usual. There is no
-        limit while the user does not wait for it, because more urgent work goes first."""
+        """The next chunk. Raises ``TimeoutError`` if it takes far longer than usual. While the user
+        is not waiting for it there is no limit, because more urgent work goes first."""
         letters = spoken_letters(text)
         usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
         self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
@@ -238,8 +238,8 @@ _SENTENCE_ENDS = re.compile(r"[.!?…][\"'”’)]*\s*$")
 
 
 def _keeps(kind: FaultKind, text: str, since_s: float, expected_s: float) -> bool:
-    """Whether the speech before the fault is kept although it was not sent: before a silence, if it
-    ends a sentence or the text. Otherwise the rest is said in one piece."""
+    """Whether to keep unsent speech before the fault: only before a silence, and if it ends a
+    sentence or the text. Otherwise it is said again together with the rest."""
     if kind not in ("silence", "late"):
         return False
     rest = _rest_of(text, since_s, expected_s)
@@ -260,7 +260,7 @@ def _rest_of(text: str, heard_s: float, expected_s: float) -> str:
 
 
 class Joint:
-    """Trims the silence of one piece of speech: none before the first word, behind it as much as
+    """Trims the silence around one piece of speech: none stays before it, and after it as much as
     the text asks for.
 
     Voices put silence around every text: Piper 35 to 55 ms before it and 80 to 250 ms after it,

@@ -144,7 +144,7 @@ class ClauseWatch:
         return Fault(kind, max(0, self._count - frames) / FRAMES_PER_S, self.seconds)
 
     def _repetition_frames(self) -> int:
-        """For how many frames the sound has matched itself one period earlier; 0: it does not."""
+        """For how many frames the sound has matched itself one period earlier; 0: no repetition."""
         shortest, longest = WATCH_PERIODS
         last = min(longest, self._count - WATCH_SAME_FRAMES)
         if last < shortest:
@@ -152,7 +152,7 @@ class ClauseWatch:
         now = self._shapes[self._count - WATCH_SAME_FRAMES : self._count]
         past = self._shapes[self._count - WATCH_SAME_FRAMES - last : self._count - shortest]
         alike = _correlations(now, past)[::-1] > WATCH_SAME
-        """For each period, the shortest first."""
+        """For each period, shortest first."""
         runs = self._alike[: len(alike)]
         runs[:] = np.where(alike, runs + WATCH_CHECKED_EVERY, 0)
         longest_run = int(runs.max())
@@ -206,7 +206,7 @@ def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
     squares = _moving_sum((past**2).sum(axis=1), size) - (sums**2).sum(axis=1) / size
     products = np.einsum("nbs,sb->n", views, now)
     power = float((now**2).sum())
-    least = size * WATCH_BANDS * 9.0  # 3 dB: silence is like silence
+    least = size * WATCH_BANDS * 9.0  # 3 dB: all silence is alike
     both = np.sqrt(np.maximum(squares, least) * max(power, least))
     result: NDArray[np.float64] = products / both
     return result

@@ -42,8 +42,8 @@ from pipeline.speaking.tuning import FIRST_LEAD_S
 
 @dataclass(frozen=True, slots=True)
 class KnownWords:
-    """Said instead of a model's answer: the rest of one that was interrupted by mistake, which is
-    ``continues``; a tool's result, which ``answers``; or an announcement."""
+    """Said instead of a model's answer: the rest of the answer ``continues``, which was interrupted
+    by mistake; a tool's result, if it ``answers``; or an announcement."""
 
     text: str
     continues: str = ""
@@ -64,7 +64,7 @@ class ReplyPlan:
     notice: str = ""
     """Said instead of an answer: a sentence of the server's own."""
     filler: str = ""
-    """Said if there are no words for too long (``Filler``); empty: nothing."""
+    """Said if words are too long in coming (``Filler``); empty: nothing."""
     lead: Lead | None = field(default=None, compare=False)
     """How far ahead of the player audio is sent; ``None``: all at once. It depends on the network,
     so comparisons of plans ignore it."""
@@ -107,7 +107,7 @@ class Clause:
     """Length of that audio, an estimate until it is made."""
     sent_s: float = 0.0
     left_out: bool = False
-    """Whether it cannot be said; words that have not gone out yet are dropped."""
+    """Whether the voice cannot say it; then it is dropped if it has not gone out yet."""
 
     @property
     def timing(self) -> tuple[str, float]:
@@ -116,7 +116,7 @@ class Clause:
 
 
 WORDS_LATELY = 16
-"""About five seconds of speech: an echo is not older."""
+"""About five seconds of speech: no echo is older."""
 WORD_TIMES_S = 0.4
 """How far the estimated time of a word may be off."""
 
@@ -154,10 +154,10 @@ class _Message:
 
 
 class Delivery:
-    """Publishes one reply: the message, calls behind it, and a notice of the server's own."""
+    """Publishes one reply: the message, the calls after it, and a notice of the server's own."""
 
     def __init__(self, context: SessionContext, plan: ReplyPlan, editor: ItemEditor | None) -> None:
-        """Its items belong to the conversation of ``editor``, if any."""
+        """``editor``: of the conversation that the items are added to, if any."""
         self.playback = PlaybackClock(context.player_lag_s)
         self._plan = plan
         self._rate = plan.config.output_format.rate
@@ -169,10 +169,10 @@ class Delivery:
         self._calls: list[FunctionCallItem] = []
         self._notices: list[_Message] = []
         self._cut_s: float | None = None
-        """How much was heard, as reported by the client while the reply still goes on."""
+        """How much was heard, as the client reported while the reply was still going on."""
         self.follows: str | None = None
-        """The item behind which the next one goes: what it answers, then its own last item. The
-        user may have said more meanwhile."""
+        """The item after which the next one is inserted: first the one it answers, then the reply's
+        own last. The user may have said more meanwhile."""
 
     def revoke(self) -> None:
         """From now on, publish only the closing events."""
@@ -280,7 +280,7 @@ class Delivery:
         message = self._message
         if message is None:
             return None
-        interrupted = self._plan.words is None  # others are kept, however little was heard
+        interrupted = self._plan.words is None  # known words are kept, however little was heard
         if self._plan.config.modality == "text" or self._cut_s is not None:
             return replace(self._final(message, "incomplete"), interrupted=interrupted)
         seconds = min(self.playback.heard_seconds(now), message.seconds)
@@ -294,7 +294,7 @@ class Delivery:
 
     @property
     def spoken_lately(self) -> str:
-        """The newest words whose audio was sent, and the next: word times are estimates."""
+        """The newest words whose audio was sent, and the next one: word times are estimates."""
         timings = self._message.timing if self._message else ()
         words = heard_text(timings, self.playback.sent_seconds + WORD_TIMES_S).split()
         return " ".join(words[-WORDS_LATELY:])

@@ -21,7 +21,7 @@ class Holds:
     """Everything that holds one answer back. The answer goes on after the last."""
 
     def __init__(self, on_change: Callable[[bool], None]) -> None:
-        """``on_change`` is called with whether the answer is held, when that changes."""
+        """``on_change``: called when this changes, with whether the answer is held."""
         self.free = asyncio.Event()
         """Set while nothing holds it."""
         self.free.set()

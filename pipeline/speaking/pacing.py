@@ -1,4 +1,4 @@
-"""Sends a reply when the player needs it: the last stage, behind the gate."""
+"""Sends a reply as the player needs it: the last stage, behind the gate."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Pacer:
         free: asyncio.Event,
         on_sound: Callable[[], None],
     ) -> None:
-        """``delivery`` returns it; ``free`` is set while the reply is not held; ``on_sound`` is
-        called before each message of an answer's sound."""
+        """``delivery`` returns the current delivery; ``free`` is set while the reply is not held;
+        ``on_sound`` is called before each message of an answer's sound."""
         self._delivery = delivery
         self._plan = plan
         self._on_sound = on_sound
@@ -51,7 +51,8 @@ class Pacer:
             self._delivery().speak(message, _now())
 
     def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
-        """``pcm`` in messages, short as long as the lead is. Send each before taking the next."""
+        """``pcm`` in messages, short ones while the lead is short. Send each before taking the
+        next."""
         start = 0
         while start < len(pcm):
             chunk_ms = self._plan.settings.chunk_ms

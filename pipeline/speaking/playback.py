@@ -8,8 +8,8 @@ from pipeline.speaking import tuning
 
 
 class Lead(NamedTuple):
-    """How far ahead of the player audio is sent: at the start of an answer, when the user may still
-    go on and cancel it, and later."""
+    """How far ahead of the player audio is sent: ``first_s`` at the start of an answer, when the
+    user may still go on and cancel it, and ``s`` later."""
 
     first_s: float
     s: float

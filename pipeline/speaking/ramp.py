@@ -78,7 +78,7 @@ class Ramp:
         return RAMP_CAUTION * usual_s + RAMP_MARGIN_S
 
     def reserve(self, letters: int) -> Reserve:
-        """For a piece of this length."""
+        """What to hold back of a piece of this length."""
         rtf = self._rtf
         if self._timings:
             weights = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._timings))]
@@ -98,7 +98,7 @@ class Ramp:
         return self._fixed_s + sum(s.work_s for s in timings) / audio_s * self.speech_s(letters)
 
     def speech_s(self, letters: int) -> float:
-        """The expected length of its speech, in seconds."""
+        """The expected length of the speech of a piece, in seconds."""
         return letters * self.s_per_letter
 
     def longest_letters(self, buffered_s: float) -> int:
@@ -141,16 +141,16 @@ class Ramp:
 
 
 class Reserve:
-    """Holds back the beginning of a piece by a voice that is slower than speech, until the rest is
-    made while it is heard: one wait before it, instead of holes in it."""
+    """For a voice slower than speech: holds back the beginning of a piece until the rest can be
+    made while it is heard. The listener gets one wait before the piece instead of gaps in it."""
 
     def __init__(self, wanted_s: float) -> None:
-        """``wanted_s``: so much of it is held back."""
+        """``wanted_s``: how much to hold back."""
         self._wanted_s = wanted_s
         self._pieces: list[Pcm] = []
 
     def take(self, pcm: Pcm, rate: int) -> list[Pcm]:
-        """What goes on to the listener."""
+        """Take more of the piece; return what may go to the listener now."""
         self._pieces.append(pcm)
         self._wanted_s -= len(pcm) / rate
         return [] if self._wanted_s > 0 else self.rest()

@@ -1,4 +1,4 @@
-"""The replies of one session: how they start and end, and which one owns the speaker."""
+"""The replies of one session: how they start and end, and which one owns the loudspeaker."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MAX_OVER = 64
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
     on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
-    whether it was given once already; ``asked``: the client asks for it, so it is given whatever
-    the conversation ends with; ``text``: what it says, if that is known."""
+    whether it was given once before; ``asked``: the client asks for it, so it is given whatever the
+    last item of the conversation is; ``text``: what it says, if that is known."""
 
     since: float
     options: ResponseOptions
@@ -63,7 +63,7 @@ class Replies:
         arrivals: Arrivals,
         may_answer: Callable[[], bool],
     ) -> None:
-        """``may_answer``: whether no turn of the user is open or waits to be committed."""
+        """``may_answer``: whether no turn of the user is open or waiting to be committed."""
         self.quiet = asyncio.Event()
         """Set while no reply is running."""
         self.quiet.set()
@@ -86,14 +86,14 @@ class Replies:
         self._answers = 0
         """Number of answers given."""
         self._latest: Reply | None = None
-        """The newest answer to the conversation, followed by its options."""
+        """The newest answer to the conversation; its options are ``_latest_options``."""
         self._latest_options = ResponseOptions()
         self._retry: Reply | None = None
         self._pending: _Pending | None = None
 
     @property
     def speaking(self) -> Reply | None:
-        """The reply that owns the speaker, if one is being given."""
+        """The reply that owns the loudspeaker, if one is being given."""
         for reply in self._replies.values():
             if reply.plan.in_conversation and reply.status == "active":
                 return reply
@@ -111,7 +111,7 @@ class Replies:
 
     @property
     def full(self) -> bool:
-        """Whether no more replies may begin at the client's request."""
+        """Whether the client may not request any more replies for now."""
         return len(self._replies) >= MAX_RUNNING
 
     # -- answering the user
@@ -130,7 +130,8 @@ class Replies:
     def answer(
         self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
     ) -> None:
-        """Open the gate of ``reply``, or start a reply: now, or after the one being given.
+        """Open the gate of ``reply``, or start a reply if it is ``None``: now, or after the one
+        being given.
 
         ``since``: end of speech, in the loop's time. ``error``: why recognition failed; the answer
         fails with it."""
@@ -156,12 +157,12 @@ class Replies:
 
     @property
     def latest_options(self) -> ResponseOptions:
-        """How the newest answer to the conversation was asked for."""
+        """The options of the newest answer to the conversation."""
         return self._latest_options
 
     @property
     def awaited_options(self) -> ResponseOptions | None:
-        """The same of the answer that will be given next, or is being given."""
+        """The options of the answer that will be given next, or else is being given."""
         if self._pending:
             return self._pending.options
         return self._latest_options if self.speaking else None
@@ -171,8 +172,8 @@ class Replies:
         self._pending = None
 
     def answer_pending(self) -> None:
-        """Give the pending answer, unless the user speaks or another one is being given. Only once:
-        otherwise an echo, for example, could cut it off for ever."""
+        """Give the pending answer, unless the user speaks or another one is being given. It is
+        tried only once: otherwise an echo, for example, could cut it off for ever."""
         pending = self._pending
         if pending is None:
             self.on_gap()
@@ -202,7 +203,7 @@ class Replies:
 
     @property
     def last_speaker(self) -> str:
-        """Whose voice the user's newest speech was; empty: nobody's that is known."""
+        """Whose voice the user's newest speech was; empty: nobody known."""
         spoken = (
             part.speaker
             for item in self._chat.newest_first
@@ -236,7 +237,7 @@ class Replies:
         self.give(Prompt(), notice=sentence)
 
     def announce(self, text: str) -> Reply:
-        """Say what somebody wants said; later prompts have it."""
+        """Say what somebody wants said; later prompts contain it."""
         return self.give(Prompt(), words=KnownWords(text))
 
     # -- speech over an answer
@@ -252,14 +253,14 @@ class Replies:
         return self._retry is not None and self._heard_now is self._retry
 
     def hold(self) -> Hold | None:
-        """Send no more of the answer that is being heard, until the hold is released. ``None`` if
-        there is none."""
+        """Send no more of the answer being heard until the hold is released; ``None`` if no answer
+        is being heard."""
         answer = self._heard_now
         return answer.hold() if answer and answer.audible(0.0) else None
 
     @property
     def latest_words(self) -> str:
-        """The latest words heard of the answer that speech would interrupt."""
+        """The latest words spoken of the answer that speech would interrupt."""
         return self._heard_now.delivery.spoken_lately if self._heard_now else ""
 
     @property
@@ -317,7 +318,7 @@ class Replies:
     # -- how replies end
 
     def cancel(self, reply_id: str | None) -> bool:
-        """The client cancels a reply; ``None``: the one being given. False if it is not."""
+        """The client cancels a reply; ``None``: the one being given. False if it is not active."""
         reply = self._replies.get(reply_id) if reply_id else self.speaking
         if reply is None or reply.status != "active":
             return False
@@ -329,8 +330,8 @@ class Replies:
         return reply_id in self._ended_ids
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
-        """``conversation.item.truncate`` of an answer that is still being given; False if it has
-        ended. Raises ``TooShort``."""
+        """Apply ``conversation.item.truncate`` to an answer that is still being given; False if it
+        has ended. Raises ``TooShort``."""
         replies = (reply for reply in self._replies.values() if reply.plan.in_conversation)
         return any(reply.delivery.truncate(item_id, heard_s) for reply in replies)
 
@@ -385,7 +386,7 @@ class Replies:
         work: Work,
         began_at: float,
     ) -> Reply:
-        """Begin behind a shut gate. ``began_at``: end of speech, or of the request."""
+        """Begin a reply behind a shut gate. ``began_at``: end of speech, or time of the request."""
         self._warm_up.reply_began()
         own = options.in_conversation and options.input is None
         conversation = self._conversation if own else LastingConversation(self._context.stages)
@@ -407,7 +408,7 @@ class Replies:
         return reply
 
     def _make_room(self, reply: Reply, options: ResponseOptions, problem: PromptTooLong) -> bool:
-        """Shorten its prompt. Only an answer that will be given may make the model forget."""
+        """Shorten a reply's prompt. Only an answer that will be given may drop items for good."""
         if options.in_conversation and options.input is None and reply.confirmed:
             return self._chat.make_room(problem)
         items = self._prompts.input_items(options)

@@ -76,10 +76,10 @@ class Reply:
         began_at: float,
         ramp: Ramp | None = None,
     ) -> None:
-        """``editor``: the editor of the conversation that the answer belongs to, if any.
-        ``make_room`` shortens a prompt that is too long; ``next_plan``: called if the answer goes
-        into a second response; ``began_at``: when the user's speech ended, in the loop's time;
-        ``ramp``: what is known about the voice's speed."""
+        """``editor``: of the conversation that the answer belongs to, if any. ``make_room``
+        shortens a prompt that is too long; ``next_plan``: called if the answer continues in a
+        second response; ``began_at``: when the user's speech ended, in the loop's time; ``ramp``:
+        what is known about the voice's speed."""
         self.work = work
         self.began_at = began_at
         self.broken = False
@@ -125,7 +125,7 @@ class Reply:
         return ModelAnswer(conversation, self.work, *ahead)
 
     def _respond(self, plan: ReplyPlan) -> None:
-        """From now on, be the response of ``plan``."""
+        """Give the response of ``plan`` from now on."""
         self.plan = plan
         self.status: Literal["waiting", "active", "finished"] = "waiting"
         self.delivery = Delivery(self._context, plan, self._editor)
@@ -177,8 +177,8 @@ class Reply:
         self._finish("failed" if error else ending, error=error)
 
     async def _bridge(self) -> None:
-        """Say that it takes a moment, unless that was said, and end the response. The model is
-        still being asked; its answer is the next response."""
+        """Say that it takes a moment, unless something was said, and end the response. The model is
+        still working; its answer becomes the next response."""
         async with self._speech.pause:
             await self._clauses.until(0)
             if self.words.prompt_read.is_set():
@@ -278,13 +278,13 @@ class Reply:
 
     @property
     def heard_message(self) -> MessageItem | None:
-        """Its message if it is interrupted now, cut to what the listener has heard."""
+        """What its message would be if it were interrupted now: cut to what was heard."""
         return self.delivery.heard_message(self._now())
 
     @property
     def barely_heard(self) -> bool:
-        """Whether it is still being sent or played, and so little of it has been heard that it
-        does not count."""
+        """Whether it is still being sent or played, with so little of it heard that it does not
+        count."""
         is_under_way = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
         if not is_under_way or self.delivery.has_call:
             return False
@@ -301,7 +301,7 @@ class Reply:
 
     @property
     def asks(self) -> bool:
-        """Whether it ends with a question that the listener has heard but for its last words."""
+        """Whether it ends with a question that the listener has heard except for its last words."""
         message = self.heard_message
         rest = self.unsaid(message.text).strip() if message and self.words.complete else ""
         return rest.endswith("?") and spoken_letters(rest) <= ANTICIPATED_LETTERS
@@ -339,7 +339,7 @@ class Reply:
         await self.words.end()
 
     def _find_language(self, messages: Sequence[Message]) -> None:
-        """If no language is set, it is that of known words, or else the user's."""
+        """If no language is set, use that of known words, or else the user's."""
         if not self.plan.config.language:
             texts = [message.content for message in messages if message.role == "user"]
             own = [self.plan.words.text] if self.plan.words else texts

@@ -28,7 +28,7 @@ class ReplyRequests:
         active = self._replies.speaking if options.in_conversation else None
         if active and options.input is None and (active.delivery.has_call or active.plan.announces):
             # The client answers a call while the words before it are still being said; or it does
-            # not know that something would be announced.
+            # not know that something is being announced.
             now, asked = asyncio.get_running_loop().time(), active.plan.announces
             self._replies.answer_later(now, options, asked=asked)
         elif active:
@@ -60,7 +60,7 @@ class ReplyRequests:
         self._replies.give(Prompt(self._prompts.instructions(options), items, item_ids), options)
 
     def cancel(self, command: CancelResponse) -> None:
-        """One of a response that is over crossed its end on the wire, and is ignored."""
+        """Cancel a response. If it is over, the request crossed its end on the wire; ignore it."""
         if self._replies.is_over(command.response_id):
             return
         if not self._replies.cancel(command.response_id):

@@ -1,4 +1,4 @@
-"""Plain requests, which a rule recognises and answers as a model would: with a call. Pure."""
+"""Plain requests, which a rule recognises and answers with a call, as a model would. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.speaking.delivery import ReplyPlan
 
 
 def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
-    """The whole answer to ``messages``; ``None``: the model answers."""
+    """The call that is the whole answer to ``messages``; ``None``: the model answers."""
     rule, config = plan.settings.rule, plan.config
     if rule is None or config.tool_choice.kind == "none":
         return None

@@ -1,7 +1,7 @@
 """Text on its way from the language model to the voice.
 
 The model runs ahead of the voice, up to a limit. The voice takes the longest piece that is ready in
-time; if more text would make a better piece, it waits, until its audio runs out.
+time; if more text would make a better piece, it waits until its audio is about to run out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AHEAD_CHARS = 400
 
 
 class TextAhead:
-    """One answer's text: one task puts, another takes."""
+    """One answer's text: one task puts it in, another takes it out."""
 
     def __init__(self, chunker: SpeechChunker, ramp: Ramp) -> None:
         self._chunker = chunker
@@ -28,7 +28,7 @@ class TextAhead:
         self._voice_waits = False
         self._ended = False
         self._ready: list[Piece] = []
-        """Cut by the chunker, for the voice; inaudible ones wait for an audible one or the end."""
+        """Pieces ready for the voice; inaudible ones wait for an audible one or the end."""
         self.taken_text = ""
         """The text of the pieces taken."""
 
@@ -38,7 +38,7 @@ class TextAhead:
         return self.taken_text + "".join(piece.text for piece in self._ready) + self._chunker.buffer
 
     async def put(self, text: str) -> None:
-        """Add text; waits while the voice has enough to take."""
+        """Add text; waits while the voice has enough to say."""
         async with self._changed:
             await self._changed.wait_for(
                 lambda: self._voice_waits or len(self._chunker.buffer) < AHEAD_CHARS
@@ -67,12 +67,12 @@ class TextAhead:
             self._changed.notify_all()
 
     async def hurry(self) -> None:
-        """The listener hears now: let a waiting ``ready`` check its time again."""
+        """The listener has begun to hear: let a waiting ``ready`` check its time again."""
         async with self._changed:
             self._changed.notify_all()
 
     async def ready(self, buffered_s: Callable[[], float], is_playing: Callable[[], bool]) -> bool:
-        """Wait until there is a piece to speak. False: the text is over.
+        """Wait until there is a piece to speak. False: no text is left.
 
         ``buffered_s`` returns the seconds of audio that the listener has not heard yet,
         ``is_playing`` whether they are running down.
@@ -94,9 +94,9 @@ class TextAhead:
                     await self._wait(patience_s if is_playing() and patience_s else None)
 
     def take(self) -> list[Piece]:
-        """The piece that is ready, behind those before it that cannot be heard."""
+        """The piece that is ready, after the inaudible ones before it."""
         pieces, self._ready = self._ready, []
-        if pieces and not self.taken_text:  # behind a filler
+        if pieces and not self.taken_text:  # may follow a filler
             pieces[0] = replace(pieces[0], text=pieces[0].text.lstrip())
         self.taken_text += "".join(piece.text for piece in pieces)
         return pieces

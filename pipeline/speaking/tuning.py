@@ -23,10 +23,10 @@ RAMP_MARGIN_S = 0.06
 """Added to that. A step of the event loop and of the engine's host takes a few ms on an idle
 machine; on a busy machine, the learned times include it."""
 RAMP_SLOW, RAMP_KEEPS_UP = 0.8, 0.95
-"""Seconds of work for a second of speech: above the first the owner is warned, for a busy machine
-is slower; above the second a piece is not played as it comes. Guesses."""
+"""Seconds of work for a second of speech. Above the first, the owner is warned, because a busy
+machine is slower; above the second, pieces are not played as they are made. Guesses."""
 RAMP_CHUNK_S = 0.08
-"""Held back besides, for what is heard while the last chunk is made: a frame of Qwen3-TTS."""
+"""Held back in addition, to be heard while the last chunk is made: a frame of Qwen3-TTS."""
 RAMP_SHORTEST_WAIT_S = 0.005
 """Shorter waits are not worth a step of the event loop."""
 RAMP_PACES = 0.01, 0.5
@@ -52,7 +52,7 @@ WATCH_LIMIT_S = 0.9
 WATCH_LIMIT_FACTOR = 1.3
 """Longest clause: the text's usual length times the factor, plus the seconds."""
 WATCH_LIMIT_FACTOR_UNKNOWN = 4.5
-"""The factor before the voice has spoken: it may be set to a quarter of the usual pace."""
+"""The same factor before the voice has spoken: it may be set to a quarter of the usual pace."""
 WATCH_PAUSE_S = 0.8
 """Longest silence, at the start and in the middle, at the usual pace."""
 WATCH_USUAL_S_PER_LETTER = 0.065
@@ -63,7 +63,7 @@ WATCH_PERIODS = 22, 104
 WATCH_SAME = 0.92
 """Correlation from which two stretches count as the same sound."""
 WATCH_OWN_FACTOR = 1.7
-"""Factor on the usual length of repetitions in the text itself, which are allowed."""
+"""Factor on the usual length of repetitions in the text itself: these are allowed."""
 WATCH_CHECKED_EVERY = 5
 """Frames (100 ms) between two checks for noise and repetition, to save CPU."""
 WATCH_STEADY_FRAMES = 40
@@ -83,7 +83,7 @@ CLAUSE_TAKES = 2
 CLAUSE_MOST_LEFT_OUT = 3
 """Number of failed clauses in a row after which the voice counts as broken."""
 CLAUSE_SLOWER = 10.0
-"""Factor on a clause's usual time after which the voice is late: the machine may be busy."""
+"""The voice is late after this many times a clause's usual time: the machine may be busy."""
 CLAUSE_LEAST_PATIENCE_S = 5.0
 """Least time before a voice is late: at its first use it may still have to load."""
 CLAUSE_SOUNDS_AHEAD = 64
@@ -92,7 +92,7 @@ speed, so that a fault is found, and the clause said again, before any of it is 
 CLAUSE_WHOLE = 0.93
 """Share from which a clause counts as heard completely: its length is a guess."""
 CLAUSE_NEAR = 0.05
-"""If a punctuation mark is this near, as a share of the text, the voice is taken to be at it."""
+"""If a punctuation mark is this near, as a share of the text, the voice is assumed to be there."""
 
 # --- between clauses (clause_speech) -------------------------------------------------------------
 
@@ -115,7 +115,7 @@ JOINT_MOST_BEHIND_MS = {
 # --- the apology ---------------------------------------------------------------------------------
 
 APOLOGY_MOST_S = 4.0
-"""Longest time that a session waits for the apology's audio."""
+"""How long a session waits for the apology's audio."""
 APOLOGY_KEPT_AFTER_S = 2.0
 """After this time without audio, the stored recording is played instead."""
 

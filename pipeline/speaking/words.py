@@ -30,7 +30,7 @@ from pipeline.spoken import speakable
 from pipeline.work import Work
 
 ALOUD = Message("user", "(Answer aloud, in one plain sentence.)")
-"""Appended to the prompt when the model has not answered audibly; not all templates take a system
+"""Appended to the prompt when the model's answer was inaudible; not all templates take a system
 message there."""
 
 MOST_UNSENT_CALLS = 16
@@ -40,7 +40,7 @@ NOTHING_HEARD = "The language model said nothing that can be heard"
 
 
 class Words:
-    """What one reply says, written into ``text`` for the voice. Here: nothing."""
+    """What one reply says, written into ``text`` for the voice. This class says nothing."""
 
     def __init__(
         self, plan: ReplyPlan, text: TextAhead, queue: ClauseQueue, mark: Callable[[str], None]
@@ -58,7 +58,7 @@ class Words:
         self.end_probability: float | None = None
         """How likely the user's last words are complete; ``None``: unknown."""
         self.calls: list[ToolCall] = []
-        """Complete ones, oldest first."""
+        """Complete calls, oldest first."""
         self._unsent: asyncio.Queue[ToolCall | None] = asyncio.Queue(MOST_UNSENT_CALLS)
         self.usage = Usage()
         self.cut_short = False
@@ -81,23 +81,23 @@ class Words:
         return "asked_again" if self._asked_again else None
 
     async def write(self, messages: Sequence[Message], language: str) -> None:
-        """Write all of it, in ``language``."""
+        """Write everything that is to be said, in ``language``."""
 
     async def pass_the_time(self, until: float) -> None:
         """Say the filler at ``until``, in the loop's time, if there are no words by then."""
 
     def time_passed(self) -> None:
-        """Say no filler: the user has been told to wait."""
+        """Say no filler any more: the user has been told to wait."""
 
     def unheard(self) -> None:
-        """Note that no sound of it was made."""
+        """Note that not a sound was made."""
 
     async def next_call(self) -> ToolCall | None:
         """The next call, as soon as it is complete; ``None`` at the end."""
         return await self._unsent.get()
 
     async def end(self) -> None:
-        """Nothing follows."""
+        """No more text or calls will come."""
         await self._text.end()
         await self._unsent.put(None)
 
@@ -106,7 +106,7 @@ class Words:
         self._mark("first_token")
 
     async def _pass_on(self, text: str, glue: str = "") -> None:
-        """Send written text as it comes; the chunker cuts speech into pieces and adds the glue."""
+        """Pass text on as it comes. ``glue`` goes before it; for speech, the chunker adds that."""
         if self._plan.config.modality == "text":
             await self._queue.put(Clause(glue + text))
         else:
@@ -146,7 +146,7 @@ class ModelAnswer(Words):
         forced = bool(plan.config.offered) and choice in ("required", "named")
         self._audible = plan.config.modality == "audio" and not forced
         self._worded = asyncio.Event()
-        """Set when there are words, or never will be."""
+        """Set once no filler is needed: there are words, or there never will be."""
         self._earlier_usage = Usage()
         """Tokens spent on inaudible answers."""
 
@@ -199,7 +199,7 @@ class ModelAnswer(Words):
     async def _ask(
         self, messages: Sequence[Message], sampling: Sampling, answer: ToolCall | None = None
     ) -> None:
-        """``answer``: in place of the model's."""
+        """Ask the model, unless ``answer`` takes the place of its answer."""
         config = self._plan.config
         request = LlmRequest(messages, config.offered, config.tool_choice, sampling)
         reply = _only(answer) if answer else self._conversation.reply(request, self._work)
@@ -243,7 +243,7 @@ async def _only(answer: ToolCall) -> AsyncGenerator[Delta, None]:
 
 
 def remaining(sampling: Sampling, usage: Usage) -> Sampling:
-    """Sampling for a second attempt: both together keep the token limit."""
+    """Sampling for a second attempt, so that both together stay within the token limit."""
     if sampling.max_tokens is None:
         return sampling
     return replace(sampling, max_tokens=max(1, sampling.max_tokens - usage.generated))

@@ -132,7 +132,7 @@ class TurnRunner:
 
     def _onset(self, at: int) -> Onset:
         """Speech has lasted long enough to be a turn. Any speech interrupts an answer that has
-        hardly begun, unless an echo is being removed or the answer is a second try."""
+        hardly begun, unless an echo is being removed or the answer was cut off once before."""
         context, replies = self._context, self._replies
         item_id = context.new_id("item")
         padding = samples_of(context.endpointing.prefix_padding_ms)
