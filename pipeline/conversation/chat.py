@@ -1,5 +1,5 @@
-"""The items of the conversation, in order. It is stored only here. Items are immutable; a change
-replaces an item.
+"""The items of the conversation, in order, and the only place that stores them. Items are
+immutable; a change replaces an item.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pipeline.items import (
 from pipeline.spoken.length import word_ends
 
 BARELY_HEARD_S = 1.0
-"""Up to here an answer has hardly begun: any speech interrupts it, unless an echo is removed."""
+"""Up to here an answer has hardly begun: any speech interrupts it, unless an echo is being removed.
+"""
 TALKED_OVER_S = 2.0
 """An answer interrupted before this much of it was heard counts as not given, because the user had
 not finished. The model reads what was said before and after it as one message; if nothing that
@@ -47,7 +48,7 @@ class TooShort(ValueError):
 class Chat:
     """An ordered list of items with unique ids.
 
-    All that concerns one item takes the same time in a conversation of any length.
+    Operations on one item take the same time in a conversation of any length.
     """
 
     ROOT = "root"
@@ -57,7 +58,7 @@ class Chat:
         self._items: dict[str, Item] = {}
         self._next: dict[str | None, str | None] = {None: None}
         self._previous: dict[str | None, str | None] = {None: None}
-        """Their order; ``None`` is before the first and after the last."""
+        """Links that order the items; ``None`` is before the first and after the last."""
         self._media: set[str] = set()
         """Ids of the items with audio or pictures."""
         self.text_chars = 0
@@ -65,7 +66,7 @@ class Chat:
         self._forgotten: str | None = None
         """The last item that the model no longer reads."""
         self._limits: dict[str, int] = {}
-        """How many characters of long items the model reads."""
+        """How many characters of each long item the model reads."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -87,7 +88,7 @@ class Chat:
         return self.shown(tuple(map(self._items.__getitem__, _walk(self._next, self._forgotten))))
 
     def shown(self, items: Sequence[Item]) -> tuple[Item, ...]:
-        """As much of ``items`` as the model reads."""
+        """``items``, each with only as much text as the model reads."""
         most = self._limits
         return tuple(shortened(i, most[i.id]) if i.id in most else i for i in items)
 
@@ -97,7 +98,7 @@ class Chat:
 
     @property
     def answered_id(self) -> str | None:
-        """The newest answer: what follows it may still be answered."""
+        """The id of the newest answer: what follows it may still be answered."""
         return next((item.id for item in self.newest_first if _is_answer(item)), None)
 
     def get(self, item_id: str) -> Item:
@@ -136,8 +137,8 @@ class Chat:
         self._note_media(item)
 
     def rename(self, item_ids: Sequence[str], new_id: str) -> None:
-        """Give an item another id, which no other item has. Several messages become one, at the
-        place of the first."""
+        """Give an item a new id, which no other item has. Several messages become one, in the place
+        of the first."""
         items = [self.get(each) for each in item_ids]
         shown_chars = sum(self._limits.get(each.id, text_chars(each)) for each in items)
         previous, last_forgotten = self._previous[items[0].id], self._forgotten
@@ -179,8 +180,8 @@ class Chat:
         self.put(replace(item, parts=tuple(cut(part, heard_seconds) for part in spoken)))
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Delete the first items, and outputs whose call is among them; returns their ids. The
-        model's context has most likely dropped them long ago."""
+        """Delete the first ``count`` items, and outputs whose calls are among them; returns their
+        ids. The model's context has most likely dropped them long ago."""
         items = self.items
         while count < len(items) and isinstance(items[count], FunctionOutputItem):
             count += 1
@@ -196,11 +197,11 @@ class Chat:
             self._forgotten = self._previous[item_id]
 
     def make_room(self, problem: PromptTooLong) -> bool:
-        """Show less of the longest items, or else forget the oldest. False if nothing can go."""
+        """Show less of the longest items, or else forget the oldest. False if neither is left."""
         return self.shorten(self.context, problem) or self.forget_oldest()
 
     def shorten(self, items: Sequence[Item], problem: PromptTooLong) -> bool:
-        """Show less of the longest of ``items``. False if none of them can be shorter."""
+        """Show less of the longest of ``items``. False if none of them can be shortened."""
         before = self.shown(items)
         self._limits |= limits(before, problem)
         return sum(map(text_chars, self.shown(items))) < sum(map(text_chars, before))
@@ -221,7 +222,7 @@ class Chat:
         return False
 
     def _note_media(self, item: Item) -> None:
-        """Take note of an item's audio and pictures, and let go of older ones."""
+        """Note whether an item has audio or pictures, and drop older ones."""
         if not has_media(item):
             self._media.discard(item.id)
             return
@@ -234,7 +235,7 @@ class Chat:
     def _media_items(self) -> list[MessageItem]:
         """The items with audio or pictures, the newest first."""
         newest_first = (item for item in self.newest_first if item.id in self._media)
-        items = islice(newest_first, len(self._media))  # looks at no older ones
+        items = islice(newest_first, len(self._media))  # stops after the oldest one
         return [item for item in items if isinstance(item, MessageItem)]
 
 

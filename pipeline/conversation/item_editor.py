@@ -45,14 +45,14 @@ class ItemEditor:
         self._chat = chat
         self._max_items = context.settings.max_items
         self._history: ResumedHistory | None = ResumedHistory(chat.items)
-        """Until something happens; the client may send it again."""
+        """The resumed conversation, until something happens: the client may send it again."""
 
     # -- the user's speech, and answers
 
     def commit(self, item_id: str, part: AudioPart) -> MessageItem:
         """Add the user's speech; returns its item."""
         if item_id in self._chat:
-            # The client has used the id of its own running speech for something else.
+            # The client has used the id of its open speech for something else.
             item_id = self._context.new_id("item")
         item = MessageItem(item_id, "user", (part,), at=self._context.end_turn_time())
         previous = self.append(item)
@@ -66,8 +66,8 @@ class ItemEditor:
 
     def append(self, item: Item, after: str | None = None) -> str | None:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
-        it. If the conversation is full, its oldest items are dropped, several at once, so that
-        there is room for a client's items as well."""
+        it. If the conversation is full, drop several of its oldest items at once, to leave room for
+        the client's items, too."""
         self._history = None
         self._make_room()
         try:
@@ -88,13 +88,13 @@ class ItemEditor:
     # -- requests of the client
 
     def add(self, command: AddItem) -> bool:
-        """True if an item was added."""
+        """Add the client's item. False if it was refused or is there already."""
         item = command.item
         if self._is_there(item):
             self._bus.publish(ItemAdded(self._chat.get(item.id), self._chat.previous_id(item.id)))
             return False
         if self._answers_a_call(item):
-            self._make_room()  # never refuse the output of one of our calls for lack of room
+            self._make_room()  # never refuse a call's output for lack of room
         elif len(self._chat) >= self._max_items:
             text = f"The conversation has {self._max_items} items, its limit. Delete some first."
             return self._refuse(command, "too_many_items", text, "item")
@@ -114,7 +114,7 @@ class ItemEditor:
         return True
 
     def _is_there(self, item: Item) -> bool:
-        """Whether the resumed conversation has what the client sends; there it has its id now."""
+        """Whether the resumed conversation has the client's item; it then takes the client's id."""
         found = self._history.find(item) if self._history else []
         if not found or any(each not in self._chat for each in found):
             return False
@@ -125,7 +125,7 @@ class ItemEditor:
         return True
 
     def answer_asked(self) -> None:
-        """The client asks for an answer to the conversation; nothing is sent again from now on."""
+        """The client asks for an answer to the conversation; from now on, all it sends is new."""
         history, self._history = self._history, None
         for item, before in history.asked_again if history else ():
             if item.id in self._chat:
@@ -159,8 +159,8 @@ class ItemEditor:
     def truncate(
         self, command: TruncateItem, truncate_running: Callable[[str, float], bool]
     ) -> None:
-        """``truncate_running(item_id, seconds)`` cuts an answer that is still being given; False if
-        it has ended."""
+        """Truncate a spoken answer. ``truncate_running(item_id, seconds)`` cuts one that is still
+        being given; it returns False if the answer has ended."""
         item_id, end_ms = command.item_id, command.audio_end_ms
         if command.content_index != 0:
             text = "Error truncating item: the only content of a spoken item has index 0."

@@ -1,8 +1,8 @@
 """Which recordings and pictures of a conversation are kept. Pure.
 
-The newest ``AUDIO_KEPT_S`` seconds of audio are, and the newest pictures. If pictures become too
-many or too large, all but the newest are dropped at once, because each drop changes prompts that a
-model has read.
+The newest ``AUDIO_KEPT_S`` seconds of audio are kept, and the newest pictures. If pictures become
+too many or too large, all but the newest one are dropped at once, because each drop changes a
+prompt that the model has read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pipeline.items import AudioPart, ImagePart, Item, MessageItem, Part
 AUDIO_KEPT_S = 300.0
 PICTURES_KEPT = 4
 PICTURE_CHARS_KEPT = 8 * 2**20
-"""Length of their data URLs: 6 MiB of files."""
+"""Total length of their data URLs: 6 MiB of files."""
 
 
 def has_media(item: Item) -> bool:
@@ -24,7 +24,7 @@ def has_media(item: Item) -> bool:
 
 
 def without_old_media(items: Sequence[MessageItem]) -> Iterator[MessageItem]:
-    """Those of ``items``, the newest first, that lose audio or pictures, without these."""
+    """The ones of ``items`` (newest first) that lose audio or pictures, with these removed."""
     left_s, spare, newest = AUDIO_KEPT_S, _pictures_to_spare(items), True
     for item in items:
         parts = list(item.parts)

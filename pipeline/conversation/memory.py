@@ -1,4 +1,4 @@
-"""A session's memory: the conversation, and the language model's state of it."""
+"""A session's memory: the conversation, and the language model's state for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class _Opened:
 
 
 class LastingConversation:
-    """A ``ConversationStage`` at the current ``stages.llm``. After the model was replaced, the next
-    call opens a new conversation and reads the whole prompt; the old conversation is closed when it
-    is no longer used."""
+    """A ``ConversationStage`` of the current ``stages.llm``. After the model is replaced, the next
+    call opens a new conversation and reads the whole prompt; the old conversation is closed once it
+    is no longer in use."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -88,7 +88,7 @@ class Wakefulness:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """Can outlive its session, for a client that lost its connection and comes back."""
+    """May outlive its session, for a client that loses its connection and comes back."""
 
     chat: Chat
     conversation: ConversationStage

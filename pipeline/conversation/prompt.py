@@ -1,5 +1,5 @@
 """What the model reads of a conversation: a pure function of instructions and items. While items
-are only appended, its beginning stays the same, so the model's KV prefix stays valid.
+are only appended, the prompt's beginning stays the same, so the model's KV prefix stays valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ refuse a call without an output."""
 CUT_OFF = " —"
 """Marks the end of an answer whose rest was not heard, so that the model sees it was cut."""
 SOMEBODY = "Somebody else"
-"""Who speaks after a known person, before there was an answer."""
+"""An unknown voice that goes on after a known person, before there was an answer."""
 _MERGED: frozenset[MessageRole] = frozenset({"user", "assistant"})
 
 
@@ -43,18 +43,18 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
     Adjacent user messages are merged: they are one thought spoken in two breaths, even if an answer
     had just begun in between. So are adjacent answers, because many templates refuse two in a row.
-    An answer is merged with its calls. The output of each call follows it at once, unless it came
-    only after the next answer. The words of a known speaker begin with the name, once.
+    An answer is merged with its calls. The output of each call follows it directly, unless it came
+    only after the next answer. A known speaker's name precedes their words, once.
 
-    A turn whose time is known begins with it, once a minute: in the turn, the beginning of later
-    prompts stays the same.
+    A turn whose time is known begins with it, at most once a minute. The time is in the turn so
+    that the beginning of later prompts stays the same.
     """
     messages = [Message("system", instructions)] if instructions else []
     noted = ""
     read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
     heard: str | None = None
-    """Who spoke last in the last message, if that is known."""
+    """Who spoke the last words of the last message, if these are the user's speech."""
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
@@ -79,20 +79,21 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
 
 
 def _speaker(item: Item) -> str | None:
-    """Who says it, empty if that is not known; ``None``: it is not spoken by the user."""
+    """Who says it; empty: an unknown voice; ``None``: it is not the user's speech."""
     parts = item.parts if isinstance(item, MessageItem) and item.role == "user" else ()
     return next((part.speaker for part in parts if isinstance(part, AudioPart)), None)
 
 
 def _said_by(speaker: str, before: str | None, message: Message) -> Message:
-    """``before``: who said the words that it continues, if any."""
+    """``message`` with its speaker's name, unless ``before`` is the same person: the speaker of the
+    words that it continues, if any."""
     if speaker == (before or ""):
         return message
     return replace(message, content=f"{speaker or SOMEBODY} says: {message.content}")
 
 
 def _is_hidden(item: Item) -> bool:
-    """The output of a call that is not read is not read either."""
+    """Whether the model does not read it. An output whose call is hidden is left out later."""
     if isinstance(item, FunctionCallItem):
         return item.server is not None and not item.server.offered
     return isinstance(item, ToolServerItem)
@@ -108,10 +109,9 @@ def _time_note(item: Item) -> str:
 
 
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
-    """``items`` with the output of each call behind it, or behind all calls of its answer. An
-    output that came after the next answer, which was given without it, stays where it came: only
-    there it is news, and the beginning of the prompt stays the same. Outputs whose call is not
-    among them are left out."""
+    """``items`` with the output of each call after it, or after all calls of its answer. An output
+    that came after the next answer stays there: that answer was given without it, and the beginning
+    of the prompt must stay the same. Outputs whose call is not among ``items`` are left out."""
     outputs = _prompt_outputs(items)
     used = {output.id for output in outputs.values()}
     called: set[str] = set()
@@ -132,8 +132,8 @@ def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
 
 
 def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
-    """The outputs that came before the answer after their call, by the item of the call: clients
-    restore calls, and some models write several, that have the same ``call_id``."""
+    """The outputs that came before the next answer after their call, by the id of the call's item:
+    clients may restore, and models may write, several calls with the same ``call_id``."""
     outputs: dict[str, FunctionOutputItem] = {}
     waiting: defaultdict[str, deque[str]] = defaultdict(deque)
     before: Item | None = None
@@ -153,7 +153,7 @@ def _prompt_outputs(items: Sequence[Item]) -> dict[str, FunctionOutputItem]:
 
 
 def _was_talked_over(item: Item, after: Item | None) -> bool:
-    """Whether it is an answer that had hardly begun when the user went on, or may still go on."""
+    """Whether it is an answer that had hardly begun when the user went on, or may yet go on."""
     return (
         isinstance(item, MessageItem)
         and item.interrupted
@@ -187,7 +187,7 @@ def _message(item: Item) -> Message | None:
 
 
 def _images(item: MessageItem) -> tuple[Image, ...]:
-    """Its pictures, with their places in its text."""
+    """The item's pictures, with their places in its text."""
     images, start = [], 0
     for part in item.parts:
         text = spoken_text(part)

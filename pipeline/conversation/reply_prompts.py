@@ -17,7 +17,7 @@ from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
-"""What the model reads instead of words when the idle timeout makes it speak."""
+"""What the model reads in place of the user's words when the idle timeout makes it speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Prompt:
     """What a reply answers: the conversation, unless one of these says otherwise."""
 
     instructions: str | None = None
-    """``None``: the session's, when the prompt is rendered."""
+    """``None``: those of the session at the time the prompt is rendered."""
     items: Sequence[Item] | None = None
-    """They replace the conversation."""
+    """Items that replace the conversation."""
     known: frozenset[str] | None = None
     """The ids of the only items of the conversation that count."""
     uncommitted: Callable[[], AudioPart | None] = lambda: None
@@ -47,8 +47,8 @@ class ReplyPrompts:
         self._transcriber = transcriber
 
     async def render(self, asked: Prompt) -> list[Message]:
-        """The messages, once the transcripts they need are there. Raises ``asked.error``, and what
-        a recogniser raises."""
+        """The messages, once the transcripts that they need are known. Raises ``asked.error``, and
+        what the recogniser raises."""
         if asked.error:
             raise asked.error
         if asked.items is not None:
@@ -65,8 +65,8 @@ class ReplyPrompts:
         known: frozenset[str] | None = None,
         start: str | None = None,
     ) -> list[Message]:
-        """The conversation's prompt, as far as its words are known. ``said``: words about to be
-        committed; ``start``: the item to begin with; the others as in ``Prompt``."""
+        """The conversation's prompt, with the words known so far. ``said``: words about to be
+        committed; ``start``: id of the item to begin with; the others as in ``Prompt``."""
         items: tuple[Item, ...] = self._chat.context
         if start:
             items = tuple(dropwhile(lambda item: item.id != start, items))
@@ -79,7 +79,7 @@ class ReplyPrompts:
         return prompt(instructions, items)
 
     def unfinished(self, said: AudioPart) -> str:
-        """The user's words so far, as the next prompt will have them."""
+        """The user's words so far, as they will stand in the next prompt."""
         words = said.transcript or ""
         if not words or (not said.speaker and self._context.turn_time() is None):
             return words
@@ -93,7 +93,7 @@ class ReplyPrompts:
         return f"{text}\n\n{for_tools}".strip() if config.offered else text
 
     def input_items(self, options: ResponseOptions) -> list[Item] | None:
-        """What ``response.input`` means. Raises ``UnknownItem``."""
+        """The items of ``response.input``, references resolved. Raises ``UnknownItem``."""
         if options.input is None:
             return None
         return [

@@ -1,8 +1,8 @@
-"""Recognises what a client sends again of the conversation that it resumes. Pure.
+"""Recognises items of a resumed conversation that the client sends again. Pure.
 
-Many clients know of no resumption: after a reconnect they send their history, all of it or a part,
-often without the ids that its items have here, and in another form. They send it in order, before
-anything else happens.
+Many clients know nothing of resuming: after a reconnect they send their history, all of it or a
+part, often in another form and without the ids that the items have here. They send it in order,
+before anything else happens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Content = tuple[str, str]
 
 _MARKS = re.escape(".,;:!?…'\"‘’“”„‹›«»¡¿。、()[]*_—–")
 _PUNCTUATION = re.compile(rf"(?<!\d)[{_MARKS}]|[{_MARKS}](?!\d)")
-"""Not within a number: 1.5 is not 15."""
+"""Punctuation, but not within a number: 1.5 is not 15."""
 
 
 class ResumedHistory:
@@ -48,14 +48,14 @@ class ResumedHistory:
         )
         self._found: set[int] = set()
         self._next = 0
-        """Messages are mostly sent in order: the next one is looked for from here on."""
+        """Where to look for the next item first: they mostly come in order."""
         self._question: list[tuple[MessageItem, list[int] | None]] = []
-        """The client's last message as the user and what it sent behind it, each with the places of
-        the items that it may repeat."""
+        """The client's last user message and what it sent after it, each with the places of the
+        items that it may repeat."""
 
     def find(self, item: Item) -> list[str]:
-        """The ids of the items that ``item`` repeats: many clients write messages in a row as
-        one."""
+        """The ids of the items that ``item`` repeats: several if the client joins messages in a
+        row, as many do."""
         content = _content(item)
         runs = (self._repeated(item, content, at) for at in self._candidates(item, content))
         places = next(filter(None, runs), [])
@@ -66,9 +66,9 @@ class ResumedHistory:
 
     @property
     def asked_again(self) -> list[tuple[MessageItem, str]]:
-        """What the client wants answered if it asks for an answer now, though it looks like items
-        that were answered already; each with the id of the first of them. Thus "yes", said a second
-        time, is not taken for a repetition of the first."""
+        """What the client wants answered if it asks for an answer now, although it looks like items
+        that were answered already; each with the id of the first of those. So a second "yes" is not
+        mistaken for a copy of the first."""
         if not self._question or not self._question[0][1]:
             return []
         found = [(item, places) for item, places in self._question if places]
@@ -84,13 +84,13 @@ class ResumedHistory:
             self._question.append((item, places))
 
     def _candidates(self, item: Item, content: _Content) -> Iterator[int]:
-        """Where ``item`` may stand, the likeliest place first."""
+        """Places where ``item`` may be, the likeliest first."""
         by_words, by_sound = _keys(item, content)
         unread = isinstance(item, MessageItem) and item.unread
         key = by_sound if unread else by_words
         places = self._by_key.get(key, []) if key else []
         begin = bisect_left(places, self._next)
-        # An answer of which nothing was heard has no words to be found by.
+        # An answer of which nothing was heard cannot be found by its words.
         first = self._by_id.get(item.id, self._next), self._next
         return chain(first, islice(places, begin, None), islice(places, begin))
 
@@ -110,7 +110,7 @@ class ResumedHistory:
         return places if same else []
 
     def _run(self, role: str, text: str, at: int) -> list[int]:
-        """The places, from ``at`` on, of the messages whose words are together ``text``. Client and
+        """The places, from ``at`` on, of the messages whose joined words are ``text``. Client and
         server may know different parts of an interrupted answer."""
         places: list[int] = []
         rest = f"{text} "
@@ -132,8 +132,8 @@ class ResumedHistory:
 
 
 def _content(item: Item) -> _Content:
-    """A kind, and what must be the same. Texts are compared by their words alone: a client may
-    write them down differently, and mark where an answer was cut."""
+    """The kind of item, and what must be the same in a repetition. Texts are compared by their
+    words alone: a client may punctuate differently, and mark where an answer was cut."""
     if isinstance(item, MessageItem):
         plain = unicodedata.normalize("NFKC", item.text).casefold()
         return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())
@@ -143,7 +143,7 @@ def _content(item: Item) -> _Content:
 
 
 def _keys(item: Item, content: _Content) -> tuple[_Content, _Content | None]:
-    """What finds an item: its first word, and the lengths of its recordings if it has some."""
+    """Keys to find an item by: its first word, and the lengths of its recordings, if any."""
     if not isinstance(item, MessageItem):
         return content, None
     lengths = [p.audio and len(p.audio.pcm) for p in item.parts if isinstance(p, AudioPart)]
@@ -152,8 +152,8 @@ def _keys(item: Item, content: _Content) -> tuple[_Content, _Content | None]:
 
 
 def _can_be_one(first: Item, item: Item) -> bool:
-    """Whether two messages can be one: the words of ``item`` are not still to come, and the model
-    reads both or neither."""
+    """Whether two messages can be joined: the words of ``item`` are known, and the model reads both
+    or neither."""
     if not (isinstance(first, MessageItem) and isinstance(item, MessageItem)):
         return False
     return not item.unread and item.notice == first.notice
@@ -166,7 +166,7 @@ def _is_answer(item: Item) -> bool:
 
 
 def _same_recordings(item: MessageItem, other: MessageItem) -> bool:
-    """Whether both have the same sound. What is no longer kept cannot be compared."""
+    """Whether both have the same sound; False if a recording is no longer kept."""
     new, old = ([p.audio for p in i.parts if isinstance(p, AudioPart)] for i in (item, other))
     return len(new) == len(old) and all(
         a is not None and b is not None and a.rate == b.rate and np.array_equal(a.pcm, b.pcm)
@@ -175,7 +175,7 @@ def _same_recordings(item: MessageItem, other: MessageItem) -> bool:
 
 
 def _same_pictures(item: MessageItem, others: Iterable[Item]) -> bool:
-    """Whether they have the same pictures, as far as these are kept."""
+    """Whether they have the same pictures; those no longer kept are assumed to match."""
     new = _pictures(item)
     old = [url for other in others for url in _pictures(other)]
     return len(new) == len(old) and all(

@@ -1,7 +1,7 @@
-"""What the model reads of long items, if not all of their text fits into its context.
+"""Shortens long items for the model if not all of their text fits into its context.
 
 A tool may return more than the context holds. The longest items are shortened first, each to its
-beginning and its end, so that the question and the call stay.
+beginning and its end, so that the question and the call remain.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ SHORTEST_CHARS = 1000
 """Shorter items are not shortened further."""
 FILLED = 0.25
 """Share of the context that the prompt is shortened to. On a CPU each thousand tokens takes seconds
-to read, and the rest is for the next turns: each change would make the model read all again."""
+to read, and the rest is room for the next turns: every cut makes the model read everything again.
+"""
 TOKEN_CHARS = 4
-"""Characters of a token if the tokens were not counted; English."""
+"""Characters per token, if the tokens were not counted; for English."""
 _HEAD = 0.75
-"""Share of what is kept that is the beginning."""
+"""Share of the kept text that is taken from the beginning."""
 _MARK = " […{count} characters left out…] "
 _MARK_CHARS = len(_MARK.format(count=10**9))
 
@@ -51,7 +52,7 @@ def limits(items: Iterable[Item], problem: PromptTooLong) -> dict[str, int]:
 
 
 def shortened(item: Item, chars: int) -> Item:
-    """``item`` with about so many characters of text at most."""
+    """``item`` with at most about ``chars`` characters of text."""
     match item:
         case MessageItem():
             each = chars // max(1, len(item.parts))

@@ -21,11 +21,11 @@ from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.work import Work
 
 MAX_WAITING = 32
-"""Items of one session that may wait for their transcript."""
+"""Most items of one session that may wait for their transcript."""
 
 
 class Transcriber:
-    """Lives in the session's TaskGroup; its tasks end with that."""
+    """Its tasks live in the session's TaskGroup and end with it."""
 
     def __init__(self, context: SessionContext, chat: Chat, editor: ItemEditor) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class Transcriber:
 
     @property
     def busy(self) -> bool:
-        """Whether too many items wait to accept more."""
+        """Whether so many items are waiting that no more are accepted."""
         return len(self._waiting) >= MAX_WAITING
 
     async def settled(self) -> None:
@@ -51,8 +51,8 @@ class Transcriber:
         segment: Segment = NO_SCORES,
     ) -> None:
         """Add the user's speech to the conversation. ``said``: its words, or why recognition
-        failed; ``None``: the words follow, and answers wait for them. ``segment``: what is known of
-        its sound."""
+        failed; ``None``: the words follow, and answers wait for them. ``segment``: what is known
+        about its sound."""
         audio = recognition.audio
         item = self._editor.commit(item_id, AudioPart(None, audio.seconds, audio))
         if said is None:
@@ -83,7 +83,7 @@ class Transcriber:
         said: Transcript | ReachyVoiceError
         try:
             said = await attributed(self._context, recognition, Work())
-            # The client wants it, whoever has said it.
+            # The client wants it, whoever said it.
             segment = replace(segment, after_question=True, live=False)
             said = believed(self._context, said, segment)
         except ReachyVoiceError as error:

@@ -1,11 +1,11 @@
 """Lets the language model read the beginning of the next prompt in idle time.
 
 It reads instructions, tools and history as soon as they are known; the user's words as they are
-spoken; and a shorter history before the long one is too long. A reply that starts cancels this.
+spoken; and a shorter history before the long one becomes too long. A reply that starts cancels it.
 
 After every cut of the history the model must read the rest again. So the history is cut long before
-the context is full, and by much at once, and the cut takes effect only after the model has read the
-rest in idle time. Until then, turns use the longer history; a turn never waits.
+the context is full, by a large part at once, and the cut takes effect only after the model has read
+the rest in idle time. Until then, turns use the longer history; a turn never waits.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _FULL, _KEPT = 0.6, 0.3
 Both histories are in the KV cells while the shorter one is read, so together they must fit."""
 NO_WORDS = AudioPart("")
 _MARKS_CHARS = 24
-"""Cost of a template's marks around a message, in characters of text."""
+"""Cost of a template's markers around a message, in characters of text."""
 
 
 class WarmUp:
-    """The warm-up of one session. It is told what happens, and decides by itself when to read."""
+    """The warm-up of one session. It is told what happens, and decides when to read."""
 
     def __init__(self, context: SessionContext, memory: Memory, prompts: ReplyPrompts) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class WarmUp:
         self._due = False
         """Whether the model has something left to read."""
         self._replies = 0
-        """Replies that are being made."""
+        """Number of replies being made."""
         self._closed = False
         self._work = Work(Priority.WARM_UP)
         context.bus.tap(self._follow)
@@ -68,7 +68,7 @@ class WarmUp:
                 # Read a tool's output before the client asks for an answer to it.
                 self._begin_if_quiet()
             case ReplyFinished():
-                self._due = True  # its answer has not been read yet
+                self._due = True  # the answer has not been read yet
 
     def prompt_changed(self) -> None:
         """Instructions or tools have changed, or the model that reads them."""
@@ -76,21 +76,21 @@ class WarmUp:
         self._begin_if_quiet()
 
     def hear(self, words: AudioPart) -> None:
-        """The user's words so far, which will only grow."""
+        """Take the user's words so far; they will only grow."""
         self._words, self._due = words, True
         self._begin_if_quiet()
 
     def end_turn(self) -> None:
-        """No turn is open, or waits to be committed."""
+        """No turn is open or waiting to be committed."""
         self._words = NO_WORDS
 
     def reply_began(self) -> None:
-        """A reply is being made, perhaps behind a shut gate: stop, and go on after it."""
+        """A reply is being made, perhaps behind a shut gate: stop until it has ended."""
         self._replies += 1
         self._work.cancel()
 
     def reply_ended(self) -> None:
-        """It is over, or was discarded."""
+        """A reply is over, or was discarded."""
         self._replies -= 1
         if self._due:
             self._begin_if_quiet()
@@ -101,7 +101,7 @@ class WarmUp:
         self._work.cancel()
 
     def _begin_if_quiet(self) -> None:
-        """Begin anew with what is known now, unless a reply is being made."""
+        """Start over with what is known now, unless a reply is being made."""
         if self._replies or self._closed:
             return
         self._work.cancel()
@@ -132,7 +132,7 @@ class WarmUp:
                 warmed = await conversation.warm(request, work)
                 break
             except PromptTooLong as problem:
-                # A history or a result that came all at once.
+                # A long history or tool result came all at once.
                 if not chat.make_room(problem):
                     raise
         if start := new_beginning(chat.context, warmed):
@@ -148,10 +148,10 @@ class WarmUp:
 
 
 def new_beginning(items: Sequence[Item], warmed: Warmed) -> str | None:
-    """The id of the item that the model's context should begin with; ``None``: leave it.
+    """The id of the item that the model's context should begin with; ``None``: do not cut it.
 
     ``items``: what the model reads now; ``warmed``: the result of reading it. The first item kept
-    is a user's, as templates require, so never a call's result without the call.
+    is a user's, as templates require, so a call's result is never kept without the call.
     """
     room = warmed.most_tokens - warmed.fixed_tokens
     tokens = warmed.usage.prompt - warmed.fixed_tokens
